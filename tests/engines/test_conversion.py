@@ -93,45 +93,36 @@ def added(layout, to):
     return {addition.path for addition in additions(layout.config, "")}
 
 
+def check_files(seen, files, layout):
+    """A SIF's tree has the layout's files as they are, and what Singularity wants."""
+    assert set(seen) - set(files) - {"var"} <= added(layout, "sif")
+    kept = without(files, "etc/hosts", "etc/resolv.conf")
+    assert {name: seen[name] for name in kept} == kept
+
+
 @pytest.mark.parametrize("compression", list(Compression))
 def test_unsquashfs_finds_the_files_as_they_are(made, layout, files, scratch, compression):
     path = made("sif", compression=compression)
-    offset = sif.root_offset(path)
-    call("unsquashfs", "-no-progress", "-offset", offset, "-dest", scratch / "root", path)
-    seen, more = tree(scratch / "root"), added(layout, "sif")
-    assert set(seen) - set(files) - {"var"} <= more
-    ours = {name: seen[name] for name in files}
-    kept = ("etc/hosts", "etc/resolv.conf")
-    assert without(ours, *kept) == without(files, *kept)
+    call("unsquashfs", "-no-progress", "-offset", sif.root_offset(path), "-dest", scratch / "root", path)
+    seen = tree(scratch / "root")
+    check_files(seen, files, layout)
     assert seen["opt/bin/ping"][6] == {"security.capability": tricky.CAPABILITY}
     root, told = (scratch / "root").stat(), (scratch.parent / "conversion" / "files").stat()
     assert (root.st_mode, root.st_uid, int(root.st_mtime)) == (told.st_mode, told.st_uid, int(told.st_mtime))
 
 
-@pytest.mark.engine("loop mount")
+@pytest.mark.engine("loop mount", "squashfuse")
 @pytest.mark.parametrize("compression", list(Compression))
-def test_the_kernel_mounts_the_partition(made, layout, files, scratch, compression):
+def test_the_kernel_and_squashfuse_mount_the_partition(made, layout, files, scratch, compression):
     path = made("sif", compression=compression)
-    options = f"loop,ro,offset={sif.root_offset(path)}"
-    (scratch / "mnt").mkdir()
-    call("mount", "-t", "squashfs", "-o", options, path, scratch / "mnt")
-    kept = ("etc/hosts", "etc/resolv.conf")
-    seen = without(tree(scratch / "mnt"), *kept)
-    assert set(seen) - set(files) - {"var"} <= added(layout, "sif")
-    assert {name: seen[name] for name in without(files, *kept)} == without(files, *kept)
-
-
-@pytest.mark.engine("squashfuse")
-@pytest.mark.parametrize("compression", list(Compression))
-def test_squashfuse_mounts_the_partition(made, files, scratch, compression):
-    path = made("sif", compression=compression)
-    (scratch / "mnt").mkdir()
-    call("squashfuse", "-o", f"offset={sif.root_offset(path)},ro", path, scratch / "mnt")
-    seen = tree(scratch / "mnt")
-    assert set(files) <= set(seen)
-    assert [seen[name][4] for name in ("opt/replaced", "opt/second", "opt/sparse")] == [
-        files[name][4] for name in ("opt/replaced", "opt/second", "opt/sparse")
-    ]
+    offset = f"ro,offset={sif.root_offset(path)}"
+    for name in ("kernel", "fuse"):
+        (scratch / name).mkdir()
+    call("mount", "-t", "squashfs", "-o", f"loop,{offset}", path, scratch / "kernel")
+    call("squashfuse", "-o", offset, path, scratch / "fuse")
+    kernel, fuse = tree(scratch / "kernel"), tree(scratch / "fuse")
+    check_files(kernel, files, layout)
+    assert {name: fuse[name][4] for name in files} == {name: kernel[name][4] for name in files}
 
 
 def test_a_disk_that_fills_up_is_said_and_nothing_stays(layout, place, monkeypatch, scratch):
@@ -303,10 +294,7 @@ ACTIONS = {"exec": ("hello", "a b"), "run": ("hello", "a b"), "test": (), "shell
 def test_scripts_for_engines_before_3_6_do_the_same(made, scratch, action):
     """Those run the image's own actions; there is none for this system, so a chroot stands for it."""
     path = made("sif")
-    call(
-        *("unsquashfs", "-no-progress", "-offset", sif.root_offset(path)),
-        *("-dest", scratch / "root", path),
-    )
+    call("unsquashfs", "-no-progress", "-offset", sif.root_offset(path), "-dest", scratch / "root", path)
     command = ["chroot", scratch / "root", f"/.singularity.d/actions/{action}", *ACTIONS[action]]
     said = call(*command, environment={"PATH": "/usr/bin:/bin", "EMPTY": "x"})
     assert said.strip() == ("this image has no test" if action == "test" else "hello a b")
@@ -320,9 +308,8 @@ def test_scripts_for_engines_before_3_6_do_the_same(made, scratch, action):
 @pytest.mark.engine("docker daemon")
 def test_docker_loads_and_runs_the_archive(made, plain, docker):
     environment = {**os.environ, "DOCKER_HOST": docker}
-    assert "Loaded image: tricky:1.0" in call(
-        "docker", "load", "--input", made("docker", plain), environment=environment
-    )
+    said = call("docker", "load", "--input", made("docker", plain), environment=environment)
+    assert "Loaded image: tricky:1.0" in said
     ident = call("docker", "image", "inspect", "--format", "{{.Id}}", "tricky:1.0", environment=environment)
     assert ident.strip() == plain.manifest.config.digest
     run = ("docker", "run", "--rm", "--network", "none", "tricky:1.0")

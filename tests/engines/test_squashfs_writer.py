@@ -35,19 +35,13 @@ def trees(draw):
     """Entries of one layer: folders, and below them everything else."""
     made, paths, files = [folder("./", mode=0o755)], [""], []
     for number, name in enumerate(draw(st.lists(names, min_size=1, max_size=20, unique=True))):
-        parent, kind = (
-            draw(st.sampled_from(paths)),
-            draw(st.sampled_from(["folder", "file", "file", "link", "hard", "device", "pipe"])),
-        )
-        path, more = (
-            f"{parent}{name}",
-            {"mode": draw(st.sampled_from([0o644, 0o4755, 0o1777, 0])), "mtime": number, **draw(owners)},
-        )
+        kind = draw(st.sampled_from(["folder", "file", "file", "link", "hard", "device", "pipe"]))
+        path = draw(st.sampled_from(paths)) + name
+        more = {"mode": draw(st.sampled_from([0o644, 0o4755, 0o1777, 0])), "mtime": number, **draw(owners)}
         pax = {f"SCHILY.xattr.{key}": value for key, value in draw(attributes).items()}
         if kind == "folder":
-            made.append(
-                folder(path, **more, pax_headers={key: value for key, value in pax.items() if "user" not in key})
-            )
+            pax = {key: value for key, value in pax.items() if "user" not in key}
+            made.append(folder(path, **more, pax_headers=pax))
             paths.append(f"{path}/")
         elif kind == "link":
             made.append(symlink(path, draw(names) * draw(st.integers(1, 15)), **more))
@@ -87,12 +81,8 @@ def test_a_hundred_thousand_files_in_one_folder(tmp_path):
 
 def test_a_file_of_five_gigabytes_that_is_nearly_all_hole(tmp_path):
     size = 5 * 10**9
-    sparse = {
-        "GNU.sparse.major": "1",
-        "GNU.sparse.minor": "0",
-        "GNU.sparse.name": "large",
-        "GNU.sparse.realsize": str(size),
-    }
+    sparse = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "large"}
+    sparse["GNU.sparse.realsize"] = str(size)
     data = f"2\n0\n5\n{size - 5}\n5\n".encode().ljust(512, b"\0") + b"beginend.."
     written = layout(tmp_path, [file("large", data, pax_headers=sparse)])
     path, _ = squash(tmp_path, written, Compression.ZSTD)

@@ -2,15 +2,8 @@
 
 import struct
 
-SHT = {
-    "PROGBITS": 1,
-    "STRTAB": 3,
-    "DYNAMIC": 6,
-    "DYNSYM": 11,
-    "VERDEF": 0x6FFFFFFD,
-    "VERNEED": 0x6FFFFFFE,
-    "VERSYM": 0x6FFFFFFF,
-}
+SHT = {"PROGBITS": 1, "STRTAB": 3, "DYNAMIC": 6, "DYNSYM": 11}
+SHT |= {"VERDEF": 0x6FFFFFFD, "VERNEED": 0x6FFFFFFE, "VERSYM": 0x6FFFFFFF}
 NEEDED, SONAME, RPATH, RUNPATH = 1, 14, 15, 29
 PTX, SASS = 1, 2
 
@@ -64,8 +57,8 @@ def make_elf(
     parts += [(".gnu.version_d", SHT["VERDEF"], verdef, 0)] if verdef else []
     parts += [(".gnu.version_r", SHT["VERNEED"], verneed, 0)] if verneed else []
     parts += [(".dynamic", SHT["DYNAMIC"], dynamic, 16)]
-    parts += [(".nv_fatbin", SHT["PROGBITS"], fatbin, 0)] if fatbin is not None else []
-    parts += [("__nv_relfatbin", SHT["PROGBITS"], relocatable, 0)] if relocatable is not None else []
+    code = {".nv_fatbin": fatbin, "__nv_relfatbin": relocatable}
+    parts += [(name, SHT["PROGBITS"], data, 0) for name, data in code.items() if data is not None]
     return assemble(parts, machine, kind, interpreter)
 
 
@@ -115,12 +108,10 @@ def assemble(parts, machine, kind, interpreter=""):
     table = 64 + len(body)
     segments = table + 64 * len(rows) if interpreter else 0
     path = interpreter.encode() + b"\0"
-    segment = (
-        struct.pack("<IIQQQQQQ", 3, 4, segments + 56, 0, 0, len(path), len(path), 1) + path if interpreter else b""
-    )
+    segment = struct.pack("<IIQQQQQQ", 3, 4, segments + 56, 0, 0, len(path), len(path), 1) + path
     counts = (64, 56, 1 if interpreter else 0, 64, len(rows), len(parts) + 1)
     head = struct.pack("<HHIQQQIHHHHHH", kind, machine, 1, 0, segments, table, 0, *counts)
-    return b"\x7fELF\x02\x01\x01" + bytes(9) + head + body + b"".join(rows) + segment
+    return b"\x7fELF\x02\x01\x01" + bytes(9) + head + body + b"".join(rows) + (segment if interpreter else b"")
 
 
 def entry(kind, architecture, flags=0x11, code=b"machine code, 24 bytes..", header=64):

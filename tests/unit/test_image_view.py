@@ -26,9 +26,8 @@ def view_of(entries, contents=(), settings=None):
 
 def test_odd_trees_give_a_view():
     loop = {"/etc": Entry("symlink", 0o777, link="/etc"), "/bin/sh": Entry("device", 0o666, link="c 1:3")}
-    view = view_of(
-        loop, settings=Settings(environment=("PATH=::relative:/bin", "ODD"), entrypoint=("",), volumes=("",))
-    )
+    settings = Settings(environment=("PATH=::relative:/bin", "ODD"), entrypoint=("",), volumes=("",))
+    view = view_of(loop, settings=settings)
     assert view.files["/etc"].real is None
     assert view.files["/bin/sh"].real == "device"
     assert view_of({"/root/\udce9": Entry("file", 0o644, size=3)}).hidden["/root"].example == "/root/\\xe9"
@@ -39,13 +38,10 @@ def test_musl_conda_and_cuda_of_a_base_image():
     conda = view_of({"/root/miniconda3/conda-meta/numpy-1.26-py311_0.json": Entry("file", 0o644)})
     assert conda.packages == ("/root/miniconda3/conda-meta",)
     assert conda.distributions == {"numpy": "1.26"}
-    settings = Settings(environment=("CUDA_VERSION=11.8.0",))
-    assert view_of({}, settings=settings).cuda == "11.8"
-    old = view_of(
-        {"/lib/x86_64-linux-gnu/libc.so.6": Entry("symlink", 0o777, link="libc-2.31.so")}
-        | {"/lib/x86_64-linux-gnu/libc-2.31.so": Entry("file", 0o755, size=10)}
-    )
-    assert old.c_library.version == "2.31"
+    assert view_of({}, settings=Settings(environment=("CUDA_VERSION=11.8.0",))).cuda == "11.8"
+    libc = "/lib/x86_64-linux-gnu/libc"
+    old = {f"{libc}.so.6": Entry("symlink", 0o777, link="libc-2.31.so"), f"{libc}-2.31.so": Entry("file", 0o755, 9)}
+    assert view_of(old).c_library.version == "2.31"
 
 
 def test_only_small_files_and_the_c_library_are_kept():
