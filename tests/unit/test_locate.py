@@ -16,12 +16,8 @@ def images(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small_layouts.layout(tmp_path / "dist/pyg/1.0")
     small_layouts.layout(tmp_path / "made").path.rename(tmp_path / "copy")
-    for path, content in (
-        ("a.sif", b"\0" * 32 + b"SIF_MAGIC\0"),
-        ("a.sqsh", b"hsqs"),
-        ("a.tar.gz", b"\x1f\x8b"),
-        ("a.txt", b"?"),
-    ):
+    contents = {"a.sif": b"\0" * 32 + b"SIF_MAGIC\0", "a.sqsh": b"hsqs", "a.tar.gz": b"\x1f\x8b", "a.txt": b"?"}
+    for path, content in contents.items():
         (tmp_path / path).write_bytes(content)
     for folder in ("root/usr/bin", "dist/torch/2.0/docker"):
         (tmp_path / folder).mkdir(parents=True)
