@@ -17,7 +17,7 @@ import msgspec
 from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.artifacts.tree.layers import LayerTree, opened, read_layer
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
-from graphcrate.host import process, settings
+from graphcrate.host import oci_engine, process
 from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
 from graphcrate.model.tree import Form
 from graphcrate.oci import spec
@@ -66,21 +66,16 @@ def read_docker(reference: str, tools: Tools) -> Opened:
 
 def read_podman(reference: str, tools: Tools) -> Opened:
     """An image in podman's storage, saved to the cache's disk for the while. Raises UsageError, HostError."""
-    environment = settings.child_environment("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINER_HOST")
-    found = process.run(["podman", "image", "inspect", "--format", "{{.Size}}", reference], environment=environment)
-    if found.returncode:
-        if any("such image" in line or "not known" in line for line in found.lines):
-            raise _unknown("podman", reference, "podman image ls")
-        raise process.failure(["podman", "image", "inspect", reference], found.returncode, found.lines)
-    size = next((int(line) for line in found.lines if line.isdigit()), 0)
-    tools.ctx.cache.require(size, f"saving podman's image {reference}")
+    engine = oci_engine.find("podman", tools.ctx.environment)
+    if (found := engine.inspect(reference)) is None:
+        raise _unknown("podman", reference, "podman image ls")
+    tools.ctx.cache.require(int(found["Size"]), f"saving podman's image {reference}")
     with tools.ctx.cache.folder() as folder:
         saved = folder / "image.tar"
         tools.ctx.progress.note(f"podman saves {reference}")
-        save = ["podman", "save", "--quiet", "--format", "docker-archive", "--output", str(saved), reference]
-        done = process.run(save, environment=environment)
+        done = engine.call("save", "--quiet", "--format", "docker-archive", "--output", str(saved), reference)
         if done.returncode:
-            raise process.failure(save, done.returncode, done.lines)
+            raise process.failure(["podman", "save", reference], done.returncode, done.lines)
         return read_file(f"podman:{reference}", saved, tools, form="podman")
 
 
