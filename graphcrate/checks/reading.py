@@ -33,7 +33,7 @@ def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> tuple[Opened, 
     if image.form == "rootfs" and not any(image.path.iterdir()):
         raise UsageError(f"the folder {image.path} is empty", next_step=f"give {FORMS}")
     found = opening.reader(image)(tools)
-    return found, found.tree.form, ()
+    return found, found.form, ()
 
 
 def with_layers(layout: Layout, layers: Sequence[spec.Descriptor]) -> Layout:

@@ -1,6 +1,5 @@
 """File trees of artifacts."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -20,13 +19,3 @@ class Entry(msgspec.Struct, frozen=True):
     size: int = 0  #: bytes of a file
     sha256: str = ""  #: hex, of a file
     link: str = ""  #: target of a symbolic link; of a device "c 1:3" or "b 8:0"
-
-
-class Tree(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything in an artifact. Paths are absolute, the root is "/"; names that are no UTF-8 have surrogates."""
-
-    name: str  #: as the person named it
-    form: Form
-    entries: Mapping[str, Entry]
-    owners: bool = True  #: False: the artifact has flattened owners, so they say nothing
-    settings: Mapping[str, str] | None = None  #: of the configuration ("environment PATH"); None: it has none

@@ -1,5 +1,6 @@
 """Trees are compared in every aspect; what may differ is listed, and nothing else may."""
 
+import dataclasses
 import importlib.util
 import itertools
 
@@ -9,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.tree import compare
-from graphcrate.artifacts.tree.compare import ALLOWANCES, Allowance, Difference, differences
+from graphcrate.artifacts.tree.compare import ALLOWANCES, Allowance, Difference, differences, judge
 from graphcrate.artifacts.tree.reader import Opened
-from graphcrate.model.tree import Entry, Tree
+from graphcrate.model.tree import Entry
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 HASHES = ["0" * 64, "1" * 64]
@@ -25,26 +26,19 @@ entries = st.one_of(
 )
 settings_ = st.one_of(st.none(), st.dictionaries(st.sampled_from(["environment A", "command"]), st.text(max_size=2)))
 trees = st.builds(
-    Tree,
+    Opened,
     name=st.just("x"),
     form=st.sampled_from(["layout", "docker", "folder"]),
     entries=st.dictionaries(names, entries),
     owners=st.booleans(),
     settings=settings_,
+    read=st.just({}.__getitem__),
 )
 
 
-def tree(form="layout", owners=True, settings=None, **more):
-    """A tree of these `entries`."""
-    return Tree(name=form, form=form, owners=owners, settings=settings, **more)
-
-
-def judge(first, second, allowances, contents=({}, {})):
-    """Compare trees with these contents. None but those may be read."""
-    one, other = (
-        Opened(tree=tree, read=held.__getitem__) for tree, held in zip((first, second), contents, strict=True)
-    )
-    return compare.judge(one, other, allowances)
+def tree(form="layout", contents=None, **more):
+    """A tree of these `entries`. None but these contents may be read."""
+    return Opened(name=form, form=form, read=(contents or {}).__getitem__, **more)
 
 
 @given(trees, trees)
@@ -74,7 +68,7 @@ def test_every_single_change_is_found_where_it_is(one, data):
     del other[path]
     if aspect in changes:
         other[path] = msgspec.structs.replace(entry, **changes[aspect])
-    found = list(differences(one, msgspec.structs.replace(one, entries=other)))
+    found = list(differences(one, dataclasses.replace(one, entries=other)))
     seen = [] if aspect == "owner" and not one.owners else [(path, aspect)]
     assert [(difference.path, difference.aspect) for difference in found] == seen
 
@@ -117,8 +111,9 @@ def unexpected(path, aspect, form="docker", contents=(b"", b""), size=1):
         "kind": Entry("device", 0o644),
         "absent": None,
     }[aspect]
-    trees = tree(entries={path: file}), tree(form, entries={} if other is None else {path: other})
-    return judge(*trees, ALLOWANCES, [{path: content} for content in contents]).unexpected
+    one, two = ({path: content} for content in contents)
+    second = tree(form, two, entries={} if other is None else {path: other})
+    return judge(tree(contents=one, entries={path: file}), second, ALLOWANCES).unexpected
 
 
 MAY = (

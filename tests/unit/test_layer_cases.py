@@ -203,7 +203,7 @@ def meanings(place, *layers):
         values = {"folder": lambda _, entry: entry.mode, "symlink": lambda _, entry: entry.link}
         yield {
             path[1:]: (entry.kind, values.get(entry.kind, lambda path, _: opened.read(path))(path, entry))
-            for path, entry in opened.tree.entries.items()
+            for path, entry in opened.entries.items()
             if path != "/"
         }
 

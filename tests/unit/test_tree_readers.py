@@ -154,9 +154,9 @@ ARCHIVES = {
 def test_an_archive_is_read_in_one_pass(tmp_path, tools, archive):
     (tmp_path / "image.tar").write_bytes(archive)
     opened = archives.read_file("image.tar", tmp_path / "image.tar", tools)
-    assert opened.tree.entries == TREE
-    assert opened.tree.settings == SETTINGS
-    assert opened.tree.owners
+    assert opened.entries == TREE
+    assert opened.settings == SETTINGS
+    assert opened.owners
     assert opened.read(PYC) == b"bytecode"
 
 
@@ -164,7 +164,7 @@ def test_a_layer_that_docker_saved_twice_is_a_link(tmp_path, tools):
     manifest = [{"Config": "c.json", "RepoTags": None, "Layers": ["one/layer.tar", "two/layer.tar"]}]
     layers = [file("one/layer.tar", tar([file("a", b"a")])), symlink("two/layer.tar", "../one/layer.tar")]
     (tmp_path / "image.tar").write_bytes(tar([*layers, *as_files({"c.json": CONFIG, "manifest.json": manifest})]))
-    assert archives.read_file("x", tmp_path / "image.tar", tools).tree.entries["/a"] == content(b"a")
+    assert archives.read_file("x", tmp_path / "image.tar", tools).entries["/a"] == content(b"a")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_folder_is_read_without_following_links(tmp_path, tools):
     (root / "link").symlink_to("/etc")
     (root / "loop").symlink_to(".")
     os.mkfifo(root / "pipe", 0o600)
-    tree = filesystems.read_folder("root", root, tools).tree
+    tree = filesystems.read_folder("root", root, tools)
     seen = {path: (entry.kind, entry.mode, entry.size, entry.link) for path, entry in tree.entries.items()}
     assert seen == {
         "/": ("folder", 0o755, 0, ""),
@@ -231,7 +231,7 @@ def asking(tools, name):
 def test_of_broken_layers_the_configuration_is_read_and_nothing_compared(tmp_path, tools, layers):
     written = small_layouts.layout(tmp_path, *layers)
     found = read_layout("x", written, tools)
-    assert (found.tree.entries, found.config) == ({}, written.config)
+    assert (found.entries, found.config) == ({}, written.config)
     with pytest.raises(LayoutError, match=re.escape(found.broken.what)):
         compare(str(written.path), str(written.path), tools.ctx, [])
 
@@ -246,7 +246,7 @@ def test_a_layer_is_read_once_by_each_reader_unless_the_record_is_damaged(tmp_pa
             path.chmod(0o644)
             path.write_bytes(content or blobs[path])
         found = read_layout("x", written, named)
-        assert found.tree.entries == TREE
+        assert found.entries == TREE
         assert found.read(PYC) == b"bytecode"
 
     check(b"")

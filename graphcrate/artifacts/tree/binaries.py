@@ -90,11 +90,11 @@ def keeps(path: str, size: int) -> bool:
 
 def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
     """Of an artifact that was opened with `wanted`."""
-    read = Read(form=opened.tree.form)
+    read = Read(form=opened.form)
     if opened.broken:
         read.unread = (f"the layers cannot be read: {opened.broken.what}",)
     kept: dict[str, int] = {}
-    for inside, entry in opened.tree.entries.items():
+    for inside, entry in opened.entries.items():
         path = f"{below}{inside}"
         if entry.kind == "symlink":
             read.links[path] = entry.link

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from graphcrate.artifacts.tree.reader import Opened, whole
-from graphcrate.model.tree import Entry, Form, Tree
+from graphcrate.model.tree import Entry, Form
 from graphcrate.model.words import printable
 
 #: What of an entry differs. `setting`: of the image's configuration, not of a file.
@@ -180,7 +180,7 @@ def _launcher(content: bytes) -> tuple[str, ...] | None:
     return found.group("python", "module", "name", "call") if found else None
 
 
-def differences(first: Tree, second: Tree) -> Iterator[Difference]:
+def differences(first: Opened, second: Opened) -> Iterator[Difference]:
     """Every aspect in which the trees differ, by path, then the settings where both have them.
 
     Owners count only where both trees know them. What lies below a folder that one tree lacks is listed too.
@@ -202,16 +202,15 @@ def differences(first: Tree, second: Tree) -> Iterator[Difference]:
 
 def judge(first: Opened, second: Opened, allowances: Sequence[Allowance]) -> Comparison:
     """Compare, and sort the differences by whether an allowance covers them; the first that does counts."""
-    one, other = first.tree, second.tree
     usable = [
         (allowance, compiled(allowance.patterns))
         for allowance in allowances
         # A folder or a squashfs may come from any engine.
-        if not allowance.forms or {one.form, other.form} & {*allowance.forms, "folder", "squashfs"}
+        if not allowance.forms or {first.form, second.form} & {*allowance.forms, "folder", "squashfs"}
     ]
     unexpected: list[Difference] = []
     allowed: dict[Allowance, list[Difference]] = {allowance: [] for allowance, _ in usable}
-    for difference in differences(one, other):
+    for difference in differences(first, second):
         for allowance, patterns in usable:
             if (
                 difference.aspect in allowance.aspects
@@ -222,12 +221,12 @@ def judge(first: Opened, second: Opened, allowances: Sequence[Allowance]) -> Com
                 break
         else:
             unexpected.append(_encodable(difference))
-    compared = ["owners"] * (one.owners and other.owners)
-    compared += ["settings"] * (one.settings is not None and other.settings is not None)
+    compared = ["owners"] * (first.owners and second.owners)
+    compared += ["settings"] * (first.settings is not None and second.settings is not None)
     return Comparison(
-        first=one.name,
-        second=other.name,
-        entries=(len(one.entries), len(other.entries)),
+        first=first.name,
+        second=second.name,
+        entries=(len(first.entries), len(second.entries)),
         compared=tuple(compared),
         unexpected=tuple(unexpected),
         allowed=tuple((allowance, tuple(found)) for allowance, found in allowed.items() if found),
@@ -250,7 +249,7 @@ def _same(form: Sameness, path: str, first: Opened, second: Opened) -> bool:
     """Whether two contents are the same in this form. False where either is not of that form."""
     if form == "any":
         return True
-    if any(not is_kept(path, opened.tree.entries[path].size) for opened in (first, second)):
+    if any(not is_kept(path, opened.entries[path].size) for opened in (first, second)):
         return False
     one, other = first.read(path), second.read(path)
     if form == "bytecode":

@@ -12,7 +12,7 @@ from graphcrate.artifacts.formats import sif
 from graphcrate.artifacts.formats.squashfs import Content, Squashfs
 from graphcrate.artifacts.tree.reader import Opened, Tools, owners_known, with_hashes
 from graphcrate.model.errors import HostError
-from graphcrate.model.tree import Entry, Form, Kind, Tree
+from graphcrate.model.tree import Entry, Form, Kind
 from graphcrate.oci.blob import CHUNK
 
 _KINDS: dict[int, Kind] = {
@@ -38,8 +38,11 @@ def read_folder(name: str, root: Path, tools: Tools) -> Opened:
             cause="The folder has files of other users; what they hold cannot be compared.",
             next_step="run the same command with sudo, or compare the image that the folder was made of",
         ) from error
-    tree = Tree(name=name, form="folder", entries=entries, owners=owners_known(entries))
-    return Opened(tree=tree, read=lambda path: tools.wanted.distil(path, Path(f"{root}{path}")))
+
+    def read(path: str) -> bytes:
+        return tools.wanted.distil(path, Path(f"{root}{path}"))
+
+    return Opened(name, "folder", entries, read, owners_known(entries))
 
 
 def read_squashed(form: Form, name: str, path: Path, tools: Tools) -> Opened:
@@ -54,12 +57,11 @@ def read_squashed(form: Form, name: str, path: Path, tools: Tools) -> Opened:
     # In the order of the file, so that the disk and the blocks that several small files share are read once.
     ordered = sorted(contents, key=lambda place: (contents[place].start, contents[place].fragment))
     entries = with_hashes(name, entries, ordered, lambda place: image.chunks(contents[place]), tools)
-    tree = Tree(name=name, form=form, entries=entries, owners=owners_known(entries))
-    return Opened(
-        tree=tree,
-        read=lambda place: tools.wanted.distil(place, image.chunks(contents[place])),
-        compression=image.compression,
-    )
+
+    def read(place: str) -> bytes:
+        return tools.wanted.distil(place, image.chunks(contents[place]))
+
+    return Opened(name, form, entries, read, owners_known(entries), compression=image.compression)
 
 
 def _walk(root: str, folder: str) -> Iterator[tuple[str, Entry]]:

@@ -16,7 +16,7 @@ from graphcrate.artifacts.formats.merged import Inode, content_of, inode_of
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import UNREADABLE, LayoutError
-from graphcrate.model.tree import Entry, Form, Kind, Tree
+from graphcrate.model.tree import Entry, Form, Kind
 from graphcrate.oci import spec
 from graphcrate.oci.blob import InflateError, TarStream, open_blob
 from graphcrate.oci.entries import Entries, overlaid, read_entries
@@ -95,7 +95,6 @@ def opened(
     except LayoutError as error:
         merged, broken = {}, error
     entries = {f"/{path}": found.entry for path, found in merged.items()}
-    tree = Tree(name=name, form=form, entries=entries, settings=_settings(config))
 
     def read(path: str) -> bytes:
         content = merged[path.removeprefix("/")].content
@@ -103,7 +102,7 @@ def opened(
             raise KeyError(path)
         return content
 
-    return Opened(tree=tree, read=read, config=config, manifest=manifest, index=index, broken=broken)
+    return Opened(name, form, entries, read, True, _settings(config), config, manifest, index, broken=broken)
 
 
 def _settings(config: spec.ImageConfig) -> dict[str, str]:

@@ -13,7 +13,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import LayoutError
-from graphcrate.model.tree import Entry, Tree
+from graphcrate.model.tree import Entry, Form
 from graphcrate.oci import spec
 
 
@@ -36,20 +36,25 @@ class Wanted:
     hashes: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Opened:
-    """A tree, the content of those of its files that were wanted, and what the artifact's documents say.
+    """Everything in an artifact, the content of those of its files that were wanted, and what its documents say.
 
-    `read` raises KeyError for a content that was not kept.
+    Paths are absolute, the root is "/"; names that are no UTF-8 have surrogates. `read` raises KeyError for a content
+    that was not kept.
     """
 
-    tree: Tree
+    name: str  #: as the person named it
+    form: Form
+    entries: Mapping[str, Entry]
     read: Callable[[str], bytes]
+    owners: bool = True  #: False: the artifact has flattened owners, so they say nothing
+    settings: Mapping[str, str] | None = None  #: of the configuration ("environment PATH"); None: it has none
     config: spec.ImageConfig | None = None
     manifest: spec.Manifest | None = None
     index: tuple[spec.Descriptor, ...] = ()  #: entries of the index that the image was chosen from
     compression: str = ""  #: of a squashfs
-    broken: LayoutError | None = None  #: why the layers cannot be read or contradict each other: the tree is empty
+    broken: LayoutError | None = None  #: why the layers cannot be read or contradict each other: there are no entries
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ def settings_of(opened: Opened, text: runtime_files.Text) -> Settings | None:
     """
     config = opened.config
     if config is None:
-        return runtime_files.read_settings(opened.tree.entries, text)
+        return runtime_files.read_settings(opened.entries, text)
     run = config.run
     return Settings(
         platform=f"{config.os}/{config.architecture}",

@@ -73,7 +73,7 @@ def _planned_view(report: BuildReport, plan: Plan, ctx: Context) -> ImageView:
 def _view(
     name: str, opened: Opened, unread: tuple[str, ...], distributions: Mapping[str, str] | None = None
 ) -> ImageView:
-    entries = opened.tree.entries
+    entries = opened.entries
 
     def read(path: str) -> bytes | None:
         if path not in entries or not wants_content(path, entries[path].size):
@@ -92,7 +92,7 @@ def _view(
         layers = (LayerFact(media_type="", size=0),) * len(opened.config.rootfs.diff_ids)
     base = ImageView(
         name=name,
-        form=opened.tree.form,
+        form=opened.form,
         settings=settings_of(opened, lambda path: (read(path) or b"").decode("utf-8", "replace")),
         manifest_type=manifest_type,
         layers=layers,
