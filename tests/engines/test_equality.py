@@ -1,6 +1,6 @@
 """One lock, three builders, the same files; and texts that build alone, on a base that lacks everything.
 
-The differences that are allowed, each with its reason, are in `graphcrate.artifacts.tree.compare`.
+The differences that are allowed, each with its reason, are in `graphcrate/artifacts/tree/allowances.toml`.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """Two artifacts to their differences, those to what may differ and what may not, and all of it to lines. Pure.
 
-What may differ between the embedded build, `docker build` and `apptainer build` of one lock is in `ALLOWANCES`, each
-with its reason; whatever is not there is a difference. Each was seen between real artifacts; docs/decisions/equality.md
-tells how. Installers word some files each in their own way; what those say must be the same.
+What may differ between the embedded build, `docker build` and `apptainer build` of one lock is in `allowances.toml`,
+each with its reason; whatever is not there is a difference. Each was seen between real artifacts;
+docs/decisions/equality.md tells how. Installers word some files each in their own way; what those say must agree.
 """
 
 import csv
@@ -57,69 +57,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ONLY: tuple[Aspect, ...] = ("only in the first", "only in the second")
-_PACKAGES = "/opt/venv/lib/python*/site-packages"
-
-ALLOWANCES = (
-    Allowance(
-        reason="Apptainer's own files, by which it starts the image",
-        patterns=(
-            *("/.singularity.d", "/.singularity.d/**", "/singularity", "/environment"),
-            *("/.exec", "/.run", "/.shell", "/.test"),
-        ),
-        aspects=(*_ONLY, "content"),
-        forms=("sif",),
-    ),
-    Allowance(
-        reason="Apptainer and podman make or empty them: the machine's own are mounted there",
-        patterns=("/etc/resolv.conf", "/etc/hosts"),
-        aspects=(*_ONLY, "content", "mode"),
-        forms=("sif", "podman", "archive"),
-    ),
-    Allowance(
-        reason="devices, which a build without root cannot make; the machine's own /dev is mounted there",
-        patterns=("/dev/*",),
-        aspects=(*_ONLY, "kind"),
-        forms=("sif",),
-    ),
-    Allowance(
-        reason="bytecode of the same source by the same Python (equal headers); its reference marks may differ",
-        patterns=(f"{_PACKAGES}/**/*.pyc",),
-        aspects=("content",),
-        same="bytecode",
-    ),
-    Allowance(
-        reason="RECORD lists what its installer added; all other rows agree",
-        patterns=(f"{_PACKAGES}/*.dist-info/RECORD",),
-        aspects=("content",),
-        same="record",
-    ),
-    Allowance(
-        reason="the installer's notes about itself and where the wheel came from",
-        patterns=tuple(
-            f"{_PACKAGES}/*.dist-info/{name}" for name in ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json")
-        ),
-        aspects=(*_ONLY, "content"),
-    ),
-    Allowance(
-        reason="launchers, which each installer words in its own way; the same Python, module and function",
-        patterns=("/opt/venv/bin/*",),
-        aspects=("content",),
-        same="launcher",
-    ),
-    Allowance(
-        reason="uv makes pip's launcher under the name of the image's Python too",
-        patterns=("/opt/venv/bin/pip3.*",),
-        aspects=_ONLY,
-    ),
-    Allowance(
-        reason="podman and buildah label what they build",
-        patterns=("label io.buildah.version",),
-        aspects=("setting",),
-        forms=("podman", "archive", "docker"),
-    ),
-)
-
-
+ALLOWANCES = msgspec.toml.decode(
+    Path(__file__).with_name("allowances.toml").read_bytes(), type=dict[Literal["allowance"], tuple[Allowance, ...]]
+)["allowance"]
 #: A larger file is compared by its bytes alone, so that nobody's image fills our memory.
 LARGEST = 1 << 24
 _LAUNCHER_LIMIT = 1 << 12
