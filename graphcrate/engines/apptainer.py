@@ -6,10 +6,12 @@ or network.
 """
 
 import contextlib
+import importlib.resources
 import os
 import re
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +159,6 @@ def check(environment: Mapping[str, str]) -> str:
 
 def build(order: Order) -> Artifact:
     """Build the plan's image as `<folder>/<name>.sif`. See `Builder.build`."""
-    check(order.environment)
     engine, plan, log = find(order.environment), order.plan, order.folder / LOG
     packages = [package for step in plan.steps if isinstance(step, WheelsStep) for package in step.packages]
     room = _ROOM_FOR_BASE + _ROOM * sum(package.file.size for package in packages)
@@ -334,12 +335,15 @@ def explain(engine: Engine, lines: Sequence[str], log: Path | None = None) -> Gr
     text = _COLOUR.sub("", "\n".join(lines))
     message = last_word(lines)
     where = f" ({log} has the whole output)" if log else ""
-    for pattern, what, next_step in _TROUBLES:
-        if found := re.search(pattern, text):
+    known = (importlib.resources.files(__package__) / "apptainer.toml").read_text(encoding="utf-8")
+    for trouble in tomllib.loads(known)["trouble"]:
+        if found := re.search(trouble["says"], text):
             user = settings.environment().get("USER") or ("root" if is_root() else "$USER")
             words = {"engine": engine.name, "user": user, "found": found[found.lastindex or 0]}
             return HostError(
-                what.format(**words), cause=f"{engine.name} says: {message}{where}", next_step=next_step.format(**words)
+                trouble["what"].format(**words),
+                cause=f"{engine.name} says: {message}{where}",
+                next_step=trouble["next_step"].format(**words),
             )
     if re.search(r"no space left on device|disk quota exceeded", text, re.IGNORECASE):
         return DiskFullError(
@@ -348,46 +352,3 @@ def explain(engine: Engine, lines: Sequence[str], log: Path | None = None) -> Gr
             next_step="free some room, or put the cache on another disk: GRAPHCRATE_CACHE=/path make image …",
         )
     return None
-
-
-#: what the engines say on machines that lack something, what that means, what to type
-_TROUBLES: tuple[tuple[str, str, str], ...] = (
-    (
-        r"no mapping entry found|--fakeroot requires either being in",
-        "{engine} cannot build as {user}: the user has no range of subordinate ids in /etc/subuid and /etc/subgid",
-        "usermod --add-subuids 200000-265535 --add-subgids 200000-265535 {user}    (as root)",
-    ),
-    (
-        r"(newuidmap|newgidmap).*(?:not found|no such file|not permitted)",
-        "{engine} cannot map user ids: newuidmap is missing or lacks its rights",
-        "apt-get install uidmap    (as root)",
-    ),
-    (
-        r"Failed to (?:create|enter in)(?: fakeroot)? user namespace|nprivileged user namespaces may not be enabled|"
-        r"no user namespace available|requires.* unprivileged user namespaces|User namespace required but not",
-        "{engine} cannot create user namespaces on this machine",
-        "sysctl -w user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1 "
-        "kernel.apparmor_restrict_unprivileged_userns=0    (as root; the kernel has some of them)",
-    ),
-    (r"mksquashfs.*not found", "mksquashfs is not installed", "apt-get install squashfs-tools    (as root)"),
-    (
-        r"(?:squashfuse|squashfuse_ll).*not found",
-        "{engine} cannot mount the image: squashfuse is not installed",
-        "apt-get install squashfuse    (as root)",
-    ),
-    (
-        r"/dev/fuse: (?:[Pp]ermission denied|[Nn]o such|[Oo]peration not permitted)|fuse: device not found",
-        "{engine} cannot mount the image: this user may not use /dev/fuse",
-        "modprobe fuse && chmod 666 /dev/fuse    (as root)",
-    ),
-    (
-        r"failed to mount (\S+) to /root",
-        "{engine} needs the user's home folder, and {found} does not exist",
-        "install -d -o {user} {found}    (as root)",
-    ),
-    (
-        LACKS_CAPABILITY,
-        "{engine} asks for capabilities that root lacks here (a container without --privileged?)",
-        "set `root default capabilities = file` in apptainer.conf, or work as a plain user, " + ELSEWHERE,
-    ),
-)

@@ -241,8 +241,8 @@ def test_a_report_that_says_so_already_stays_as_it_is(tmp_path, monkeypatch):
     layout = SimpleNamespace(digest=IMAGE, path="/oci", tag="1")
     fresh = small_layouts.report(layout, artifact=ARTIFACT)
 
-    def prove(report, *suites, rerun=False):
-        return run_suites.prove(report, order_of(ARTIFACT, suites, tmp_path, rerun), place)
+    def prove(report, *suites, rerun=False, below=None):
+        return run_suites.prove(report, order_of(ARTIFACT, suites, tmp_path, rerun), place, below=below)
 
     proven = prove(fresh, "torch")
     assert (proven.smoke.status, image.ran) == ("passed", ["torch"])
@@ -258,3 +258,5 @@ def test_a_report_that_says_so_already_stays_as_it_is(tmp_path, monkeypatch):
     assert (failed.smoke.suite, failed.smoke.status) == ("ops", "failed")
     assert prove(failed, "torch", "ops") is not failed
     assert image.ran == ["torch", "torch", "ops", "ops"]
+    above = prove(fresh, "dna", below=failed)  # has all layers of the other, and so its results
+    assert [result.suite for result in above.suites] == ["torch", "ops", "dna"]
