@@ -115,11 +115,8 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
     find = functools.partial(credentials.for_destination, reference, ctx.environment)
     target = Repository(client, reference, find, writes=True, mount_from=request.mount_from, trusted_realms=realms)
     if destination.oras:
-        form, told, lines = (
-            "",
-            f"oras://{reference}",
-            {"apptainer": f"apptainer pull {report.name}.sif oras://{reference}"},
-        )
+        form, told = "", f"oras://{reference}"
+        lines = {"apptainer": f"apptainer pull {report.name}.sif {told}"}
         notes = {CPU_ONLY: "true"} if evidence.cpu_only else {}
         pushed = oras.push_sif(_converted(request, ctx, candidate, "sif"), reference, target, ctx.progress, notes)
     else:

@@ -197,6 +197,6 @@ def test_a_torch_that_nobody_measured_is_not_known_and_chosen_last():
 
 def test_what_the_page_shows_is_what_explain_says():
     page = (ROOT / "docs" / "checks.md").read_text().partition("$ ./build.py explain --target dgx2\n")[2]
-    shown = page.partition("\n$ ")[0].splitlines()
+    shown = page.partition("\n```")[0].splitlines()
     assert len(shown) > 5
     assert set(shown) - {"…"} <= set((GOLDEN / "explain-dgx2.txt").read_text().splitlines())

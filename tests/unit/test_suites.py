@@ -63,7 +63,7 @@ def test_wrong_usage_is_told_before_anything_runs(program, argv, capsys):
 
 
 def test_the_page_on_smoke_tests_has_the_bands():
-    page = (ROOT / "docs" / "smoke.md").read_text(encoding="utf-8")
+    page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("smoke.md", "dev/suites.md"))
     for name, suite in {"dna": dna, "ddp": ddp, "glt": glt_check, "glt-distributed": glt_distributed}.items():
         low, high = suite.ACCURACY_BAND
         assert f"| `{name}` | {low:.2f} … {high:.2f} |" in page
