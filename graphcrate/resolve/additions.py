@@ -42,11 +42,7 @@ _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
 _ABSENT = re.compile(r"Because (\S+) was not found in the package registry")
 #: what uv says around its explanation, and advice that is about uv's options
-_UV_WORDS = (
-    re.compile(r"^error: .*\n", re.M),
-    re.compile(r"^  cause: ", re.M),
-    re.compile(r"^hint: Wheels are.*\n?", re.M),
-)
+_UV_WORDS = re.compile(r"^(error: .*\n|  cause: |hint: Wheels are.*\n?)", re.M)
 #: what people add most, for the nearest name
 WELL_KNOWN = (
     "accelerate", "datasets", "deepspeed", "dgl", "einops", "faiss-cpu", "fastapi", "flask", "graphviz", "h5py",
@@ -165,11 +161,10 @@ class _Resolver:
             raise self._refusal(f"{wanted} is asked for, and {self._title} has {staying.name} {staying.version}")
         return staying is not None
 
-    def _refusal(self, what: str, cause: str = "") -> ResolutionError:
-        torch = self._staying["torch"].version
+    def _refusal(self, what: str) -> ResolutionError:
         return ResolutionError(
             what,
-            cause=cause or f"torch {torch}, CUDA and what is compiled for them stay as they are.",
+            cause=f"torch {self._staying['torch'].version}, CUDA and what is compiled for them stay as they are.",
             next_step="./build.py list    (stacks with other versions), or ask for another version of the package",
         )
 
@@ -302,9 +297,7 @@ class _Resolver:
                 f"{what}: the package index has no {name}" + (f"; did you mean {' or '.join(near)}?" if near else ""),
                 next_step="look the name up where the package is documented: it may differ from what is imported",
             )
-        for pattern in _UV_WORDS:
-            text = pattern.sub("", text)
-        return self._refusal(f"{what}\n{text.rstrip()}")
+        return self._refusal(f"{what}\n{_UV_WORDS.sub('', text).rstrip()}")
 
 
 def _name(wanted: Requirement) -> str:
