@@ -81,7 +81,7 @@ def data(name: str) -> bytes:
 
 
 def table(name: str, kind: type[_Table]) -> _Table:
-    """Read `data/<name>.toml` as a value of this type. Raises msgspec.ValidationError for one that is none."""
+    """Read `data/<name>.toml` as a value of this type. Raises msgspec.ValidationError for a malformed one."""
     return msgspec.toml.decode(data(f"{name}.toml"), type=kind)
 
 

@@ -70,7 +70,7 @@ def load(path: Path) -> tuple[OwnRecipe, Additions]:
         constraints=tuple(constraints),
         apt=recipe.apt,
         environment=recipe.env,
-        files={place: _content(folder / source) for place, source in recipe.files.items()},
+        files={target: _content(folder / source) for target, source in recipe.files.items()},
         smoke=recipe.smoke,
         smoke_minutes=recipe.smoke_minutes,
         name=path.stem,
@@ -260,9 +260,9 @@ def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
     for name in recipe.env:
         if not _VARIABLE.fullmatch(name):
             yield "env", f"{name!r} is not a name of a variable"
-    for place in recipe.files:
-        if not place.startswith("/") or ".." in place.split("/"):
-            yield "files", f"{place!r} is not an absolute path in the image"
+    for name in recipe.files:
+        if not name.startswith("/") or ".." in name.split("/"):
+            yield "files", f"{name!r} is not an absolute path in the image"
     if recipe.smoke_minutes < 1:
         yield "smoke_minutes", "at least 1"
 

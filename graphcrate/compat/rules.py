@@ -146,23 +146,23 @@ def _torch(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     if not _uses_gpu(stack, target):
         return
     build = facts.torch_build(stack.torch, stack.torch_cuda)
-    told = f"torch {stack.torch} for CUDA {stack.torch_cuda}"
+    title = f"torch {stack.torch} for CUDA {stack.torch_cuda}"
     if build is None:
         source = "graphcrate/compat/data/torch.toml has no entry"
-        yield _Found("unknown", f"which GPUs {told} has code for is not known", source)
+        yield _Found("unknown", f"which GPUs {title} has code for is not known", source)
         return
     if target.gpus is None:
         models = [name for name, capability in facts.gpus().items() if facts.has_code(build.sm, capability)]
-        yield _Found("assumes", f"a GPU that {told} has code for: {', '.join(models)}")
+        yield _Found("assumes", f"a GPU that {title} has code for: {', '.join(models)}")
 
     def otherwise(name: str, capability: str) -> _Found:
         if build.ptx is None:
-            what = f"{told} has no machine code for {name}, and whether it has PTX is not known"
+            what = f"{title} has no machine code for {name}, and whether it has PTX is not known"
             return _Found("unknown", what, _who_says(build))
-        return _Found("rejects", f"{told} has no code for {name}", _who_says(build), _torch_with(stack, capability))
+        return _Found("rejects", f"{title} has no code for {name}", _who_says(build), _torch_with(stack, capability))
 
     own = facts.own_driver(stack.torch_cuda)
-    code = _Code(f"{told} has", build.sm, build.ptx or (), own, "a variant with machine code", otherwise)
+    code = _Code(f"{title} has", build.sm, build.ptx or (), own, "a variant with machine code", otherwise)
     yield from _runs(code, target, driver)
 
 

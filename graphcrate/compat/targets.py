@@ -55,8 +55,8 @@ def _contradictions(target: Target) -> Iterator[tuple[str, str]]:
     for name in target.runtimes:
         if name not in RUNTIMES:
             meant = ALSO_CALLED.get(name)
-            told = f"; it is called {meant} here" if meant else f"; there are {', '.join(RUNTIMES)}"
-            yield f"runtimes.{name}", f"there is no runtime {name!r}{told}"
+            hint = f"; it is called {meant} here" if meant else f"; there are {', '.join(RUNTIMES)}"
+            yield f"runtimes.{name}", f"there is no runtime {name!r}{hint}"
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):

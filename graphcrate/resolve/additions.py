@@ -77,14 +77,14 @@ def add(
     asked = [RULES, stack.request_sha256, stack.candidate, additions.constraints, sorted(additions.apt), sorted(named)]
     asked.append(sorted(one.file.sha256 for one in local))
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
-    place = ctx.cache.path("resolutions", f"{digest}.json")
+    record = ctx.cache.path("resolutions", f"{digest}.json")
     if not fresh:
-        for lock in (committed, kept(place, Lock)):
+        for lock in (committed, kept(record, Lock)):
             if lock is not None and lock.request_sha256 == digest:
                 return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
     ctx.progress.note("resolving the packages on top of the stack")
     lock = _Resolver(context, resolution, additions, local, named, offers).lock(digest)
-    ctx.cache.keep(place, encode(lock))
+    ctx.cache.keep(record, encode(lock))
     return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
 
 
@@ -352,5 +352,5 @@ def _store_local(package: str, offers: Offers, context: ResolveContext) -> Locke
             cause="Its name says for which Python and system a wheel was built.",
             next_step=f"bring a wheel for cp{target.python.replace('.', '')}, or its project's folder",
         )
-    file = fetch.store_unvouched(Link(name=path.name, url=path.absolute().as_uri()), market.client, market.cache)
+    file = fetch.store_unhashed(Link(name=path.name, url=path.absolute().as_uri()), market.client, market.cache)
     return LockedPackage(name=str(known[0]), version=str(known[1]), channel=Channel.LOCAL, file=file, compiled=is_sdist)

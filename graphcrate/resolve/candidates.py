@@ -106,15 +106,15 @@ class LockCandidate:
 
     def _compilation(self, lock: Lock) -> Compilation:
         """What it takes to compile for a devel image, from the cache or locked now; the lock's packages stay."""
-        place = self._cache.path("resolutions", f"{lock.sha256}.{self._request.toolkit}.compilation.json")
-        if (compilation := kept(place, Compilation)) is None:
+        record = self._cache.path("resolutions", f"{lock.sha256}.{self._request.toolkit}.compilation.json")
+        if (compilation := kept(record, Compilation)) is None:
             from graphcrate.resolve.compilation import lock_compilation, means_for
 
             context = self._context
             means = means_for(context.variant, self.value, self._request)
             offers = Offers.of_lock(context.market, lock)
             compilation = lock_compilation(means, context.variant, lock.packages, offers, context.ctx)
-            self._cache.keep(place, msgspec.json.encode(compilation))
+            self._cache.keep(record, msgspec.json.encode(compilation))
         return compilation
 
     def _missing(self, lock: Lock) -> list[LockedPackage]:

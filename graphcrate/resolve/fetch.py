@@ -140,7 +140,7 @@ def store(file: LockedFile, url: str, client: "Client", cache: Cache, advance: A
         if is_stored(file, cache):  # another process was faster
             advance(file.size)
         elif url.startswith("file:"):
-            found = store_unvouched(Link(name=file.name, url=url), client, cache)
+            found = store_unhashed(Link(name=file.name, url=url), client, cache)
             if found != file:
                 raise IntegrityError(
                     f"{_path(url)} has sha256 {found.sha256} instead of {file.sha256}",
@@ -155,7 +155,7 @@ def store(file: LockedFile, url: str, client: "Client", cache: Cache, advance: A
     return target
 
 
-def store_unvouched(link: Link, client: "Client", cache: Cache) -> LockedFile:
+def store_unhashed(link: Link, client: "Client", cache: Cache) -> LockedFile:
     """Fetch a file whose hash no page states and return what it turned out to be. Raises as `store`."""
     with cache.folder() as folder:
         arriving = folder / "file"

@@ -21,7 +21,7 @@ from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import Kind, Link, Source, mirror_of
-from graphcrate.resolve.fetch import store, store_unvouched
+from graphcrate.resolve.fetch import store, store_unhashed
 from graphcrate.resolve.offers import Offer, Offers, Sources, uv_program
 from graphcrate.resolve.target import Target
 
@@ -196,7 +196,7 @@ def _locked_file(link: Link, market: Sources) -> LockedFile:
     """The file with its size, stated, cached or asked for; fetched where no hash is stated."""
     size = link.size
     if not link.sha256 or (size is None and link.url.startswith("file:")):
-        return store_unvouched(link, market.client, market.cache)
+        return store_unhashed(link, market.client, market.cache)
     if size is None:
         cached = market.cache.file(link.sha256, link.name)
         size = cached.stat().st_size if cached.is_file() else _asked_size(link, market)

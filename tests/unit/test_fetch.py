@@ -197,6 +197,6 @@ def test_a_local_file_that_cannot_be_read_is_named(cache, tmp_path, monkeypatch)
 
     monkeypatch.setattr(Path, "open", closed)
     file, link = LockedFile(name=wheel.name, size=1, sha256="0" * 64), Link(name=wheel.name, url=wheel.as_uri(), size=1)
-    for read in (lambda: store.store(file, link.url, None, cache), lambda: store.store_unvouched(link, None, cache)):
+    for read in (lambda: store.store(file, link.url, None, cache), lambda: store.store_unhashed(link, None, cache)):
         with pytest.raises(HostError, match=r"torch-2.*cannot be read: Permission denied"):
             read()
