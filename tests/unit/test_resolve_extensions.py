@@ -95,9 +95,8 @@ def test_what_cannot_be_imported_without_another_is_refused_or_missing_with_it(i
     with refused(ResolutionError, "torch-sparse cannot be imported without torch-scatter", 'add "torch_scatter" to'):
         lock(extensions=("torch_sparse",))
     sdists(index, "torch_sparse", "0.6.18")
-    found = lock(extensions=("torch_scatter==9.9", "torch_sparse"))
-    reason = missing(found, "torch-sparse").reason
-    assert reason == "it cannot be imported without torch-scatter, which is missing"
+    found = missing(lock(extensions=("torch_scatter==9.9", "torch_sparse")), "torch-sparse")
+    assert found.reason == "it cannot be imported without torch-scatter, which is missing"
 
 
 def test_source_even_where_there_is_a_wheel(index, lock):
@@ -105,18 +104,14 @@ def test_source_even_where_there_is_a_wheel(index, lock):
     assert not lock().package("torch-scatter").compiled
     found = lock(request=SourceOptions(extensions="source"))
     assert found.package("torch-scatter").compiled
-    assert missing(found, "pyg-lib").reason.startswith(
-        "wheels are not asked for (EXTENSIONS=source); the package index"
-    )
+    assert missing(found, "pyg-lib").reason.startswith("wheels are not asked for (EXTENSIONS=source); the ")
 
 
 def test_what_is_missing_costs_less_where_another_stands_in(index, lock):
     assert missing(lock(), "pyg-lib").cost.endswith("; neighbour sampling unless torch_sparse is there")
     sdists(index, "torch_sparse", "0.6.18")
     found = lock(extensions=("pyg_lib", "torch_scatter", "torch_sparse"))
-    assert missing(found, "pyg-lib").cost == (
-        "weighted and temporal sampling, distributed training (NeighborLoader falls back to torch_sparse)"
-    )
+    assert missing(found, "pyg-lib").cost.endswith(" training (NeighborLoader falls back to torch_sparse)")
 
 
 def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
@@ -136,12 +131,9 @@ def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
         ({"request": SourceOptions(extensions="none")}, "left out on request (EXTENSIONS=none)"),
         (
             {"variant": {"base": REGISTRY}},
-            "source only; it cannot be compiled: its base is an image of a registry, and",
+            "it cannot be compiled: its base is an image of a registry, and only Debian's",
         ),
-        (
-            {"candidate": msgspec.structs.replace(COMPATIBLE, torch_cuda="10.2")},
-            "no CUDA toolkit for torch's CUDA 10.2",
-        ),
+        ({"candidate": msgspec.structs.replace(COMPATIBLE, torch_cuda="10.2")}, "no CUDA toolkit for torch's CUDA"),
         ({"variant": {"base": BaseSpec(suite="trixie")}}, "too new for this CUDA"),
     ],
 )
