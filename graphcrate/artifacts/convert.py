@@ -5,7 +5,6 @@ import datetime
 import hashlib
 import os
 import re
-import stat
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 from graphcrate.artifacts.formats import docker_archive, packed, runtime_files, sif, squashfs_writer
-from graphcrate.artifacts.formats.merged import Addition, Inode, read_merged, size_of, with_additions
+from graphcrate.artifacts.formats.merged import Addition, check_digest, with_additions
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.locate import Form as ImageForm
@@ -23,11 +22,13 @@ from graphcrate.compat import facts
 from graphcrate.compat.facts import numbers
 from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, writing
-from graphcrate.host.cache import remove_tree, require_room
+from graphcrate.host.cache import require_room
 from graphcrate.host.context import Context
-from graphcrate.model.errors import GraphcrateError, HostError, UsageError
+from graphcrate.host.parallel import parallel
+from graphcrate.model.errors import HostError, UsageError
 from graphcrate.oci import reference
-from graphcrate.oci.layout import Layout
+from graphcrate.oci.layout import Layout, check_presence
+from graphcrate.oci.validate import inspect_layer
 
 Form = Literal["sif", "sqsh", "docker", "rootfs", "oci-archive"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -73,7 +74,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Converted(msgspec.Struct, frozen=True, kw_only=True):
-    """The result. `size` in bytes, of a folder the sum of its files; `sha256` in hex, empty where nobody asked."""
+    """The result. `size` in bytes, of a folder that of its layers' tars; `sha256` in hex, empty where nobody asked."""
 
     path: str
     form: Form
@@ -327,45 +328,19 @@ def _rootfs(job: _Job) -> _Written:
             "(a user's own ids; or sudo; `./build.py run` needs neither)",
         )
     _refuse_existing(job)
+    check_presence(job.layout)
     with job.ctx.progress.task("checking layers", job.layers_size) as task:
-        merged = read_merged(job.layout, task.advance)
-    size = size_of(merged)
+        seen = parallel(inspect_layer, job.layout.layer_blobs, advance=task.advance)
+    for layer, found in zip(job.layout.layers, seen, strict=True):
+        check_digest("layer", layer.digest, found.digest)
+    size = sum(found.unpacked_size for found in seen)
     require_room(job.target.absolute().parent, size, job.target)
-    with job.ctx.progress.task(f"unpacking to {job.target.name}", job.layers_size) as task:
-        unpack(job.layout.layer_blobs, job.target, advance=task.advance)
     try:
-        _check_faithful(job.target, merged)
-    except GraphcrateError:
-        remove_tree(job.target)
-        raise
+        with job.ctx.progress.task(f"unpacking to {job.target.name}", job.layers_size) as task:
+            unpack(job.layout.layer_blobs, job.target, advance=task.advance, faithful=True)
     finally:
         job.target.with_name(f".{job.target.name}.lock").unlink(missing_ok=True)
     return _Written(size=size)
-
-
-def _check_faithful(root: Path, image: Mapping[str, Inode]) -> None:
-    """Raises HostError where the machine could not give a path its kind, mode or owner."""
-    for path, inode in image.items():
-        if (what := _unlike(root / path, inode)) is not None:
-            raise HostError(
-                f"/{path} cannot be unpacked faithfully here: its {what} is not what the image says",
-                cause="Root lacks a capability or an id (in a container or a user namespace), or the disk is a "
-                "network's that keeps no owners.",
-                next_step="unpack on a local disk as the machine's root; --to sif and --to sqsh need neither",
-            )
-
-
-def _unlike(place: Path, inode: Inode) -> str | None:
-    kinds = {b"5": stat.S_IFDIR, b"0": stat.S_IFREG, b"2": stat.S_IFLNK, b"3": stat.S_IFCHR, b"4": stat.S_IFBLK}
-    try:
-        seen = place.lstat()
-    except FileNotFoundError:
-        return "presence"
-    if stat.S_IFMT(seen.st_mode) != kinds.get(inode.kind, stat.S_IFIFO):
-        return "kind"
-    if (seen.st_uid, seen.st_gid) != (inode.uid, inode.gid):
-        return "owner"
-    return "mode" if not place.is_symlink() and stat.S_IMODE(seen.st_mode) != inode.mode else None
 
 
 _WRITERS: Mapping[Form, Callable[[_Job], _Written]] = {

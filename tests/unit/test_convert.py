@@ -259,10 +259,14 @@ def test_a_folder_is_for_root_and_faithful(tmp_path, image, monkeypatch):
         converted(tmp_path, "rootfs")
     assert "unshare" in caught.value.next_step
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(converting, "unpack", lambda _, root, advance: (root.mkdir(), (root / "b").touch(0o600)))
-    with pytest.raises(HostError, match=r"/b? ?cannot be unpacked faithfully"):
+    monkeypatch.setattr(os, "chown", refuse)
+    with pytest.raises(HostError, match=r"cannot be unpacked faithfully here: .*not permitted"):
         converted(tmp_path, "rootfs")
-    assert not (tmp_path / "dist/pyg/1.0/pyg.rootfs").exists()
+    assert not list((tmp_path / "dist/pyg/1.0").glob("*rootfs*"))
+
+
+def refuse(*_, **__):
+    raise PermissionError(1, "Operation not permitted")
 
 
 def test_the_command_prints_the_path_or_all(tmp_path, image, monkeypatch):

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphcrate.artifacts.formats.merged import read_merged
 from graphcrate.artifacts.tree.layers import read_layout
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci.validate import validate
@@ -238,8 +237,7 @@ def test_all_readers_refuse_them_and_nothing_leaves_the_root_or_stays_half_unpac
     assert [path.name for path in out.iterdir()] == ["secret"]
     if message not in [message for _, message in REFUSED_IN_DETAIL]:
         written = layout(tmp_path / "layout", *layers)
-        for read in (validate, read_merged):
-            with pytest.raises(LayoutError, match=message):
-                read(written)
+        with pytest.raises(LayoutError, match=message):
+            validate(written)
         with tools_in(tmp_path) as tools:
             assert message in read_layout("x", written, tools).broken.what

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats import runtime_files
-from graphcrate.artifacts.formats.merged import read_merged, with_additions
+from graphcrate.artifacts.formats.merged import with_additions
+from graphcrate.artifacts.formats.packed import Compression, read_packed
 from graphcrate.artifacts.formats.runtime_files import variables, words
 from graphcrate.oci.spec import ImageConfig, RootFS, RunConfig
 from tests.unit.small_layouts import layout
@@ -126,14 +127,14 @@ fi
 """
 
 
-def test_enroots_files_are_all_roots_and_readable(tmp_path):
+def test_enroots_files_are_all_roots_and_readable(tmp_path, cache):
     members = [
         folder("closed", mode=0o055, uid=7),
         file("closed/secret", b"s", mode=0o001, uid=7, gid=8),
         file("plain", b"p", mode=0o040, pax_headers={"SCHILY.xattr.user.a": "b"}),
         entry("dev/null", b"3", devmajor=1, devminor=3),
     ]
-    image = read_merged(layout(tmp_path, members))
+    image, _ = read_packed(layout(tmp_path, members), Compression.GZIP, cache, lambda _: None)
     paths = runtime_files.enroot_imported(with_additions(image, runtime_files.enroot_additions(config(), "x"), 0))
     assert {(inode.uid, inode.gid) for inode in paths.values()} == {(0, 0)}
     modes = {"closed": 0o755, "closed/secret": 0o501, "plain": 0o440, "etc/rc": 0o644, "dev": 0o755}

@@ -77,7 +77,7 @@ class _Archive:
         with open_blob(blob, advance=self._advance, digest=digest, diff_id=diff_id) as stream:
             stream.drain()
             size = stream.tell()
-        check_digest("the blob", layer.digest, digest)
+        check_digest("the blob", layer.digest, f"sha256:{digest.hexdigest()}")
         with open_blob(blob) as stream:
             self._put(layer, diff_id.hexdigest(), size, stream.chunks(size))
 
@@ -97,4 +97,4 @@ class _Archive:
                 digest.update(chunk)
                 self._advance(len(chunk))
                 yield chunk
-        check_digest("the blob", descriptor.digest, digest)
+        check_digest("the blob", descriptor.digest, f"sha256:{digest.hexdigest()}")

@@ -7,11 +7,10 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci.blob import CHUNK, Hash, TarStream, open_blob
-from graphcrate.oci.entries import Entries, overlaid, parents, read_entries
-from graphcrate.oci.layout import REBUILD, Layout, check_presence
+from graphcrate.oci.blob import CHUNK, TarStream, open_blob
+from graphcrate.oci.entries import Entries, parents, read_entries
+from graphcrate.oci.layout import REBUILD
 from graphcrate.oci.spec import LayerBlob
 
 XATTR = "SCHILY.xattr."  #: before the name of an extended attribute, in pax headers
@@ -67,35 +66,9 @@ class Addition(NamedTuple):
     link: str = ""  #: target of a symbolic link; with neither it is a folder, and one that is there stays
 
 
-def size_of(paths: Mapping[str, Inode]) -> int:
-    """Bytes of all contents, each counted once."""
-    return sum(inode.size for inode in set_of(paths.values()))
-
-
 def set_of(inodes: Iterable[Inode]) -> list[Inode]:
     """Each once, by identity: two files may be alike."""
     return list({id(inode): inode for inode in inodes}.values())
-
-
-def read_merged(layout: Layout, advance: Callable[[int], None] | None = None) -> dict[str, Inode]:
-    """Read and check every layer, on all cores, without files' contents. `advance` counts compressed bytes.
-
-    Paths are relative, the root is empty. Raises LayoutError for a layer that is missing, cut off or altered (by its
-    digest), or that no engine would take.
-    """
-    check_presence(layout)
-    layers = parallel(
-        lambda number, advancing: read_checked(
-            layout.layer_blobs[number],
-            layout.layers[number].digest,
-            lambda path, header, _: inode_of(path, header),
-            advancing,
-        ),
-        range(len(layout.layers)),
-        advance=advance,
-        size=lambda number: layout.layers[number].size,
-    )
-    return overlaid(layers, IMPLIED)
 
 
 def read_checked(
@@ -111,15 +84,15 @@ def read_checked(
             entries = read_entries(stream, lambda path, header: keep(path, header, stream))
     except LayoutError as error:
         raise LayoutError(f"layer {digest}: {error.what}", cause=error.cause, next_step=REBUILD) from error
-    check_digest("layer", digest, seen)
+    check_digest("layer", digest, f"sha256:{seen.hexdigest()}")
     return entries
 
 
-def check_digest(what: str, digest: str, seen: Hash) -> None:
+def check_digest(what: str, digest: str, seen: str) -> None:
     """Raises LayoutError where the bytes of a layout's blob have another digest."""
-    if f"sha256:{seen.hexdigest()}" != digest:
+    if seen != digest:
         raise LayoutError(
-            f"{what} {digest} is damaged: its bytes hash to sha256:{seen.hexdigest()}",
+            f"{what} {digest} is damaged: its bytes hash to {seen}",
             cause="The file was changed after it was written.",
             next_step=REBUILD,
         )

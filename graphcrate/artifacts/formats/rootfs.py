@@ -20,7 +20,7 @@ from pathlib import Path
 from graphcrate.artifacts.formats.merged import IMPLIED, XATTR, Inode, content_of, inode_of
 from graphcrate.host.atomic import appearing
 from graphcrate.host.parallel import parallel
-from graphcrate.model.errors import LayoutError
+from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.oci.blob import TarStream, open_blob
 from graphcrate.oci.entries import Entries, overlaid, read_entries
 from graphcrate.oci.spec import LayerBlob
@@ -28,6 +28,7 @@ from graphcrate.oci.spec import LayerBlob
 _ROOT = "root"
 #: A root without the capability, or in a user namespace that lacks the id, does without.
 _NOT_PERMITTED = (errno.EPERM, errno.EINVAL, errno.ENOTSUP)
+_Permitted = Callable[[], contextlib.AbstractContextManager[None]] | None  #: None: not root
 _BYTES = ("utf-8", "surrogateescape")  #: how `tarfile` has the values of extended attributes as text
 _LINKED = Inode(kind=tarfile.REGTYPE, mode=0)  #: what a hard link shares has attributes of its own
 
@@ -48,30 +49,34 @@ def unpack(
     *,
     advance: Callable[[int], None] | None = None,
     below: Path | None = None,
+    faithful: bool = False,
 ) -> None:
     """Unpack layers, lowest first, into the folder `destination`, which appears whole or not at all.
 
     Does nothing where it is there already; a second process waits for the first. `advance` counts compressed bytes,
     from any thread. `below`: the tree of the layers below these, unpacked on the same disk by the same user; its files
     are shared by hard links. Owners, devices and extended attributes are set only for root; modes and times always.
-    Raises LayoutError for a layer that is broken or would leave the folder.
+    Raises LayoutError for a layer that is broken or would leave the folder; where the tree has to be `faithful`,
+    HostError for an owner or a device that the machine does not permit.
     """
     with appearing(destination, _ROOT) as partial:
         if partial is None:
             return
-        privileged = os.geteuid() == 0
+        permitted = _strictly if faithful else _permitted if os.geteuid() == 0 else None
         staged = parallel(
-            lambda number, advancing: _stage(layers[number], partial / str(number), advancing, privileged),
+            lambda number, advancing: _stage(layers[number], partial / str(number), advancing, permitted),
             range(len(layers)),
             advance=advance,
             size=lambda number: layers[number].path.stat().st_size,
         )
         # A fixed time, so that the tree depends on the layers alone.
         merged = overlaid([*([_tree(below)] if below else ()), *staged], _Node(IMPLIED, 0))
-        _build(merged, str(partial / _ROOT), privileged)
+        _build(merged, str(partial / _ROOT), permitted)
 
 
-def _stage(blob: LayerBlob, folder: Path, advance: Callable[[int], None], privileged: bool) -> Entries[_Node]:
+def _stage(
+    blob: LayerBlob, folder: Path, advance: Callable[[int], None], permitted: _Permitted | None
+) -> Entries[_Node]:
     """Unpack the files of a layer into the new `folder`."""
     folder.mkdir()
     numbers = itertools.count()
@@ -81,9 +86,9 @@ def _stage(blob: LayerBlob, folder: Path, advance: Callable[[int], None], privil
         node = _Node(inode, int(header.mtime * 1_000_000_000))
         if not inode.is_folder:
             place = f"{folder}/{next(numbers)}"
-            if _make(place, inode, header, stream, privileged):
+            if _make(place, inode, header, stream, permitted):
                 node.place = place
-                _apply(place, node, privileged)
+                _apply(place, node, permitted)
         return node
 
     try:
@@ -93,7 +98,7 @@ def _stage(blob: LayerBlob, folder: Path, advance: Callable[[int], None], privil
         raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
 
 
-def _make(place: str, inode: Inode, header: tarfile.TarInfo, stream: TarStream, privileged: bool) -> bool:
+def _make(place: str, inode: Inode, header: tarfile.TarInfo, stream: TarStream, permitted: _Permitted) -> bool:
     """Make a file, link, pipe or device; False for a device that cannot be made."""
     if inode.is_file:
         with open(place, "xb") as file:
@@ -102,8 +107,8 @@ def _make(place: str, inode: Inode, header: tarfile.TarInfo, stream: TarStream, 
         os.symlink(inode.link, place)
     elif inode.kind == tarfile.FIFOTYPE:
         os.mkfifo(place)
-    elif privileged:
-        with _permitted():
+    elif permitted:
+        with permitted():
             kind = stat.S_IFCHR if inode.kind == tarfile.CHRTYPE else stat.S_IFBLK
             os.mknod(place, kind | 0o600, os.makedev(*inode.device))
         return os.path.lexists(place)
@@ -131,7 +136,7 @@ def _tree(root: Path) -> Entries[_Node]:
     return tree
 
 
-def _build(merged: Mapping[str, _Node], root: str, privileged: bool) -> None:
+def _build(merged: Mapping[str, _Node], root: str, permitted: _Permitted) -> None:
     folders: list[tuple[str, _Node]] = []
     for path in sorted(merged):
         node, place = merged[path], f"{root}/{path}".rstrip("/")
@@ -144,16 +149,15 @@ def _build(merged: Mapping[str, _Node], root: str, privileged: bool) -> None:
             os.rename(node.place, place)
             node.place, node.stays = place, True
     for place, node in reversed(folders):  # the deepest first: a parent may close itself, and gets its time at last
-        _apply(place, node, privileged)
+        _apply(place, node, permitted)
 
 
-def _apply(place: str, node: _Node, privileged: bool) -> None:
+def _apply(place: str, node: _Node, permitted: _Permitted) -> None:
     """Set owner, extended attributes, mode and time. Of extended attributes those that the kernel takes."""
     inode = node.inode
-    if privileged:
-        if inode.uid or inode.gid:
-            with _permitted():
-                os.chown(place, inode.uid, inode.gid, follow_symlinks=False)
+    if permitted:
+        with permitted():
+            os.chown(place, inode.uid, inode.gid, follow_symlinks=False)
         for name, value in inode.xattrs:
             with _permitted():
                 os.setxattr(place, name.removeprefix(XATTR), value.encode(*_BYTES), follow_symlinks=False)
@@ -167,8 +171,23 @@ def _apply(place: str, node: _Node, privileged: bool) -> None:
 
 @contextlib.contextmanager
 def _permitted() -> Iterator[None]:
+    """Do without what the machine does not permit."""
     try:
         yield
     except OSError as error:
         if error.errno not in _NOT_PERMITTED:
             raise
+
+
+@contextlib.contextmanager
+def _strictly() -> Iterator[None]:
+    """Do without nothing."""
+    try:
+        yield
+    except OSError as error:
+        raise HostError(
+            f"the image cannot be unpacked faithfully here: {error}",
+            cause="Root lacks a capability or an id (in a container or a user namespace), or the disk is a network's "
+            "that keeps no owners.",
+            next_step="unpack on a local disk as the machine's root; --to sif and --to sqsh need neither",
+        ) from error
