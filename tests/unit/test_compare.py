@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from graphcrate.artifacts.tree import compare
 from graphcrate.artifacts.tree.compare import ALLOWANCES, Allowance, Difference, differences, judge
 from graphcrate.artifacts.tree.reader import Opened
+from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -24,7 +25,8 @@ entries = st.one_of(
     st.builds(Entry, st.just("folder"), modes, ids, ids),
     st.builds(Entry, st.just("symlink"), st.just(0o777), ids, ids, st.just(0), st.just(""), names),
 )
-settings_ = st.one_of(st.none(), st.dictionaries(st.sampled_from(["environment A", "command"]), st.text(max_size=2)))
+commands = st.lists(st.text(max_size=2), max_size=1).map(tuple)
+settings_ = st.one_of(st.none(), st.builds(Settings, environment=st.sampled_from([(), ("A=1",)]), command=commands))
 trees = st.builds(
     Opened,
     name=st.just("x"),
@@ -224,8 +226,8 @@ def test_what_readers_keep():
 
 
 def test_settings_are_compared_where_both_have_them():
-    one = tree(entries={}, settings={"environment A": "1", "label io.buildah.version": "1.28", "user": "me"})
-    other = tree("podman", entries={}, settings={"environment A": "2"})
+    one = tree(entries={}, settings=Settings(environment=("A=1",), labels={"io.buildah.version": "1.28"}, user="me"))
+    other = tree("podman", entries={}, settings=Settings(environment=("A=2",)))
     comparison = judge(one, other, ALLOWANCES)
     assert comparison.unexpected == (
         Difference("environment A", "setting", "'1'", "'2'"),

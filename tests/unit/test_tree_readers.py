@@ -20,6 +20,7 @@ from graphcrate.artifacts.tree.opening import compare
 from graphcrate.artifacts.tree.reader import Tools, Wanted, owners_known
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
+from graphcrate.model.contract import Settings
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.tree import Entry
 from graphcrate.oci import spec
@@ -83,13 +84,7 @@ CONFIG = {
     "rootfs": {"type": "layers", "diff_ids": []},
     "config": {"Env": ["PATH=/bin", "EMPTY="], "Cmd": ["sh"], "Labels": {"who": "me"}, "WorkingDir": "/"},
 }
-SETTINGS = {
-    "environment PATH": "/bin",
-    "environment EMPTY": "",
-    "label who": "me",
-    "command": '["sh"]',
-    "platform": "linux/amd64",
-}
+SETTINGS = Settings(environment=("PATH=/bin", "EMPTY="), command=("sh",), labels={"who": "me"}, working_folder="/")
 
 
 @contextmanager

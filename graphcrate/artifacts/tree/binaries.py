@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.artifacts.formats import binary
+from graphcrate.artifacts.formats import binary, runtime_files
 from graphcrate.artifacts.formats.elf import SYSTEM_FOLDERS
-from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, settings_of, whole
+from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, whole
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.facts import numbers
 from graphcrate.host.parallel import Advance, parallel
@@ -112,7 +112,9 @@ def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
     with tools.ctx.progress.task("looking at programs and libraries", sum(kept.values())) as task:
         for path, data in zip(kept, parallel(content, tuple(kept), advance=task.advance), strict=True):
             _add(read, path, data)
-    read.settings = settings_of(opened, lambda path: read.texts.get(path, b"").decode("utf-8", "replace"))
+    read.settings = opened.settings or runtime_files.read_settings(
+        opened.entries, lambda path: read.texts.get(path, b"").decode("utf-8", "replace")
+    )
     return read
 
 

@@ -6,6 +6,7 @@ docs/decisions/equality.md tells how. Installers word some files each in their o
 """
 
 import csv
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from graphcrate.artifacts.tree.reader import Opened, whole
+from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry, Form
 from graphcrate.model.words import printable
 
@@ -134,10 +136,26 @@ def differences(first: Opened, second: Opened) -> Iterator[Difference]:
         elif one != other:
             yield from _between(path, one, other, first.owners and second.owners)
     if first.settings is not None and second.settings is not None:
-        for name in sorted(first.settings.keys() | second.settings.keys()):
-            values = first.settings.get(name), second.settings.get(name)
+        named, others = _named(first.settings), _named(second.settings)
+        for name in sorted(named.keys() | others.keys()):
+            values = named.get(name), others.get(name)
             if values[0] != values[1]:
                 yield Difference(name, "setting", *("" if value is None else repr(value) for value in values))
+
+
+def _named(settings: Settings) -> dict[str, str]:
+    """Settings by name; of those that every image has without what is empty."""
+    named = {f"environment {name}": value for name, value in settings.variables.items()}
+    named |= {f"label {name}": value for name, value in settings.labels.items()}
+    others = {
+        "entrypoint": json.dumps(settings.entrypoint) if settings.entrypoint else "",
+        "command": json.dumps(settings.command) if settings.command else "",
+        "working folder": settings.working_folder if settings.working_folder != "/" else "",
+        "user": settings.user,
+        "volumes": " ".join(settings.volumes),
+        "platform": settings.platform,
+    }
+    return named | {name: value for name, value in others.items() if value}
 
 
 def judge(first: Opened, second: Opened, allowances: Sequence[Allowance]) -> Comparison:

@@ -5,7 +5,6 @@ of each, under the layer's digest and that name, since many images share a layer
 """
 
 import hashlib
-import json
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 
@@ -15,6 +14,7 @@ from isal import igzip, igzip_lib
 from graphcrate.artifacts.formats.merged import Inode, content_of, inode_of
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.parallel import parallel
+from graphcrate.model.contract import Settings
 from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind
 from graphcrate.oci import spec
@@ -105,20 +105,19 @@ def opened(
     return Opened(name, form, entries, read, True, _settings(config), config, manifest, index, broken=broken)
 
 
-def _settings(config: spec.ImageConfig) -> dict[str, str]:
-    """What containers of the image start with, by name. What is empty is absent."""
+def _settings(config: spec.ImageConfig) -> Settings:
+    """How containers of the image start."""
     run = config.run
-    settings = {
-        "entrypoint": json.dumps(run.entrypoint) if run.entrypoint else "",
-        "command": json.dumps(run.cmd) if run.cmd else "",
-        "working folder": run.working_dir if run.working_dir not in (None, "/") else "",
-        "user": run.user or "",
-        "volumes": " ".join(sorted(run.volumes or ())),
-        "platform": f"{config.os}/{config.architecture}",
-    }
-    named = {f"environment {name}": value for name, value in run.environment.items()}
-    named |= {f"label {name}": value for name, value in (run.labels or {}).items()}
-    return named | {name: value for name, value in settings.items() if value}
+    return Settings(
+        platform=f"{config.os}/{config.architecture}",
+        environment=run.env or (),
+        user=run.user or "",
+        entrypoint=run.entrypoint or (),
+        command=run.cmd or (),
+        working_folder=run.working_dir or "",
+        volumes=tuple(sorted(run.volumes or ())),
+        labels=run.labels or {},
+    )
 
 
 def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.formats import runtime_files
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model.contract import Settings
@@ -49,7 +48,7 @@ class Opened:
     entries: Mapping[str, Entry]
     read: Callable[[str], bytes]
     owners: bool = True  #: False: the artifact has flattened owners, so they say nothing
-    settings: Mapping[str, str] | None = None  #: of the configuration ("environment PATH"); None: it has none
+    settings: Settings | None = None  #: of the configuration; None: it has none
     config: spec.ImageConfig | None = None
     manifest: spec.Manifest | None = None
     index: tuple[spec.Descriptor, ...] = ()  #: entries of the index that the image was chosen from
@@ -91,24 +90,3 @@ def with_hashes(
     with tools.ctx.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task:
         hashes = parallel(hashed, order, advance=task.advance)
     return entries | dict(zip(order, hashes, strict=True))
-
-
-def settings_of(opened: Opened, text: runtime_files.Text) -> Settings | None:
-    """How its containers start: by its configuration, or by what Apptainer and enroot wrote into its files.
-
-    None for a plain folder. `text` gives a file's content, empty for one that is not there.
-    """
-    config = opened.config
-    if config is None:
-        return runtime_files.read_settings(opened.entries, text)
-    run = config.run
-    return Settings(
-        platform=f"{config.os}/{config.architecture}",
-        environment=run.env or (),
-        user=run.user or "",
-        entrypoint=run.entrypoint or (),
-        command=run.cmd or (),
-        working_folder=run.working_dir or "",
-        volumes=tuple(sorted(run.volumes or ())),
-        labels=run.labels or {},
-    )

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.artifacts.formats.runtime_files import read_settings
 from graphcrate.artifacts.tree import layers as trees
-from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, settings_of
+from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.checks import contracts, reading
 from graphcrate.checks.contracts.view import make_view, wants_content
 from graphcrate.checks.reading import Fetch
@@ -93,7 +94,7 @@ def _view(
     base = ImageView(
         name=name,
         form=opened.form,
-        settings=settings_of(opened, lambda path: (read(path) or b"").decode("utf-8", "replace")),
+        settings=opened.settings or read_settings(entries, lambda path: (read(path) or b"").decode("utf-8", "replace")),
         manifest_type=manifest_type,
         layers=layers,
         without_platform=sum(entry.platform is None for entry in opened.index),
