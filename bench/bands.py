@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a suite over many seeds and says where its figures land, for the bands in suites/ and docs/smoke.md.
+"""Runs a suite over many seeds and says where its figures land, for the bands in suites/ and docs/dev/suites.md.
 
 Needs what the suite needs, so run it inside an image or in an environment that has it:
 

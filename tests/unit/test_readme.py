@@ -7,7 +7,7 @@ import pytest
 
 from graphcrate.build.summary import plan_lines
 from graphcrate.cli import main
-from graphcrate.compat import recipes
+from graphcrate.compat import recipes, targets
 from graphcrate.model.lock import decode_lock
 from tests import ROOT
 from tools import generate
@@ -78,6 +78,12 @@ def test_what_pages_name_exists():
     assert [name for name in variables if name not in code and not name.startswith("PIP_")] == []
     fields = {field for one in recipes.schema()["$defs"].values() for field in one.get("properties", ())}
     assert [field for field in sorted(fields) if f"`{field}" not in PAGES["docs/recipes.md"]] == []
+
+
+def test_examples_of_recipes_and_targets_are_valid():
+    for page, parse in (("docs/recipes.md", recipes.parse), ("docs/explain.md", targets.parse)):
+        example = re.search(r"^```toml\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)[1]
+        assert parse(example, page).description
 
 
 def links(name):
