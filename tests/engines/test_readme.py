@@ -17,6 +17,8 @@ from tests.pyxis import make_site
 
 pytestmark = pytest.mark.slow
 
+#: commands in sentences, which tests below type as well
+PLANNED, CATALOG = ("./build.py explain --target dgx2", "make image CUDA=11.8"), "./build.py catalog"
 README, CUSTOMIZE = ROOT / "README.md", ROOT / "docs" / "customize.md"
 
 
@@ -65,6 +67,7 @@ def test_quick_start(user):
 def test_images_are_planned(planner):
     planner.types(README, "Which image do I need?", *["plan for "] * 4, "11.8")
     planner.types(README, "Your own packages", *["plan for "] * 3)
+    assert all("11.8" in planner.type(command) for command in PLANNED)
 
 
 @pytest.mark.engine("slurm", "apptainer build", "docker daemon")
@@ -113,4 +116,9 @@ def test_publish(user, registry, built_image):
         person.type(command, *ours)
         assert in_registry(registry, f"{namespace}/torch", built_image)
     assert "the same bytes" in person.type(verify, *ours)
-    person.type("./build.py catalog")
+    person.type(CATALOG)
+
+
+def test_each_command_in_a_sentence_is_typed():
+    named = set(re.findall(r"`((?:\./build\.py|make) [^`]+)`", README.read_text()))
+    assert named - set(in_table("Run it")) == {*PLANNED, CATALOG}
