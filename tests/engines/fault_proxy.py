@@ -71,7 +71,6 @@ class FaultProxy(Loopback):
 
     upstream: str
     decide: object = lambda seen: ""
-    realm: str = ""  # another realm than the registry's own in every challenge
     authority: object = None  # speaks TLS with its certificate
     seen: list[Seen] = dataclasses.field(default_factory=list)
     faults: list[str] = dataclasses.field(default_factory=list)
@@ -200,8 +199,6 @@ class _Between(BaseHTTPRequestHandler):
         """Pass an answer on; of its content `most` bytes, after which the connection ends."""
         self.send_response(status)
         for name, value in dict(headers).items():
-            if name.lower() == "www-authenticate" and self.proxy.realm:
-                value = re.sub(r'realm="[^"]*"', f'realm="{self.proxy.realm}"', value)
             if name.lower() not in (*HOP, "content-length", "date"):
                 self.send_header(name, value)
         told = dict(headers).get("Content-Length") if self.command == "HEAD" else None

@@ -13,14 +13,14 @@ from tests.unit import small_layouts, tars
 
 MIB = 1 << 20
 LOGIN = Credential(user="canary-user", password="canary-password")
-GRANTED = {"team/bearer", "team/sister", "team/expiring", "team/lured", "team/moved"}  #: what tokens are given for
+GRANTED = {"team/bearer", "team/sister", "team/moved"}  #: what tokens are given for
 SIZES = (20 * MIB, 12 * MIB, MIB, 1000)
 
 
 def random_layout(folder, sizes=SIZES, seed=0):
     """An image of layers of so many random bytes."""
     layers = [[tars.file(f"{size}", random.Random(seed + size).randbytes(size))] for size in sizes]
-    return small_layouts.layout(folder, *layers, media_type=spec.LAYER_TAR)
+    return small_layouts.layout(folder, *layers, types=(spec.LAYER_TAR,))
 
 
 def send(address, layout, name, *, form="oci", login=None, environment=None, pauses=None, chunk=2 * MIB, **more):

@@ -10,11 +10,14 @@ from tests.unit import tars
 CREATED = 1_700_000_000
 
 
-def layout(folder, *layers, tag="1.0", media_type=spec.LAYER_GZIP, **config):
-    """A layout at `folder/oci` of these layers, lowest first. `config`: of the `ConfigStep`."""
+def layout(folder, *layers, tag="1.0", types=(spec.LAYER_GZIP,), **config):
+    """A layout at `folder/oci` of these layers, lowest first, `types` in turn. `config`: of the `ConfigStep`."""
     cache = folder / "blobs"
     cache.mkdir(parents=True)
-    records = [tars.record(cache, f"layer {number}", entries, media_type) for number, entries in enumerate(layers)]
+    records = [
+        tars.record(cache, f"layer {number}", entries, types[number % len(types)])
+        for number, entries in enumerate(layers)
+    ]
     step = ConfigStep(**{"environment": {}, "labels": {}, "command": ("sh",), **config})
     image = make_image(records, step, CREATED)
     return write_layout(folder / "oci", image, lambda digest: cache / digest.removeprefix("sha256:"), tag)

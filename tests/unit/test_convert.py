@@ -234,7 +234,7 @@ def test_an_oci_archive_is_the_layout(tmp_path, image):
 @pytest.mark.parametrize("media_type", [spec.LAYER_GZIP, spec.LAYER_ZSTD])
 def test_an_archive_for_docker_names_its_parts_and_has_no_zstd(tmp_path, media_type):
     layers = [file("a", b"a" * 5000)], [file("b", b"b")], [file("a", b"a" * 5000)]  # the first comes twice
-    written = small_layouts.layout(tmp_path / "dist/pyg/1.0", *layers, media_type=media_type)
+    written = small_layouts.layout(tmp_path / "dist/pyg/1.0", *layers, types=(media_type,))
     path = converted(tmp_path, "docker", ref=str(written.path), output=tmp_path / "pyg.tar").path
     found = extracted(path)
     (saved,) = json.loads(found["manifest.json"])

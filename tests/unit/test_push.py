@@ -26,7 +26,7 @@ KIB = 1 << 10
 @pytest.fixture
 def layout(tmp_path):
     large, small = (random.Random(seed).randbytes(size * KIB) for seed, size in ((1, 600), (2, 80)))
-    return small_layouts.layout(tmp_path, [tars.file("a", large)], [tars.file("b", small)], media_type=spec.LAYER_TAR)
+    return small_layouts.layout(tmp_path, [tars.file("a", large)], [tars.file("b", small)], types=(spec.LAYER_TAR,))
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +143,31 @@ def test_chunks_are_as_the_registry_takes_them(layout, limits, least, most):
     assert all(length <= most for length in server.chunk_lengths)
     assert pushed.bytes_sent >= blob_bytes(layout)
     assert limits.get("chunks", True) or any(a.method == "PUT" and "/uploads/" in a.path for a in server.asked)
+
+
+def test_a_registry_that_says_it_takes_no_chunks_is_believed_at_once(layout):
+    with WritableRegistry(chunks=False) as server:
+        send(server, layout)
+    assert sum(asked.method == "POST" for asked in server.asked) <= 5, "three blobs, two of them begun with a chunk"
+
+
+def test_requests_begin_small_and_are_small_again_after_a_failure(monkeypatch):
+    monkeypatch.undo()
+    pace, mib = upload.Pace(1 << 30), 1 << 20
+
+    def sizes(failures, number):
+        for _ in range(number):
+            yield pace.next(1 << 30, failures)
+            pace.arrived()
+
+    assert list(sizes(0, 7)) == [mib, 2 * mib, 4 * mib, 8 * mib, 16 * mib, 32 * mib, 32 * mib]
+    assert not pace.is_careful
+    assert list(sizes(1, 17)) == [mib] * 16 + [2 * mib]
+    assert pace.is_careful
+    assert list(sizes(1, 64))[-1] == 32 * mib
+    assert pace.next(1000, 2) == 1000
+    pace.least, pace.is_whole = 5 * mib, False
+    assert pace.next(1 << 30, 2) == 5 * mib
 
 
 def test_a_registry_that_takes_nothing_is_told_so(layout):
@@ -310,7 +335,7 @@ def test_the_first_error_ends_all_uploads(tmp_path, monkeypatch):
 
     monkeypatch.setattr("graphcrate.host.parallel.ThreadPoolExecutor", Pool)
     large, small = (random.Random(seed).randbytes(size * KIB) for seed, size in ((1, 600), (2, 30)))
-    layout = small_layouts.layout(tmp_path, [tars.file("a", large)], [tars.file("b", small)], media_type=spec.LAYER_TAR)
+    layout = small_layouts.layout(tmp_path, [tars.file("a", large)], [tars.file("b", small)], types=(spec.LAYER_TAR,))
     largest, smallest = layout.layers[0].digest, layout.manifest.config.digest
 
     def hold(handler):
