@@ -99,8 +99,9 @@ from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
 from graphcrate.oci import push, reference
 from graphcrate.oci.layout import read_layout
-pushed = push.push_layout(read_layout(Path(sys.argv[1])), reference.parse(sys.argv[2]), form="oci",
-    client=Client({}), find_credential=lambda: None, progress=Silent())
+from graphcrate.oci.registry import Repository
+target = Repository(Client({}), reference.parse(sys.argv[2]), writes=True)
+pushed = push.push_layout(target, read_layout(Path(sys.argv[1])), "oci", Silent())
 most = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]  # ru_maxrss is the parent's, too
 print(pushed.bytes_sent, int(most) << 10)
 """
