@@ -22,12 +22,11 @@ from graphcrate.oci.layout import REBUILD
 from graphcrate.oci.registry import Repository
 
 PIECE = 1 << 17  #: bytes read and sent at once
-SMALLEST, LARGEST = 1 << 20, 32 << 20  #: bytes of one request where none fails
+SMALLEST, LARGEST = 32 << 10, 32 << 20  #: bytes of one request
 REFUSABLE = 256 << 10  #: bytes; a registry that refuses even so few takes no image
-PARTS = 16  #: requests of an image, at least
-CAUTION = 5  #: times that the size is halved at first and after a failure, so that little of an image is sent again
+PARTS = 512  #: that an image is sent in as long as requests fail: what fails is then a small part of it
 TRUST = 16  #: requests without a failure after one until the size doubles
-LISTEN = 0.025  #: seconds before a body after a failure: most refusals come at the headers
+LISTEN = 0.025  #: seconds before a body meanwhile: most refusals come at the headers
 LOSSES = 2  #: of uploads of one blob, after which blobs go whole
 UPLOADS = 4  #: of one blob that a registry forgets or refuses in the middle, before it is given up
 _ACCEPTED = (200, 201, 202, 204)
@@ -83,27 +82,32 @@ class Pace:
 
     def __init__(self, total: int) -> None:
         """`total`: bytes of all blobs."""
-        self._first = min(LARGEST, 1 << max(SMALLEST, total // PARTS).bit_length() - 1)
+        self._size = max(SMALLEST, total // PARTS)
         self._most = LARGEST  #: what the registry has not refused
-        self._failures = self._trust = 0  #: requests that failed; how far they are forgotten, up to CAUTION * TRUST
+        self._failures = self._trust = 0  #: requests that failed; those since that did not
         self.least = 0  #: what the registry asks for (OCI-Chunk-Min-Length)
         self.is_whole = False  #: the registry keeps no parts of a blob
 
     @property
+    def size(self) -> int:
+        """Of the next request where enough is left."""
+        doubled = self._trust // TRUST if self._failures else 2 * self._trust
+        return max(self.least, min(self._most, self._size << min(doubled, 16)))
+
+    @property
     def is_careful(self) -> bool:
         """Whether a request failed a short time ago."""
-        return self._failures > 0 and self._trust < CAUTION * TRUST
+        return self._failures > 0 and self.size < self._most
 
     def next(self, rest: int, failures: int) -> int:
         """Bytes of the next request, where so many are left and so many requests have failed so far."""
         if failures > self._failures:
             self._failures, self._trust = failures, 0
-        size = self._first >> max(0, CAUTION - self._trust // TRUST)
-        return rest if self.is_whole else min(rest, max(self.least, min(self._most, size)))
+        return rest if self.is_whole else min(rest, self.size)
 
     def arrived(self) -> None:
         """Count a request that the registry took."""
-        self._trust += 1 if self._failures else TRUST
+        self._trust += 1
 
     def refused(self, length: int) -> bool:
         """Halve a length that was too much, to a power of two as limits are; False where that is too little."""

@@ -31,7 +31,7 @@ def layout(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(upload, "SMALLEST", 64 * KIB)
+    monkeypatch.setattr(upload, "SMALLEST", 16 * KIB)
     monkeypatch.setattr(upload, "LARGEST", 64 * KIB)
     monkeypatch.setattr(upload, "REFUSABLE", 8 * KIB)
     monkeypatch.setattr(upload, "PIECE", 4 * KIB)
@@ -153,20 +153,21 @@ def test_a_registry_that_says_it_takes_no_chunks_is_believed_at_once(layout):
 
 def test_requests_begin_small_and_are_small_again_after_a_failure(monkeypatch):
     monkeypatch.undo()
-    pace, mib = upload.Pace(1 << 30), 1 << 20
+    pace, mib = upload.Pace(512 << 20), 1 << 20
 
     def sizes(failures, number):
         for _ in range(number):
             yield pace.next(1 << 30, failures)
             pace.arrived()
 
-    assert list(sizes(0, 7)) == [mib, 2 * mib, 4 * mib, 8 * mib, 16 * mib, 32 * mib, 32 * mib]
+    assert list(sizes(0, 5)) == [mib, 4 * mib, 16 * mib, 32 * mib, 32 * mib]
     assert not pace.is_careful
     assert list(sizes(1, 17)) == [mib] * 16 + [2 * mib]
     assert pace.is_careful
     assert list(sizes(1, 64))[-1] == 32 * mib
-    assert pace.next(1000, 2) == 1000
-    pace.least, pace.is_whole = 5 * mib, False
+    assert not pace.is_careful
+    assert (pace.next(1000, 2), pace.next(1 << 30, 2)) == (1000, mib)
+    pace.least = 5 * mib
     assert pace.next(1 << 30, 2) == 5 * mib
 
 
