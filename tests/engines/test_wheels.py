@@ -16,7 +16,7 @@ from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels import compile_program
-from graphcrate.inputs.wheels.bytecode import ENVIRONMENT, PROGRAM, Bundle, Job, compile_shards, shards
+from graphcrate.inputs.wheels.bytecode import ENVIRONMENT, PROGRAM, Job, compile_shards, read_bundle, shards
 from graphcrate.inputs.wheels.install import Site, place
 from graphcrate.inputs.wheels.layer import WheelFile, write_wheels_layer
 from graphcrate.inputs.wheels.sdist import build_wheel
@@ -70,8 +70,7 @@ def test_bytecode_is_the_same_whatever_surrounds_it_and_runs_without_its_source(
     with own_umask(0o077), contextlib.closing(Cache(tmp_path / "a" / "longer" / "name of a folder")) as elsewhere:
         second = compiled(tmp_path, elsewhere, sys.executable, "two")
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-    with contextlib.closing(Bundle(first[0])) as bundle:
-        content = bundle.read(next(name for name in bundle.files if "dataclasses" in name))
+    content = next(content for name, content in read_bundle(first[0]).items() if "dataclasses" in name)
     (tmp_path / "dataclasses_copy.pyc").write_bytes(content)
     code = "import dataclasses_copy as d; print(d.field, d.__file__)"
     done = process.run([sys.executable, "-c", code], cwd=tmp_path, environment={"PYTHONPATH": str(tmp_path)})
@@ -87,12 +86,10 @@ def test_the_program_runs_on_other_pythons(tmp_path, cache, python):
     path = make_wheel(tmp_path, files={"pkg/__init__.py": source, "pkg/bad.py": b"print 1\n"})
     (job,) = jobs_of(path, tmp_path / "out")
     compile_shards([job], Here(python), cache)
-    bundle = Bundle(job.target)
-    (name,) = bundle.files
+    ((name, content),) = read_bundle(job.target).items()
     pyc = tmp_path / "root" / name.removeprefix("/")
     pyc.parent.mkdir(parents=True)
-    pyc.write_bytes(bundle.read(name))
-    bundle.close()
+    pyc.write_bytes(content)
     pyc.parent.with_name("__init__.py").write_bytes(source)
     code = f"import sys; sys.path.insert(0, {str(pyc.parents[2])!r}); import pkg; print(pkg.x, pkg.__cached__)"
     done = process.run([python, "-W", "ignore", "-c", code])

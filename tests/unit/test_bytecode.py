@@ -9,7 +9,7 @@ import pytest
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.process import Completed
 from graphcrate.inputs.wheels import bytecode, compile_program
-from graphcrate.inputs.wheels.bytecode import Bundle, Job, bundle_path, compile_shards, is_compiled, shards
+from graphcrate.inputs.wheels.bytecode import Job, bundle_path, compile_shards, is_compiled, read_bundle, shards
 from graphcrate.inputs.wheels.install import Site, place
 from graphcrate.model.errors import BuildError
 from tests.unit.wheelmaker import make_wheel
@@ -40,7 +40,7 @@ def compiled(tmp_path, cache, files, interpreter=None):
     targets = [bundle_path(cache, "a" * 64, "3.11.2", number) for number in range(len(found))]
     jobs = [Job(path, shard, target) for shard, target in zip(found, targets, strict=True)]
     compile_shards(jobs, interpreter or InProcess(), cache)
-    return Bundle(jobs[0].target)
+    return read_bundle(jobs[0].target)
 
 
 def test_pycs_are_unchecked_and_name_the_final_path(tmp_path, cache):
@@ -48,8 +48,8 @@ def test_pycs_are_unchecked_and_name_the_final_path(tmp_path, cache):
     bundle = compiled(tmp_path, cache, {"pkg/a.py": source, "pkg/data.txt": b"no source"})
     tag = importlib.util.cache_from_source("a.py").split(".")[1]
     path = f"{PACKAGES}/pkg/__pycache__/a.{tag}.pyc"
-    assert list(bundle.files) == [path]
-    content = bundle.read(path)
+    assert list(bundle) == [path]
+    content = bundle[path]
     assert content[:4] == importlib.util.MAGIC_NUMBER
     assert int.from_bytes(content[4:8], "little") == 1
     assert content[8:16] == importlib.util.source_hash(source)
@@ -59,15 +59,13 @@ def test_pycs_are_unchecked_and_name_the_final_path(tmp_path, cache):
     variables = {}
     exec(code, variables)
     assert variables["f"]() == "é"
-    bundle.close()
 
 
 def test_sources_that_do_not_compile_are_left_out(tmp_path, cache):
     files = {"pkg/old.py": b"print 'hello'\n", "pkg/nul.py": b"\0", "pkg/good.py": b"", "pkg/x.pyi": b""}
     bundle = compiled(tmp_path, cache, files)
-    bundle.close()
     tag = importlib.util.cache_from_source("good.py").split(".")[1]
-    assert list(bundle.files) == [f"{PACKAGES}/pkg/__pycache__/good.{tag}.pyc"]
+    assert list(bundle) == [f"{PACKAGES}/pkg/__pycache__/good.{tag}.pyc"]
 
 
 def test_a_damaged_bundle_is_an_error_that_says_what_to_remove(tmp_path):
@@ -76,7 +74,7 @@ def test_a_damaged_bundle_is_an_error_that_says_what_to_remove(tmp_path):
         compile_program.write_entry(stream, "a.pyc", b"content")
         stream.truncate(stream.tell() - 1)
     with pytest.raises(BuildError, match=r"0.bundle is damaged"):
-        Bundle(path)
+        read_bundle(path)
 
 
 @pytest.mark.parametrize(

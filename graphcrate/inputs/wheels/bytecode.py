@@ -104,32 +104,18 @@ def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache)
                 next_step="df -h, free -h; then the same command again, or ./build.py cache --free bases",
             )
         for path, job in zip(compiled, jobs, strict=True):
-            Bundle(path).close()  # raises where it is not whole
+            read_bundle(path)  # raises where it is not whole
             cache.keep(job.target, path.read_bytes())
 
 
-class Bundle:
-    """An open bundle of bytecode: `.pyc` files by their path in the image, and sources that did not compile."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises BuildError for a bundle that is not whole."""
-        data = kept_bytes(path)
-        self._stream = io.BytesIO(b"?" if data is None else data)
-        try:
-            entries = {name: (offset, size) for name, offset, size in compile_program.entries(self._stream)}
-        except (ValueError, UnicodeDecodeError) as error:
-            path.unlink(missing_ok=True)
-            raise BuildError(
-                f"the bytecode at {path} is damaged: {error}", next_step="the same command again makes it once more"
-            ) from error
-        self.files = {name: extent for name, extent in entries.items() if name.endswith(".pyc")}
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
-
-    def read(self, path: str) -> bytes:
-        """Content of the `.pyc` at this path."""
-        offset, size = self.files[path]
-        self._stream.seek(offset)
-        return self._stream.read(size)
+def read_bundle(path: Path) -> dict[str, bytes]:
+    """The `.pyc` files of a bundle by their path in the image. Raises BuildError for one that is not whole."""
+    data = kept_bytes(path) or b"?"
+    try:
+        entries = list(compile_program.entries(io.BytesIO(data)))
+    except (ValueError, UnicodeDecodeError) as error:
+        path.unlink(missing_ok=True)
+        raise BuildError(
+            f"the bytecode at {path} is damaged: {error}", next_step="the same command again makes it once more"
+        ) from error
+    return {name: data[offset : offset + size] for name, offset, size in entries if name.endswith(".pyc")}

@@ -1,6 +1,5 @@
 """One layer from wheels: their files where an installer would put them, plus the bytecode of the image's Python."""
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import msgspec
 from graphcrate.artifacts.wheel_archive import CHUNK, Archive, new_hash
 from graphcrate.compat.slim import may_cut
 from graphcrate.host.cache import Cache
-from graphcrate.inputs.wheels.bytecode import Bundle
+from graphcrate.inputs.wheels.bytecode import read_bundle
 from graphcrate.inputs.wheels.install import Installation, Placed, Site
 from graphcrate.inputs.wheels.slim import Cut, cut
 from graphcrate.model.errors import BuildError, IntegrityError
@@ -153,12 +152,8 @@ def _write_wheel(
 ) -> tuple[int, int, list[CutFile]]:
     """Bytes that were written of the wheel's own files, and of bytecode; and what was cut."""
     about: list[CutFile] = []
-    with contextlib.ExitStack() as stack:
-        archive = stack.enter_context(Archive(source.path))
-        compiled: dict[str, Bundle] = {}  #: the bundle that has it, by path of each `.pyc`
-        for bundle in source.bytecode:
-            opened = stack.enter_context(contextlib.closing(Bundle(bundle)))
-            compiled |= dict.fromkeys(opened.files, opened)
+    compiled = {path: content for bundle in source.bytecode for path, content in read_bundle(bundle).items()}
+    with Archive(source.path) as archive:
         record_path = installation.record_path
         changed = {path: library.identity for path, library in cut.items()}
         record = installation.record(compiled, site.packages, changed)
@@ -167,8 +162,7 @@ def _write_wheel(
         written = bytecode = advanced = 0
         # Sorted, so that sources of one folder, and its bytecode, are neighbours in what is compressed together.
         for path in sorted(files.keys() | compiled.keys()):
-            if path in compiled:
-                content = compiled[path].read(path)
+            if (content := compiled.get(path)) is not None:
                 if claims.claim(source.label, path, hashlib.sha256(content).hexdigest()):
                     writer.data(path, content)
                     bytecode += len(content)
