@@ -88,7 +88,7 @@ def test_exit_codes_lines_folders_and_nothing_of_the_hosts_environment(rootfs, k
     assert set(done.lines[2:]) == {"HOME=/tmp/home", "PATH=/usr/bin", "PWD=/"}
     assert tuple(seen) == done.lines
     assert shell(rootfs, "kill -SEGV $$").returncode == 128 + signal.SIGSEGV
-    done = run_in(rootfs, Exec(["no-such-program"], ENVIRONMENT))
+    done = run_in(rootfs, Exec(["no-such-program"], {**ENVIRONMENT, "LARGE": "\N{SNOWMAN}" * 30_000}))
     assert done.returncode == 127
     assert "no-such-program: cannot be run in the image" in done.lines[-1]
     script = "cd && pwd && touch a /tmp/b /dev/shm/c && echo x >/dev/null && head -c4 /dev/zero | wc -c"

@@ -1,12 +1,11 @@
 """Downloads: resumed, checked, and what happens to their parts."""
 
-import errno
 import hashlib
 
 import pytest
 
 from graphcrate.host.connections import HttpError
-from graphcrate.host.http import Client, Part
+from graphcrate.host.http import Client
 from graphcrate.model.errors import IntegrityError
 from tests.unit.wheel_server import Fault
 
@@ -86,12 +85,3 @@ def test_other_bytes_than_promised_are_refused_and_removed(download, tmp_path, s
     with pytest.raises(IntegrityError, match=message):
         download(size=size, faults=faults)
     assert not (tmp_path / "part").exists()
-
-
-def test_a_full_disk_is_not_a_network_fault(download, monkeypatch):
-    def full(self, chunk):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Part, "write", full)
-    with pytest.raises(OSError, match="No space left"):
-        download()

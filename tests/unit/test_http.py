@@ -28,14 +28,6 @@ def client(pauses):
     return Client({}, sleep=pauses.append)
 
 
-def test_request_returns_status_headers_and_body(server, client):
-    server.put("/page", b"hello")
-    response = client.request("GET", server.url("/page"))
-    assert (response.status, response.body) == (200, b"hello")
-    assert response.headers["content-length"] == response.headers["Content-Length"] == "5"
-    assert response.url == server.url("/page")
-
-
 @pytest.mark.parametrize(
     ("target", "kept"),
     [
@@ -171,16 +163,13 @@ def test_no_proxy(url, exempt, direct):
     assert proxy_for(url, environment) == ("" if direct else "http://proxy:1")
 
 
-def test_knocking_asks_for_nothing(server, client):
+def test_knocking_asks_for_nothing_and_ends_in_time(server, client, monkeypatch):
     assert client.reaches(server.url("/whl/cu118"), 2.0)
     assert not client.reaches("http://127.0.0.1:1/whl", 2.0)
     assert not client.reaches("nonsense", 2.0)
     assert Client({"https_proxy": server.url("")}).reaches("https://download.pytorch.org/whl", 2.0)
     assert server.asked == []
-
-
-def test_knocking_at_a_name_server_that_is_silent_ends_in_time(client, monkeypatch):
-    released = threading.Event()
+    released = threading.Event()  # a name server that is silent
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: released.wait(30) and SimpleNamespace(close=int))
     assert not client.reaches("https://download.pytorch.org/whl", 0.05)
     released.set()

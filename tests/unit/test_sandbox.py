@@ -1,14 +1,11 @@
 """What of the sandbox needs no process; the rest is in tests/engines/test_sandbox_run.py."""
 
 import errno
-import functools
-import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from graphcrate.host import attach, gpu, namespaces, process, sandbox
+from graphcrate.host import gpu, namespaces, sandbox
 from graphcrate.model.errors import HostError
 
 REFUSED = "Operation not permitted"
@@ -87,31 +84,3 @@ def test_links_are_followed_inside_the_new_root_only(tmp_path: Path):
     assert not (outside / "x").exists()
     with pytest.raises(OSError, match="loop"):
         made.make_room("/loop/x", folder=True)
-
-
-@pytest.mark.parametrize("attached", [True, False])
-def test_orders_and_reasons_go_through_a_file_and_stdin_stays_the_commands(monkeypatch, attached):
-    seen = []
-
-    def program(argv, *, descriptors, **captured):
-        assert argv[-1] == str(descriptors[0])
-        assert bool(captured) is not attached
-        monkeypatch.setattr(sys, "argv", argv[-2:])
-        code = namespaces.main()
-        return code if attached else process.Completed(code, ())
-
-    def attempt(kind, orders):
-        seen.append(orders)
-        return (125, {"kind": kind, "stage": "unshare", "errno": 1, "what": "no"}) if kind == "user" else (7, None)
-
-    monkeypatch.setattr(attach if attached else process, "run", program)
-    monkeypatch.setattr(namespaces, "attempt", attempt)
-    monkeypatch.setattr(namespaces, "die_with", lambda parent: None)
-    monkeypatch.setattr(namespaces.os, "umask", lambda mode: 0)
-    orders = {"argv": ["sh"], "environment": {"NAME": "\N{SNOWMAN}" * 100_000}, "parent": 1}
-    run = sandbox._attached if attached else functools.partial(process.run, on_line=None, timeout=None)
-    done, failures = sandbox._try(orders, ["user"], run)
-    assert (done, failures) == (None, [sandbox.Failure("user", "unshare", 1, "no")])
-    done, failures = sandbox._try(orders, ["user", "mount"], run)
-    assert (done, failures) == (process.Completed(7, ()), [])
-    assert seen[-1] == json.loads(json.dumps({**orders, "kinds": ["user", "mount"]}))
