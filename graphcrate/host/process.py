@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -64,8 +64,7 @@ def run(
 ) -> Completed:
     """Run a program; whatever its exit code, return it. stdout and stderr come merged, line by line, to `on_line`.
 
-    `environment` defaults to `settings.child_environment()`.
-    `descriptors`: files that the program gets open, under the same numbers.
+    `environment` defaults to `settings.child_environment()`; `descriptors`: files that the program gets open.
     Raises HostError when the program is missing, BuildError after `timeout` seconds.
     """
     kept: deque[str] = deque(maxlen=KEPT_LINES)
@@ -75,7 +74,7 @@ def run(
         if on_line is not None:
             on_line(line)
 
-    code = _call(argv, _Lines(take).feed, None, environment, cwd, None, timeout, descriptors)
+    code = _call(argv, _Lines(take).feed, None, environment, timeout, cwd=cwd, pass_fds=tuple(descriptors))
     return Completed(code, tuple(kept))
 
 
@@ -84,13 +83,17 @@ def output(
     *,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    stdin: bytes | None = None,
+    stdin: bytes = b"",
     timeout: float | None = None,
 ) -> str:
     """The program's stdout as text. Raises BuildError with the last lines of stderr when it fails."""
     collected = bytearray()
     complaints: deque[str] = deque(maxlen=20)
-    code = _call(argv, collected.extend, _Lines(complaints.append).feed, environment, cwd, stdin, timeout)
+    with tempfile.TemporaryFile() as given:
+        given.write(stdin)
+        given.seek(0)
+        feed = _Lines(complaints.append).feed
+        code = _call(argv, collected.extend, feed, environment, timeout, cwd=cwd, stdin=given)
     if code:
         raise failure(argv, code, complaints)
     return collected.decode("utf-8", "replace")
@@ -190,38 +193,25 @@ def _call(
     stdout: Sink,
     stderr: Sink | None,
     environment: Mapping[str, str] | None,
-    cwd: Path | None,
-    stdin: bytes | None,
     timeout: float | None,
-    descriptors: Sequence[int] = (),
+    **options: Any,  # noqa: ANN401
 ) -> int:
-    """Feed a program's output to these sinks until it has ended, and return its exit code.
+    """Feed a program's output to these sinks until it has ended, and return its exit code. `options` of Popen.
 
     Without a sink of its own, stderr comes with stdout. An exception ends the program's process group.
     """
     program = argv[0] if "/" in argv[0] else find(argv[0])
     if program is None or not Path(program).exists():
         raise missing(argv[0])
-    with contextlib.ExitStack() as stack:
-        given: IO[bytes] | int = subprocess.DEVNULL
-        if stdin is not None:
-            given = stack.enter_context(tempfile.TemporaryFile())
-            given.write(stdin)
-            given.seek(0)
-        process = stack.enter_context(
-            subprocess.Popen(
-                [program, *argv[1:]],
-                stdin=given,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if stderr else subprocess.STDOUT,
-                cwd=cwd,
-                env=settings.child_environment() if environment is None else dict(environment),
-                start_new_session=True,
-                pass_fds=tuple(descriptors),
-            )
-        )
+    with subprocess.Popen(
+        [program, *argv[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if stderr else subprocess.STDOUT,
+        env=settings.child_environment() if environment is None else dict(environment),
+        start_new_session=True,
+        **{"stdin": subprocess.DEVNULL, **options},
+    ) as process:
         _running.add(process)
-        stack.callback(_running.discard, process)
         try:
             _follow(process, {process.stdout: stdout, process.stderr: stderr}, timeout)
         except subprocess.TimeoutExpired:
@@ -234,6 +224,8 @@ def _call(
         except BaseException:
             _end_group(process)
             raise
+        finally:
+            _running.discard(process)
     return process.returncode
 
 
