@@ -3,8 +3,6 @@
 import contextlib
 import ctypes
 import errno
-import fcntl
-import glob
 import os
 import shlex
 import tempfile
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import filelock
 
-from graphcrate.host.cache import remove_tree
+from graphcrate.host.cache import living_folder, remove_abandoned, remove_tree
 from graphcrate.host.os_errors import explaining
 from graphcrate.model.errors import HostError
 
@@ -106,12 +104,11 @@ def writing(target: Path, mode: int | None = 0o644) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _part(target: Path) -> Iterator[Path]:
-    """A name in a new, locked folder beside `target`; that is removed at the end, killed runs' are before."""
-    prefix, suffix = f".{target.name}.", ".part"
+    """A name in a new folder beside `target`; that is removed at the end, killed runs' are before."""
     with explaining(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(target.parent, prefix, suffix)
-        with _locked_folder(target.parent, prefix, suffix) as folder:
+        remove_abandoned(target.parent, f".{target.name}.part-")
+        with living_folder(target.parent, f".{target.name}.part-") as folder:
             yield folder / target.name
 
 
@@ -124,31 +121,9 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
     parent = Path(tempfile.gettempdir())
     with contextlib.ExitStack() as stack:
         with explaining(parent / prefix):
-            _remove_abandoned(parent, prefix)
-            folder = stack.enter_context(_locked_folder(parent, prefix))
+            remove_abandoned(parent, prefix)
+            folder = stack.enter_context(living_folder(parent, prefix))
         yield folder
-
-
-def _remove_abandoned(parent: Path, prefix: str, suffix: str = "") -> None:
-    """Remove the folders of killed runs: those that nobody has locked."""
-    for abandoned in parent.glob(f"{glob.escape(prefix)}*{suffix}"):
-        with contextlib.suppress(OSError), locked(abandoned):
-            remove_tree(abandoned)
-
-
-@contextlib.contextmanager
-def _locked_folder(parent: Path, prefix: str, suffix: str = "") -> Iterator[Path]:
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=suffix, dir=parent))
-        with contextlib.ExitStack() as stack:
-            stack.callback(remove_tree, folder)
-            try:
-                stack.enter_context(locked(folder))
-            except (FileNotFoundError, BlockingIOError):
-                continue  # another run saw it before it was locked, and took it for a killed one's
-            if folder.exists():
-                yield folder
-                return
 
 
 def create(target: Path, content: bytes, mode: int) -> bool:
@@ -178,20 +153,6 @@ def claim(source: Path, target: Path) -> bool:
             return False
         source.rename(target)
     return True
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, which tells that its process lives: the kernel frees it even after kill -9.
-
-    Raises BlockingIOError where another process has it.
-    """
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

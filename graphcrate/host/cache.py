@@ -8,6 +8,8 @@ left behind lies in `tmp/` and is removed by the next run that finds nobody usin
 
 import contextlib
 import errno
+import fcntl
+import glob
 import hashlib
 import os
 import shutil
@@ -49,19 +51,16 @@ class Cache:
             self._tmp = root / "tmp"
             self._locks = root / "locks"
             self.make_folders()
-            # One at a time: else another run could take a folder for abandoned before its lock is held.
-            with self.exclusively("runs"):
-                self._remove_abandoned()
-                self._run = Path(tempfile.mkdtemp(prefix="run-", dir=self._tmp))
-                # Held as long as this process lives; the kernel frees it even after kill -9.
-                self._alive = filelock.FileLock(f"{self._run}.lock")
-                self._alive.acquire()
+            with self.exclusively("runs"):  # see `alone`
+                remove_abandoned(self._tmp, "run-")
+                self._closing = contextlib.ExitStack()
+                self._run = self._closing.enter_context(living_folder(self._tmp, "run-"))
         except OSError as error:
             raise self._failure(error) from error
 
     def __getstate__(self) -> dict[str, object]:
         """For worker processes: they use this run's temporary folder, which lives as long as this process."""
-        return {name: value for name, value in self.__dict__.items() if name != "_alive"}
+        return {name: value for name, value in self.__dict__.items() if name != "_closing"}
 
     def make_folders(self) -> None:
         """Make the folders that every run expects."""
@@ -148,8 +147,8 @@ class Cache:
     def alone(self) -> Iterator[None]:
         """Keep other runs from starting. Raises CacheError while one is at work."""
         with self.exclusively("runs"), self.guard():
-            self._remove_abandoned()
-            if others := [lock for lock in self._tmp.glob("run-*.lock") if lock != Path(self._alive.lock_file)]:
+            remove_abandoned(self._tmp, "run-")
+            if others := [lock for lock in self._tmp.glob("run-*.lock") if lock.stem != self._run.name]:
                 raise CacheError(
                     f"{len(others)} other run{'s' * (len(others) > 1)} of graphcrate use{'s' * (len(others) == 1)} "
                     f"the cache {self.root}",
@@ -178,17 +177,7 @@ class Cache:
 
     def close(self) -> None:
         """Remove this run's temporary folder."""
-        remove_tree(self._run)
-        self._alive.release()
-        Path(f"{self._run}.lock").unlink(missing_ok=True)
-
-    def _remove_abandoned(self) -> None:
-        for lock in self._tmp.glob("run-*.lock"):
-            probe = filelock.FileLock(lock, blocking=False)
-            with contextlib.suppress(filelock.Timeout, OSError):
-                with probe:
-                    remove_tree(lock.with_suffix(""))
-                    lock.unlink(missing_ok=True)
+        self._closing.close()
 
     def _failure(self, error: OSError) -> CacheError | DiskFullError:
         if error.errno in DISK_FULL:
@@ -244,6 +233,38 @@ def require_room(
             f"{purpose} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free under {folder}",
             next_step=next_step,
         )
+
+
+@contextlib.contextmanager
+def living_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder, removed at the end; after kill -9 by `remove_abandoned` of the next run with that prefix.
+
+    A locked file beside it tells that its process lives: the kernel frees it with the process, a file server with the
+    machine. Who sees the file sees it locked.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    lock = folder.with_name(f"{folder.name}.lock")
+    with (folder / "lock").open("wb") as file:
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno != errno.ENOSYS:  # no locks on this disk: nobody can take it for abandoned
+                    raise
+            Path(file.name).rename(lock)
+            yield folder
+        finally:
+            remove_tree(folder)
+            lock.unlink(missing_ok=True)
+
+
+def remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove the folders of killed runs: those whose file nobody has locked."""
+    for lock in parent.glob(f"{glob.escape(prefix)}*.lock"):
+        with contextlib.suppress(OSError), lock.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_tree(lock.with_suffix(""))
+            lock.unlink()
 
 
 def remove_tree(path: Path) -> None:

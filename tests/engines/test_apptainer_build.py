@@ -74,7 +74,7 @@ def unpacked(path, folder):
 
 def left_over(cache, folder):
     """What a build that ended must not leave."""
-    return [*(cache.root / "apptainer" / "build").glob("*"), *folder.glob("*.part"), *folder.glob(".*.sif*")]
+    return [*(cache.root / "apptainer" / "build").glob("*"), *folder.glob(".*.part-*"), *folder.glob(".*.sif*")]
 
 
 def test_it_builds_what_the_definition_says(image, cache, tmp_path):

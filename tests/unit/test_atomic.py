@@ -1,5 +1,6 @@
 """A file that takes its place when it is whole."""
 
+import contextlib
 import errno
 import fcntl
 import itertools
@@ -38,31 +39,6 @@ def test_a_small_file_is_for_whom_the_umask_has_it(tmp_path, umask):
     finally:
         os.umask(before)
     assert (tmp_path / "report.json").stat().st_mode & 0o777 == 0o666 & ~umask
-
-
-def test_a_temporary_folder_goes_at_the_end_or_with_the_next(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "smoke-killed").mkdir()
-    (tmp_path / "other-killed").mkdir()
-    with temporary_folder("smoke-") as first, temporary_folder("smoke-") as second:
-        assert names(tmp_path) == sorted([first.name, second.name, "other-killed"])
-    assert names(tmp_path) == ["other-killed"]
-
-
-def test_what_a_killed_run_left_goes_and_what_another_writes_stays(tmp_path):
-    target = tmp_path / "image[1].sif"
-    for kind in ("killed", "living"):
-        (tmp_path / f".image[1].sif.{kind}.part").mkdir()
-        (tmp_path / f".image[1].sif.{kind}.part" / target.name).write_bytes(b"half")
-    (tmp_path / ".other.sif.killed.part").mkdir()
-    living = os.open(tmp_path / ".image[1].sif.living.part", os.O_RDONLY)
-    fcntl.flock(living, fcntl.LOCK_EX)
-    try:
-        with writing(target) as part:
-            part.write_bytes(b"whole")
-    finally:
-        os.close(living)
-    assert names(tmp_path) == [".image[1].sif.living.part", ".other.sif.killed.part", "image[1].sif"]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +87,34 @@ def test_a_new_file_has_its_mode_and_never_takes_anothers_place(tmp_path, monkey
 # Files written in one go, and places that cannot be
 
 
+@pytest.mark.parametrize("locks", [True, False], ids=["locks", "a disk without"])
+def test_what_a_killed_run_left_goes_and_what_another_writes_stays(tmp_path, monkeypatch, locks):
+    def leave(name):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half").write_bytes(b"half")
+        (tmp_path / f"{name}.lock").touch()
+
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    if not locks:
+        monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("smoke-killed", "other-killed", ".image[1].sif.part-killed", ".image[1].sif.part-living"):
+        leave(name)
+    living = (tmp_path / ".image[1].sif.part-living.lock").open("wb")
+    with contextlib.closing(living), temporary_folder("smoke-") as first, temporary_folder("smoke-") as second:
+        if locks:
+            fcntl.flock(living, fcntl.LOCK_EX)
+        with writing(tmp_path / "image[1].sif") as part:
+            part.write_bytes(b"whole")
+        assert first.is_dir()
+        assert second.is_dir()
+    left = {"other-killed", ".image[1].sif.part-living"}
+    left |= set() if locks else {"smoke-killed", ".image[1].sif.part-killed"}
+    assert set(names(tmp_path)) == {"image[1].sif", *left, *(f"{name}.lock" for name in left)}
+
+
 def test_two_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
     target, real = tmp_path / "report.json", Path.write_bytes
 
@@ -122,27 +126,6 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_bytes", slow)
     write_file(target, b"first")
     assert (target.read_bytes(), names(tmp_path)) == (b"first", ["report.json"])
-
-
-@pytest.mark.parametrize("moment", ["before", "after"], ids=["before it is open", "before it is locked"])
-def test_a_folder_that_another_run_took_for_abandoned_is_made_anew(tmp_path, monkeypatch, moment):
-    real, taken = os.open, []
-
-    def late(path, *more, **options):
-        first = str(path).endswith(".part") and not taken
-        if first:
-            taken.append(path)
-        if first and moment == "before":
-            Path(path).rmdir()
-        descriptor = real(path, *more, **options)
-        if first:
-            Path(path).rmdir()
-        return descriptor
-
-    monkeypatch.setattr(os, "open", late)
-    write_file(tmp_path / "report.json", b"x")
-    assert taken
-    assert names(tmp_path) == ["report.json"]
 
 
 def place_of(kind, folder):
@@ -177,7 +160,7 @@ def test_a_place_that_cannot_be_is_named(tmp_path, kind, write):
     target = place_of(kind, tmp_path)
     with pytest.raises(HostError) as caught:
         write(target)
-    assert not list(tmp_path.rglob("*.part"))
+    assert not list(tmp_path.rglob(".*.part-*"))
     assert caught.value.what.startswith(("/proc/nothing", str(tmp_path)))
     assert caught.value.cause
     assert caught.value.next_step

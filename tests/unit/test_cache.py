@@ -2,8 +2,6 @@
 
 import errno
 import os
-import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -69,28 +67,6 @@ def test_what_a_killed_run_left_is_removed_and_a_living_one_is_kept(tmp_path):
     assert not dead.exists()
     living.close()
     assert not list((root / "tmp").iterdir())
-
-
-def test_a_run_that_is_just_beginning_is_not_taken_for_abandoned(tmp_path, monkeypatch):
-    """Worker processes open one cache at the same moment."""
-    root, others = tmp_path / "cache", []
-
-    def slow_mkdtemp(**arguments):
-        folder = tempfile_mkdtemp(**arguments)
-        if not others:
-            Path(f"{folder}.lock").touch()  # filelock has made the file and does not hold it yet
-            others.append(threading.Thread(target=lambda: others.append(Cache(root))))
-            others[0].start()
-            others[0].join(0.3)
-        return folder
-
-    tempfile_mkdtemp = tempfile.mkdtemp
-    monkeypatch.setattr(tempfile, "mkdtemp", slow_mkdtemp)
-    cache = Cache(root)
-    others[0].join()
-    cache.write(cache.file("0" * 64, "a.whl"), b"whole")
-    cache.close()
-    others[1].close()
 
 
 def test_a_folder_that_another_run_finished_first_stays(cache):
