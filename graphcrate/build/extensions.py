@@ -5,20 +5,20 @@ import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from graphcrate.compat import facts, planning
+from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import nvcc, to_compile
 from graphcrate.host.context import Context
+from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import Base, BaseDriftError
 from graphcrate.model.errors import GraphcrateError, ResolutionError
 from graphcrate.model.lock import Lock, Toolkit
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
-
-if TYPE_CHECKING:
-    from graphcrate.compat.request import SourceOptions
+from graphcrate.resolve import base as bases
+from graphcrate.resolve.fetch import fetch
 
 
 class CompilerDriftError(BaseDriftError):
@@ -48,9 +48,7 @@ def for_gpus(lock: Lock, gpus: str | None) -> Lock:
 
 def built(lock: Lock, ctx: Context) -> Collection[str]:
     """sha256s of the lock's compiled sdists whose wheels the cache has."""
-    from graphcrate.inputs import extensions
-
-    return {sha256 for step in planning.compile_steps(lock) for sha256 in extensions.cached(step, ctx.cache)}
+    return {sha256 for step in planning.compile_steps(lock) for sha256 in wheelhouse.cached(step, ctx.cache)}
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Compiling:
 
     plan: Plan
     lock: Lock
-    sources: "SourceOptions"
+    sources: SourceOptions
     ctx: Context
 
     def prepare(self) -> None:
@@ -72,12 +70,11 @@ class Compiling:
     def wheels(self, base: Base, folder: Path) -> Mapping[str, Path]:
         """Make the wheels of the plan's compiled sdists (sha256 → wheel). `folder`: where a failure's log goes."""
         from graphcrate.host.workers import default_jobs
-        from graphcrate.inputs import extensions
         from graphcrate.inputs.extensions.compile import provide
 
         made: dict[str, Path] = {}
         for step in (step for step in self.plan.steps if isinstance(step, CompileStep)):
-            job = extensions.Job(
+            job = wheelhouse.Job(
                 step=step,
                 base=base,
                 build_base=functools.partial(self._build_base, step),
@@ -99,16 +96,12 @@ class Compiling:
 
     def files(self) -> Mapping[str, Path]:
         """What is compiled, with what, and what it is compiled against; sha256 → path. Raises what `fetch` raises."""
-        from graphcrate.resolve.fetch import fetch
-
         arguments = (self.lock, self.sources, self.ctx)
         return {**fetch(*arguments), **fetch(*arguments, compilation=True)}
 
     def _build_base(self, step: CompileStep) -> Base:
-        from graphcrate.resolve.base import prepare_base
-
         try:
-            return prepare_base(self.ctx, step.compilation.base)
+            return bases.prepare_base(self.ctx, step.compilation.base)
         except BaseDriftError as drift:
             raise CompilerDriftError(drift.what, cause=drift.cause, next_step=drift.next_step) from drift
 

@@ -3,22 +3,24 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from graphcrate.artifacts.locate import read_report
-from graphcrate.build import extensions, summary
-from graphcrate.compat import fallback, own, planning, slim
+from graphcrate.build import extensions, summary, with_engine
+from graphcrate.build.with_engine import Engine
+from graphcrate.checks import new_image
+from graphcrate.compat import explain, fallback, own, planning, slim
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import examples, find_variant, lock_path
 from graphcrate.compat.request import BuildRequest
+from graphcrate.engines import run_suites
 from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
+from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
@@ -26,11 +28,11 @@ from graphcrate.model.recipe import Additions, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine
 from graphcrate.model.trial import Order
 from graphcrate.model.words import listed
-
-if TYPE_CHECKING:
-    from graphcrate.build.with_engine import Engine
-    from graphcrate.oci.layout import Layout
-    from graphcrate.resolve.locks import Resolution
+from graphcrate.resolve import additions, base
+from graphcrate.resolve.candidates import choose
+from graphcrate.resolve.locks import Resolution, ResolveContext
+from graphcrate.smoke import memory
+from graphcrate.smoke.own import own_tests
 
 _MOST_RENEWALS = 3  #: of a base in one build
 
@@ -40,8 +42,6 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
 
     Raises any GraphcrateError; SmokeError after the image was written with a report that says `failed`.
     """
-    from graphcrate.build import with_engine
-
     if request.engine != "auto":
         if request.slim != "no" and request.engine != with_engine.EMBEDDED.name:
             raise UsageError(
@@ -67,7 +67,7 @@ class _Job:
     ctx: Context
     recipe: Recipe
     variant: Variant
-    engine: "Engine"
+    engine: Engine
     start: float
 
     def folder(self, name: str, tag: str) -> Path:
@@ -79,10 +79,8 @@ class _Job:
         return round(settings.now() - self.start, 3)
 
 
-def _start(request: BuildRequest, ctx: Context, engine: "Engine") -> _Job:
+def _start(request: BuildRequest, ctx: Context, engine: Engine) -> _Job:
     """Find the recipe's variant, and the CUDA version and the GPUs that the request amounts to."""
-    from graphcrate.compat import explain
-
     start = settings.now()
     cuda, gpu = explain.settle(ctx, request.name, request.cuda, request.said)
     recipe, variant = find_variant(ctx, request.name, cuda)
@@ -107,8 +105,6 @@ def _build_and_test(job: _Job) -> BuildReport:
 
 def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     """What `build_image` would make and from what, in words and as a value. Resolves, and makes nothing."""
-    from graphcrate.build import with_engine
-
     engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
     job, resolution = _resolve_all(_start(request, ctx, engine))
     plan = _plan(job, resolution)
@@ -117,7 +113,6 @@ def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
 
 def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
     """Write what engines build an image with additions from, and its local wheels, to `output`/NAME/cu118; its path."""
-    from graphcrate.build import with_engine
     from graphcrate.engines.render import files
 
     job, resolution = _resolve_all(_start(request, ctx, with_engine.EMBEDDED))
@@ -129,22 +124,20 @@ def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
     return folder
 
 
-def _resolve_all(job: _Job) -> "tuple[_Job, Resolution]":
+def _resolve_all(job: _Job) -> tuple[_Job, Resolution]:
     """Resolve the stack and what a person adds to it."""
     resolution = _resolve(job)
     return _with_additions(job, resolution) if job.request.additions else (job, _for_gpus(job, resolution))
 
 
-def _with_additions(job: _Job, resolution: "Resolution") -> "tuple[_Job, Resolution]":
+def _with_additions(job: _Job, resolution: Resolution) -> tuple[_Job, Resolution]:
     added = _for_gpus(job, _add(job, resolution))
     recipe, variant = own.extend(job.recipe, job.variant, job.request.additions)
     return dataclasses.replace(job, recipe=recipe, variant=variant), added
 
 
-def _finish(job: _Job, resolution: "Resolution", below: BuildReport | None = None) -> BuildReport:
+def _finish(job: _Job, resolution: Resolution, below: BuildReport | None = None) -> BuildReport:
     """Build or reuse, test and judge the image of a resolution. `below`: the image under it."""
-    from graphcrate.checks import new_image
-
     report = _reuse_or_build(job, resolution)
     _link_newest(job, report)
     if job.request.smoke:
@@ -171,11 +164,8 @@ def _is_on_top(lock: Lock, additions: Additions) -> bool:
     return not (lock.additions.moved or additions.apt or additions.environment)
 
 
-def _add(job: _Job, resolution: "Resolution", *, fresh: bool = False) -> "Resolution":
+def _add(job: _Job, resolution: Resolution, *, fresh: bool = False) -> Resolution:
     """Resolve a person's additions; a recipe of their own has its lock beside it."""
-    from graphcrate.resolve import additions
-    from graphcrate.resolve.locks import ResolveContext
-
     request, ctx = job.request, job.ctx
     context = ResolveContext(recipe=job.recipe, variant=job.variant, request=request, ctx=ctx)
     path = own_lock(request.recipe, resolution.lock) if request.recipe else None
@@ -194,10 +184,6 @@ def own_lock(recipe: Path, stack: Lock) -> Path:
 
 def _test(job: _Job, report: BuildReport, lock: Lock, below: BuildReport | None) -> BuildReport:
     """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, after writing the report."""
-    from graphcrate.engines import run_suites
-    from graphcrate.smoke import memory
-    from graphcrate.smoke.own import own_tests
-
     folder, request = job.folder(report.name, report.tag), job.request
     order = Order(
         artifact=report.artifact,
@@ -219,17 +205,14 @@ def _test(job: _Job, report: BuildReport, lock: Lock, below: BuildReport | None)
     return tested
 
 
-def _reuse_or_build(job: _Job, wanted: "Resolution") -> BuildReport:
+def _reuse_or_build(job: _Job, wanted: Resolution) -> BuildReport:
     """Return the report of the image that is there, where nothing changed, else build it.
 
     A base whose packages Debian has replaced is built with those of today; each turn takes newer ones.
     """
-    from graphcrate.inputs.bases import BaseDriftError
-    from graphcrate.resolve.base import renew_base, with_living_base
-
     renewals = 0
     while True:
-        resolution = with_living_base(job.ctx, wanted)
+        resolution = base.with_living_base(job.ctx, wanted)
         plan = _plan(job, resolution)
         if report := _reuse(job, plan, resolution):
             return report
@@ -240,12 +223,12 @@ def _reuse_or_build(job: _Job, wanted: "Resolution") -> BuildReport:
             # Mirrors of different ages could take turns for ever.
             renewals += 1
             arguments = (job.ctx, job.variant, wanted.lock, resolution.lock)
-            if renewals > _MOST_RENEWALS or not renew_base(*arguments, compiler=is_compiler):
+            if renewals > _MOST_RENEWALS or not base.renew_base(*arguments, compiler=is_compiler):
                 raise
             job.ctx.progress.note(f"{drift.what}; taking the packages of today instead")
 
 
-def _reuse(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport | None:
+def _reuse(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport | None:
     """Return the report of an image that was built from the same plan and is whole."""
     folder = job.folder(plan.name, plan.tag)
     report = read_report(folder / "report.json")
@@ -256,7 +239,7 @@ def _reuse(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport | Non
     return _check(job, plan, report) if report.audit is None else report
 
 
-def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
+def _build(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport:
     """Build the image, check it, write lock and report beside it and set its further tags."""
     ctx, folder, lock = job.ctx, job.folder(plan.name, plan.tag), resolution.lock
     _check_output(job, plan)
@@ -293,8 +276,6 @@ def _check_output(job: _Job, plan: Plan) -> None:
 
 def _check(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
     """Add what contracts and audit find to the report, and write it."""
-    from graphcrate.checks import new_image
-
     folder = job.folder(plan.name, plan.tag)
     report = new_image.vet(report, plan, folder, job.ctx, job.request.gpu)
     write_file(folder / "report.json", encode(report))
@@ -315,8 +296,6 @@ def _aliases(job: _Job, plan: Plan) -> list[Path]:
 
 def write_lock(request: BuildRequest, ctx: Context) -> Path:
     """Resolve again, ignoring locks; write the chosen candidate's lock where it is committed."""
-    from graphcrate.build import with_engine
-
     if request.recipe is None:
         ctx.require_checkout("its recipes' locks")
     job = _start(request, ctx, with_engine.EMBEDDED)
@@ -331,32 +310,8 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
     return path.relative_to(ctx.root)
 
 
-def run_inside(layout: "Layout", command: Sequence[str], ctx: Context, *, network: bool = True) -> int:
-    """Run a command in the image, with this terminal and the working directory at /work; returns its exit code."""
-    from graphcrate.engines.embedded import run as embedded
-    from graphcrate.host.sandbox import Bind, Exec
-
-    here = Exec(
-        command,
-        environment={name: ctx.environment[name] for name in ("TERM",) if name in ctx.environment},
-        binds=(Bind(source=Path.cwd(), target="/work", read_only=False),),
-        cwd="/work",
-        network=network,
-        gpu=True,
-        attached=True,
-    )
-    with embedded.unpacked(layout, cache=ctx.cache, progress=ctx.progress) as inside:
-        completed = inside.run(here)
-    code = completed.returncode
-    return code if code >= 0 else 128 - code
-
-
-def _resolve(job: _Job, *, fresh: bool = False) -> "Resolution":
+def _resolve(job: _Job, *, fresh: bool = False) -> Resolution:
     """Choose the first candidate that can be had, by its lock where it has one. `fresh`: locks are ignored."""
-    from graphcrate.compat import explain
-    from graphcrate.resolve.candidates import choose
-    from graphcrate.resolve.locks import ResolveContext
-
     ctx, recipe, variant, request = job.ctx, job.recipe, job.variant, job.request
     usable, out = explain.usable(ctx, recipe, variant, request.said)
     paths = {} if fresh else {one.name: lock_path(ctx, recipe, variant, one) for one in usable}
@@ -372,11 +327,11 @@ def _resolve(job: _Job, *, fresh: bool = False) -> "Resolution":
     return msgspec.structs.replace(resolution, outcomes=(*out, *resolution.outcomes))
 
 
-def _for_gpus(job: _Job, resolution: "Resolution") -> "Resolution":
+def _for_gpus(job: _Job, resolution: Resolution) -> Resolution:
     return msgspec.structs.replace(resolution, lock=extensions.for_gpus(resolution.lock, job.request.gpu))
 
 
-def _plan(job: _Job, resolution: "Resolution") -> Plan:
+def _plan(job: _Job, resolution: Resolution) -> Plan:
     return planning.make_plan(
         job.recipe,
         resolution.lock,
@@ -400,14 +355,14 @@ def _created(epoch: str) -> int | None:
     return int(epoch) if epoch else None
 
 
-def _plan_lines(job: _Job, title: str, resolution: "Resolution", plan: Plan | None = None) -> list[str]:
+def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None = None) -> list[str]:
     lock = resolution.lock
     missing = job.engine.bytes_to_fetch(lock, job.ctx, extensions.built(lock, job.ctx))
     return summary.plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing, plan)
 
 
 def _report(
-    job: _Job, plan: Plan, resolution: "Resolution", artifact: Artifact, layers: tuple[LayerRecord, ...]
+    job: _Job, plan: Plan, resolution: Resolution, artifact: Artifact, layers: tuple[LayerRecord, ...]
 ) -> BuildReport:
     lock = resolution.lock
     packages = tuple(

@@ -9,25 +9,27 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.build import summary
+from graphcrate.build import extensions, summary
 from graphcrate.compat import slim
+from graphcrate.compat.addresses import cuda_label, pyg_page
+from graphcrate.compat.request import SourceOptions
 from graphcrate.engines import backend
 from graphcrate.engines.backend import LAYER_FORMAT, Order
 from graphcrate.host import process
 from graphcrate.host.context import Context
+from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import CompileStep, Plan, content_id
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord
-
-if TYPE_CHECKING:
-    from graphcrate.compat.request import SourceOptions
-    from graphcrate.inputs.bases import Base
+from graphcrate.oci.layout import is_whole
+from graphcrate.resolve import base as bases
+from graphcrate.resolve.channels import Kind, mirror_of, user_indexes
+from graphcrate.resolve.fetch import bytes_to_fetch, fetch
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Engine:
         return sum(package.file.size for package in lock.packages if package.channel is not Channel.LOCAL)
 
     def build(
-        self, plan: Plan, lock: Lock, sources: "SourceOptions", folder: Path, ctx: Context
+        self, plan: Plan, lock: Lock, sources: SourceOptions, folder: Path, ctx: Context
     ) -> tuple[Artifact, tuple[LayerRecord, ...]]:
         """Build the plan's image on the lock's own base; the layers are the engine's. Raises as `Builder.build`."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,30 +102,23 @@ class Embedded(Engine):
 
     def exists(self, report: BuildReport, folder: Path, ctx: Context) -> bool:
         """Whether the layout is there with all its blobs."""
-        from graphcrate.oci.layout import is_whole
-
         return is_whole(folder / "oci", report.digest)
 
     def bytes_to_fetch(self, lock: Lock, ctx: Context, compiled: Collection[str] = ()) -> int:
         """Bytes that the cache lacks."""
-        from graphcrate.resolve.fetch import bytes_to_fetch
-
         return bytes_to_fetch(lock, ctx.cache, compiled)
 
     def build(
-        self, plan: Plan, lock: Lock, sources: "SourceOptions", folder: Path, ctx: Context
+        self, plan: Plan, lock: Lock, sources: SourceOptions, folder: Path, ctx: Context
     ) -> tuple[Artifact, tuple[LayerRecord, ...]]:
         """Build the plan's image as a layout, with its layers. Raises as `engines.embedded.build.build_layout`."""
-        from graphcrate.build import extensions
         from graphcrate.engines.embedded import build as embedded
-        from graphcrate.resolve.base import prepare_base
-        from graphcrate.resolve.fetch import fetch
 
         compiling = extensions.Compiling(plan, lock, sources, ctx)
         ctx.progress.note(summary.step(1, "download files, make the base"))
         with ThreadPoolExecutor(2) as side:
             # Bases are made by Debian's tools while wheels arrive.
-            base = side.submit(prepare_base, ctx, plan.base.base)
+            base = side.submit(bases.prepare_base, ctx, plan.base.base)
             side.submit(compiling.prepare)
             try:
                 # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
@@ -182,14 +177,12 @@ def first_that_answers(ctx: Context) -> Engine | None:
     return None
 
 
-def _base(plan: Plan, lock: Lock, ctx: Context) -> "tuple[Base | None, tuple[str, ...]]":
+def _base(plan: Plan, lock: Lock, ctx: Context) -> tuple[Base | None, tuple[str, ...]]:
     """The lock's own base; None where the engine pulls it by digest, or its like because none can be made here."""
-    from graphcrate.resolve.base import prepare_base
-
     if not isinstance(lock.base, DebianBase):
         return None, ()
     try:
-        return prepare_base(ctx, plan.base.base), ()
+        return bases.prepare_base(ctx, plan.base.base), ()
     except HostError as error:
         image = plan.base.image.reference
         note = f"the base is {image} with Debian's packages of today, not the lock's own ({error.what})"
@@ -197,12 +190,10 @@ def _base(plan: Plan, lock: Lock, ctx: Context) -> "tuple[Base | None, tuple[str
         return None, (note,)
 
 
-def arguments(plan: Plan, lock: Lock, sources: "SourceOptions", environment: Mapping[str, str]) -> dict[str, str]:
+def arguments(plan: Plan, lock: Lock, sources: SourceOptions, environment: Mapping[str, str]) -> dict[str, str]:
     """Build arguments by name, those that the text knows: mirrors and package index as this user has set them."""
-    from graphcrate.compat.addresses import cuda_label, pyg_page
     from graphcrate.engines import render
     from graphcrate.inputs.bases.archive import own_mirror
-    from graphcrate.resolve.channels import Kind, mirror_of, user_indexes
 
     mirror = mirror_of(sources)
     torch, torch_cuda = plan.stack.torch, plan.stack.torch_cuda
@@ -222,10 +213,8 @@ def arguments(plan: Plan, lock: Lock, sources: "SourceOptions", environment: Map
     }
 
 
-def local_files(lock: Lock, sources: "SourceOptions", ctx: Context) -> Mapping[str, Path]:
+def local_files(lock: Lock, sources: SourceOptions, ctx: Context) -> Mapping[str, Path]:
     """The local channel's files, which no engine can fetch."""
-    from graphcrate.resolve.fetch import fetch
-
     packages = tuple(package for package in lock.packages if package.channel is Channel.LOCAL)
     only = msgspec.structs.replace(lock, packages=packages)
     projects = [package.file for package in packages if package.compiled]

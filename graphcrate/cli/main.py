@@ -340,10 +340,10 @@ def run(
 ) -> None:
     """Run a command inside an image without any engine. This directory is /work inside."""
     from graphcrate.artifacts.locate import find_image
-    from graphcrate.build import pipeline
+    from graphcrate.engines.embedded.run import run_inside
 
     layout, _ = find_image(ref, output)
-    sys.exit(pipeline.run_inside(layout, command, here(), network=network))
+    sys.exit(run_inside(layout, command, here(), network=network))
 
 
 app.command()(check.check)

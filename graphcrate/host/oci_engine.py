@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.host import docker_engine, process, settings
+from graphcrate.host import process, settings
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import BuildError, HostError
 
@@ -77,6 +77,8 @@ def whole(image: str) -> str:
 
 
 def _docker(environment: Mapping[str, str]) -> OciEngine:
+    from graphcrate.host import docker_engine  # Docker's library takes as long to load as a command without it
+
     with docker_engine.connected(environment) as daemon:
         daemon.require(*DOCKER_STAGES)
     variables = settings.select_for_child(environment, DOCKER_VARIABLES)

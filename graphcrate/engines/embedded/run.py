@@ -20,9 +20,10 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.engines.backend import Runtime
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
+from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress, Silent
-from graphcrate.host.sandbox import Exec, run_in
+from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.model.report import Artifact
 from graphcrate.oci.layout import Layout, is_whole, read_layout
 
@@ -77,6 +78,23 @@ def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) 
         os.utime(place)
         _prune(cache)
         yield Unpacked(layout, place / "root")
+
+
+def run_inside(layout: Layout, command: Sequence[str], ctx: Context, *, network: bool = True) -> int:
+    """Run a command in the image, with this terminal and the working directory at /work; returns its exit code."""
+    here = Exec(
+        command,
+        environment={name: ctx.environment[name] for name in ("TERM",) if name in ctx.environment},
+        binds=(Bind(source=Path.cwd(), target="/work", read_only=False),),
+        cwd="/work",
+        network=network,
+        gpu=True,
+        attached=True,
+    )
+    with unpacked(layout, cache=ctx.cache, progress=ctx.progress) as inside:
+        completed = inside.run(here)
+    code = completed.returncode
+    return code if code >= 0 else 128 - code
 
 
 def _place(layout: Layout, cache: Cache) -> Path:
