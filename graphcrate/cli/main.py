@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import cache, check, pages, publish, test
+from graphcrate.cli import cache, check, publish, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.config import config, here
 from graphcrate.cli.options import (
@@ -277,6 +277,42 @@ def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> N
     tables.write(report, tables.inspect(report, layout.environment), as_json=as_json)
 
 
+@app.command("report")
+def draw(
+    ref: Annotated[str, typer.Argument(help="Any image, as for `check`, but of a registry.", metavar="REF")],
+    other: Annotated[str | None, typer.Argument(help="Another image to compare it with.", metavar="[OTHER]")] = None,
+    output: Annotated[Path | None, typer.Option(help="File to write; else report.html beside the image.")] = None,
+    images: Output = Path("dist"),
+) -> None:
+    """Draw a page about an image, or about what differs between two. Prints the path of the HTML file."""
+    from graphcrate.artifacts.locate import locate
+    from graphcrate.host.atomic import write_file
+    from graphcrate.pages import report as pages
+
+    ctx = here()
+    page = pages.read(ref, ctx, images)
+    if other is not None:
+        text, target = pages.comparison(page, pages.read(other, ctx, images)), Path("comparison.html")
+    else:
+        image = locate(ref, images)
+        target = image.path.parent / pages.NAME if image.has_layout else Path(f"{page.name}.{pages.NAME}")
+        text = pages.html(page)
+    target = output or target
+    write_file(target, text.encode())
+    sys.stdout.write(f"{target}\n")
+
+
+@app.command()
+def catalog(
+    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("site"), images: Output = Path("dist")
+) -> None:
+    """Write a catalogue of all stacks as static pages. English and Chinese; with what was measured of images here."""
+    from graphcrate.pages import catalog as pages
+
+    pages.write(here(), images, output)
+    sys.stdout.write(f"{output / 'index.html'}\n")
+
+
 @app.command()
 def convert(
     ref: Ref,
@@ -349,8 +385,6 @@ def run(
 app.command()(check.check)
 app.command(hidden=True)(check.validate)
 app.command()(check.audit)
-app.command()(pages.report)
-app.command()(pages.catalog)
 app.command()(cache.cache)
 app.command()(check.explain)
 app.command()(publish.publish)
