@@ -37,8 +37,8 @@ def hadolint(*arguments, text=None):
     return findings("hadolint", "--no-color", *arguments, *source, text=text)
 
 
-def shellcheck(text, shell="sh"):
-    return findings("shellcheck", "--norc", "--color=never", "--format=gcc", f"--shell={shell}", "-", text=text)
+def shellcheck(text):
+    return findings("shellcheck", "--norc", "--color=never", "--format=gcc", "--shell=bash", "-", text=text)
 
 
 def run_instructions(dockerfile):

@@ -12,7 +12,6 @@ from tests.lint.linters import (
     hadolint,
     run_instructions,
     scripts,
-    shellcheck,
     stages,
 )
 from tests.unit.compiled_plans import PLANS
@@ -156,35 +155,6 @@ def test_hadolint_refuses(line, rule):
 def test_other_pragmas_are_refused(line):
     with pytest.raises(AssertionError):
         overlooked(f"# why\n{line}\n")
-
-
-DEFINITION = """\
-# comment
-Bootstrap: docker
-From: debian:bookworm-slim
-Stage: build
-
-%post
-    printf '%s\\n' "$HOME" > /opt/base
-
-Bootstrap: docker
-From: debian:bookworm-slim
-
-%files from build
-    /opt/base /opt/base
-
-%help
-    From: here
-"""
-
-
-def test_a_definition_is_read(tmp_path):
-    first, second = stages(DEFINITION)
-    assert first.header == {"Bootstrap": "docker", "From": "debian:bookworm-slim", "Stage": "build"}
-    assert dict(scripts(first))["post"].strip() == "printf '%s\\n' \"$HOME\" > /opt/base"
-    assert second.files == [("build", ["/opt/base /opt/base"])]
-    assert second.sections["help"].strip() == "From: here"
-    assert [shellcheck(text) for _, text in scripts(first)] == [""]
 
 
 def test_shellcheck_refuses(tmp_path):

@@ -88,7 +88,7 @@ def test_the_shell_of_steps_is_clean_and_what_it_names_exists(path):
     for script, given in workflow.scripts():
         assert unknown_calls(script) == []
         assert "${{" not in script
-        assert shellcheck(script, shell="bash") == ""
+        assert shellcheck(script) == ""
         assert {name for name in variables(script) if not GIVEN.fullmatch(name)} <= given, script
 
 
@@ -200,7 +200,6 @@ jobs:
     runs-on: ubuntu-24.04
     outputs: {there: x}
     steps:
-      - uses: actions/checkout@v4
       - {id: one, run: 'echo ${{ github.event.issue.title }} $HERE'}
       - {if: steps.two.outputs.x == inputs.here, run: 'echo $there; make imagine CUDE=1; .ci/ran'}
   second:
@@ -217,19 +216,6 @@ jobs:
 """
 
 
-def test_bad_workflows_are_refused(tmp_path):
-    path = tmp_path / ".github" / "workflows" / "bad.yml"
-    path.parent.mkdir(parents=True)
-    path.write_text(BAD)
-    said = findings("zizmor", *ZIZMOR, path)
-    assert {"template-injection", "unpinned-uses", "artipacked", "excessive-permissions"} <= set(
-        re.findall(r"[\w-]+", said)
-    )
-    assert findings("check-jsonschema", *SCHEMA, path) == "ok -- validation done"
-    path.write_text(BAD.replace("runs-on", "run-on"))
-    assert "runs-on" in findings("check-jsonschema", *SCHEMA, path)
-
-
 def test_names_of_nothing_are_found():
     workflow = Workflow(BAD)
     assert unknown_names(workflow) == {"steps.two", "inputs.nowhere", "matrix.unknown", "needs.first.outputs.nowhere"}
@@ -240,4 +226,4 @@ def test_names_of_nothing_are_found():
         ["--cude", "imagine"],
     ]
     assert [variables(script) for script in scripts] == [{"HERE"}, {"there"}, set()]
-    assert "SC2086" in shellcheck(scripts[1], shell="bash")
+    assert "SC2086" in shellcheck(scripts[1])

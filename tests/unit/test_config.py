@@ -28,12 +28,9 @@ def read(tmp_path, monkeypatch):
 
 
 def test_the_folders_file_goes_over_the_persons(read):
+    assert read() == configuration.Config()
     found = read(person='mirror = "sjtu"\ntarget = "dgx2"', folder='mirror = "nju"\nto = "registry.example/team"')
     assert (found.mirror, found.target, found.to, found.cache) == ("nju", "dgx2", "registry.example/team", "")
-
-
-def test_nothing_is_configured_without_files(read):
-    assert read() == configuration.Config()
 
 
 def test_an_unknown_field_is_refused_with_the_line_and_what_there_is(read):
@@ -52,20 +49,14 @@ def test_the_cache_unless_a_variable_names_one(read, tmp_path):
 @pytest.mark.parametrize(
     ("here", "there"),
     [
-        (
-            "make image CUDA=11.8 CHANNEL=pytorch 'WITH=a b'",
-            "graphcrate image pyg --cuda 11.8 --channel pytorch --with 'a b'",
-        ),
+        ("make image CUDA=11.8 'WITH=a b'", "graphcrate image pyg --cuda 11.8 --with 'a b'"),
         (
             "make image STACK=torch CUDA=11.8    (./build.py list)",
             "graphcrate image torch --cuda 11.8    (graphcrate list)",
         ),
         ("EXTENSIONS=wheels make image …", "graphcrate image … --extensions wheels"),
-        (
-            "DEBIAN_MIRROR=http://x make image …, or TOOLKIT=image",
-            "DEBIAN_MIRROR=http://x graphcrate image …, or --toolkit image",
-        ),
-        ("MIRROR=sjtu or MIRROR=nju)", "--mirror sjtu or --mirror nju)"),
+        ("DEBIAN_MIRROR=http://x make image …", "DEBIAN_MIRROR=http://x graphcrate image …"),
+        ("MIRROR=sjtu or TOOLKIT=image)", "--mirror sjtu or --toolkit image)"),
     ],
 )
 def test_an_installed_package_says_commands_as_they_are_typed_there(here, there, tmp_path):

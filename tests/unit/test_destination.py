@@ -22,10 +22,7 @@ def test_the_environment_comes_first(tmp_path):
     assert credentials.for_destination(WANTED, BOTH | files) == Credential(user="robot", password="canary-token")
     assert credentials.for_destination(WANTED, files).user == "a"
     assert credentials.for_destination(WANTED, {}) is None
-
-
-def test_bases_are_not_pulled_with_it():
-    assert credentials.find(WANTED, BOTH) is None
+    assert credentials.find(WANTED, BOTH) is None  # bases are not pulled with it
 
 
 @pytest.mark.parametrize("name", BOTH)
