@@ -57,6 +57,7 @@ class Packages:
                 self._interpreters.setdefault(prefix, []).append(path)
         self._laid = _world(contents.laid)
         self.installed, self.required = functools.cache(self._installed), functools.cache(self._required)
+        self.pythons = functools.cache(self._pythons)
         self.uses_torch, self._torch = functools.cache(self._uses_torch), functools.cache(self._torch_of)
 
     def of(self, distribution: Distribution) -> Package:
@@ -100,7 +101,7 @@ class Packages:
         """Paths of a world's own; a virtual environment may borrow one, and other folders have none."""
         return tuple(self._interpreters.get(_prefix(world), ()))
 
-    def pythons(self, path: str) -> tuple[str, ...]:
+    def _pythons(self, path: str) -> tuple[str, ...]:
         """The Pythons ("3.11") that a file or folder of packages is for; empty where nothing tells.
 
         Its folder's name says so, unless it was laid there; Debian's python3/dist-packages are for each Python in
