@@ -21,19 +21,17 @@ Fetch = Literal["small", "all", "none"]
 _MOST_FETCHED = 10**9
 
 
-def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> tuple[Opened, str, tuple[str, ...]]:
-    """(what was opened, its form, why parts of it were not read).
+def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> Opened:
+    """Open what a person names.
 
     Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError, ResolutionError.
     """
     image = locate(ref, output)
     if image.form == "registry":
-        found, unread = _pulled(image.name, tools, fetch)
-        return found, "registry", unread
+        return _pulled(image.name, tools, fetch)
     if image.form == "rootfs" and not any(image.path.iterdir()):
         raise UsageError(f"the folder {image.path} is empty", next_step=f"give {FORMS}")
-    found = opening.reader(image)(tools)
-    return found, found.form, ()
+    return opening.reader(image)(tools)
 
 
 def with_layers(layout: Layout, layers: Sequence[spec.Descriptor]) -> Layout:
@@ -41,8 +39,8 @@ def with_layers(layout: Layout, layers: Sequence[spec.Descriptor]) -> Layout:
     return dataclasses.replace(layout, manifest=msgspec.structs.replace(layout.manifest, layers=tuple(layers)))
 
 
-def _pulled(ref: str, tools: Tools, fetch: Fetch) -> tuple[Opened, tuple[str, ...]]:
-    """An image of a registry by its reference, and which of its layers were left there."""
+def _pulled(ref: str, tools: Tools, fetch: Fetch) -> Opened:
+    """An image of a registry by its reference."""
     name = reference.parse(ref)
     source = pull.repository(name, tools.ctx.environment)
     document = source.manifest(name.digest or name.tag)
@@ -60,7 +58,7 @@ def _pulled(ref: str, tools: Tools, fetch: Fetch) -> tuple[Opened, tuple[str, ..
     layout = Layout(path=tools.ctx.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
     found = trees.read_layout(str(name), with_layers(layout, layers), tools)
     typed = msgspec.structs.replace(manifest, media_type=document.media_type)
-    return dataclasses.replace(found, manifest=typed, index=index), unread
+    return dataclasses.replace(found, form="registry", manifest=typed, index=index, unread=(*found.unread, *unread))
 
 
 def _chosen(layers: Sequence[spec.Descriptor], fetch: Fetch) -> tuple[list[spec.Descriptor], tuple[str, ...]]:

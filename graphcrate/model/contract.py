@@ -69,7 +69,7 @@ class ImageView(msgspec.Struct, frozen=True, kw_only=True):
     """All that contracts know of an image."""
 
     name: str
-    form: Form | Literal["registry"]
+    form: Form
     settings: Settings | None  #: None: the artifact has no configuration (a folder)
     manifest_type: str = ""  #: media type; empty: there is no manifest
     layers: tuple[LayerFact, ...] = ()  #: lowest first; none: a SIF, a squashfs, a folder

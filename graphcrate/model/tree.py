@@ -6,7 +6,7 @@ import msgspec
 
 Kind = Literal["file", "folder", "symlink", "device", "fifo", "socket"]
 #: What an artifact is. A folder or a squashfs may come from any engine.
-Form = Literal["layout", "archive", "docker", "podman", "sif", "squashfs", "folder"]
+Form = Literal["layout", "archive", "docker", "podman", "sif", "squashfs", "folder", "registry"]
 
 
 class Entry(msgspec.Struct, frozen=True):

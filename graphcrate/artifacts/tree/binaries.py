@@ -90,9 +90,7 @@ def keeps(path: str, size: int) -> bool:
 
 def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
     """Of an artifact that was opened with `wanted`."""
-    read = Read(form=opened.form)
-    if opened.broken:
-        read.unread = (f"the layers cannot be read: {opened.broken.what}",)
+    read = Read(form=opened.form, unread=opened.unread)
     kept: dict[str, int] = {}
     for inside, entry in opened.entries.items():
         path = f"{below}{inside}"

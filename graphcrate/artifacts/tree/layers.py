@@ -102,7 +102,9 @@ def opened(
             raise KeyError(path)
         return content
 
-    return Opened(name, form, entries, read, True, _settings(config), config, manifest, index, broken=broken)
+    settings = _settings(config)
+    unread = (f"the layers cannot be read: {broken.what}",) if broken else ()
+    return Opened(name, form, entries, read, True, settings, config, manifest, index, unread=unread, broken=broken)
 
 
 def _settings(config: spec.ImageConfig) -> Settings:

@@ -53,6 +53,7 @@ class Opened:
     manifest: spec.Manifest | None = None
     index: tuple[spec.Descriptor, ...] = ()  #: entries of the index that the image was chosen from
     compression: str = ""  #: of a squashfs
+    unread: tuple[str, ...] = ()  #: layers that were not read, and why
     broken: LayoutError | None = None  #: why the layers cannot be read or contradict each other: there are no entries
 
 

@@ -76,9 +76,7 @@ def look(name: str, ctx: Context, output: Path) -> Look:
 def read_image(name: str, ctx: Context, output: Path = _DIST, fetch: reading.Fetch = "all", below: str = "") -> Read:
     """Read what an audit looks at in an image; layers that were read before come from the cache."""
     with _tools(ctx, below) as tools:
-        opened, form, unread = reading.opened(name, tools, output, fetch)
-        read = binaries.of_opened(opened, tools, below)
-    return dataclasses.replace(read, form=form, unread=(*read.unread, *unread))
+        return binaries.of_opened(reading.opened(name, tools, output, fetch), tools, below)
 
 
 def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> Audit:

@@ -42,8 +42,7 @@ def check(
 def read_view(ref: str, ctx: Context, output: Path = Path("dist"), fetch: Fetch = "small") -> ImageView:
     """What contracts ask about, of any artifact that `diff` takes, or of REGISTRY/NAME:TAG."""
     with ExitStack() as stack:
-        opened, form, unread = reading.opened(ref, Tools(ctx, stack, _WANTED), output, fetch)
-        return msgspec.structs.replace(_view(ref, opened, unread), form=form)
+        return _view(ref, reading.opened(ref, Tools(ctx, stack, _WANTED), output, fetch))
 
 
 def of_build(report: BuildReport, plan: Plan, ctx: Context, gpus: tuple[str, ...] = ()) -> tuple[Finding, ...]:
@@ -65,15 +64,13 @@ def _planned_view(report: BuildReport, plan: Plan, ctx: Context) -> ImageView:
         tools = Tools(ctx, stack, _WANTED)
         opened = trees.read_layout(report.name, reading.with_layers(layout, read), tools)
         opened = dataclasses.replace(opened, manifest=layout.manifest)
-        view = _view(report.name, opened, (), {package.name: package.version for package in packages})
+        view = _view(report.name, opened, {package.name: package.version for package in packages})
     site = (site_packages(plan.stack.python),) if packages else ()
     unpacked = sum(layer.unpacked_size for layer in report.layers)
     return msgspec.structs.replace(view, packages=(*view.packages, *site), unpacked=unpacked)
 
 
-def _view(
-    name: str, opened: Opened, unread: tuple[str, ...], distributions: Mapping[str, str] | None = None
-) -> ImageView:
+def _view(name: str, opened: Opened, distributions: Mapping[str, str] | None = None) -> ImageView:
     entries = opened.entries
 
     def read(path: str) -> bytes | None:
@@ -98,7 +95,7 @@ def _view(
         manifest_type=manifest_type,
         layers=layers,
         without_platform=sum(entry.platform is None for entry in opened.index),
-        unread=(f"the layers cannot be read: {opened.broken.what}", *unread) if opened.broken else unread,
+        unread=opened.unread,
         broken=opened.broken.what if opened.broken else "",
         compression=opened.compression,
     )
