@@ -24,27 +24,14 @@ DEBIAN = DebianToolkit(version="11.8.89", suite="bookworm", packages=(DEB,), whe
 WHEELS = WheelToolkit(version="13.0.88", wheels=(RUNTIME,))
 
 
-@pytest.mark.parametrize(
-    ("cuda", "expected"),
-    [
-        ("11.7", [("debian", "11.8.89"), ("image", "11.7")]),
-        ("13.0", [("pypi", "13.0.88"), ("image", "13.0")]),
-        ("cpu", []),
-    ],
-)
-def test_options_fit_torchs_major_version(cuda, expected):
-    found = facts.options(cuda)
-    assert [(option.provider, option.version) for option in found] == expected
-    assert {option.provider for option in found} <= set(facts.PROVIDERS)
-
-
-@pytest.mark.parametrize(
-    ("version", "gcc", "range_"),
-    [("11.8.89", 11, ("3.5", "9.0")), ("12.5", 13, ("5.0", "9.0")), ("13.0.88", 15, ("7.5", "12.1"))],
-)
-def test_what_an_nvcc_takes_and_makes(version, gcc, range_):
-    made = facts.nvcc(version)
-    assert (made.newest_gcc, made.sm[0], made.sm[-1]) == (gcc, *range_)
+def test_options_fit_torchs_major_version_and_an_nvcc_takes_and_makes_what_is_of_its_time():
+    options = {"11.7": ["debian 11.8.89", "image 11.7"], "13.0": ["pypi 13.0.88", "image 13.0"], "cpu": []}
+    for cuda, expected in options.items():
+        assert [f"{option.provider} {option.version}" for option in facts.options(cuda)] == expected
+    takes = {"11.8.89": (11, "3.5", "9.0"), "12.5": (13, "5.0", "9.0"), "13.0.88": (15, "7.5", "12.1")}
+    for version, expected in takes.items():
+        made = facts.nvcc(version)
+        assert (made.newest_gcc, made.sm[0], made.sm[-1]) == expected
 
 
 @pytest.mark.parametrize(
