@@ -1,9 +1,10 @@
-"""Which files of a CUDA toolkit are locked, for each provider."""
+"""With what is compiled: the compiler, what it goes by, and which files of a CUDA toolkit are locked."""
 
 from types import SimpleNamespace
 
 import pytest
 
+from graphcrate.compat import compilers
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import Option
 from graphcrate.model.errors import ResolutionError
@@ -13,7 +14,7 @@ from graphcrate.resolve.compilation import means_for
 from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.target import Target
 from tests.made import SHIPPED, deb, index_of, place, refused
-from tests.unit import small_index
+from tests.unit import compiled_plans, small_index
 from tests.unit.wheel_server import small_wheel
 
 TARGET = Target("3.11", "2.36")
@@ -98,3 +99,27 @@ def test_every_shipped_variant_can_be_compiled_for_its_architectures():
             means = means_for(variant, candidate, SourceOptions())
             assert (means.obstacle, means.compiler[:4]) == ("", "g++-"), (variant.cuda, candidate.name)
             assert (means.option is None) == (candidate.torch_cuda == "cpu"), (variant.cuda, candidate.name)
+
+
+@pytest.mark.parametrize(
+    ("suite", "newest", "expected"),
+    [("bookworm", 11, "g++-11"), ("bookworm", None, "g++-12"), ("bullseye", 11, "g++-10"), ("trixie", 15, "g++-14")],
+)
+def test_the_newest_compiler_that_the_toolkit_takes(suite, newest, expected):
+    assert compilers.compiler_for(suite, newest) == expected
+    with refused(ResolutionError, "it takes gcc 11 and older", "and trixie begins with gcc 12"):
+        compilers.compiler_for("trixie", 11)
+
+
+def test_variables_for_the_cpu_know_no_cuda_and_those_for_cuda_make_the_one_variant_that_is_loaded():
+    cpu, cuda = (
+        compilers.variables(compiled_plans.lock(compiled_plans.TOOLKITS[name]).compilation)
+        for name in ("cpu", "debian")
+    )
+    assert cpu.keys() == {"CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "FORCE_ONLY_CPU", "WITH_CUDA"}
+    assert (cpu["CC"], cpu["CXX"], "-s " in cpu["LDFLAGS"]) == ("gcc-11", "g++-11", True)
+    assert cpu["CFLAGS"] == cpu["CXXFLAGS"]  # whole, where setuptools takes them in place of Python's
+    assert {"-O2", "-DNDEBUG", "-g0"} <= set(cpu["CXXFLAGS"].split())
+    assert cuda["FORCE_CUDA"] == cuda["FORCE_ONLY_CUDA"] == "1"
+    assert (cuda["CUDA_HOME"], cuda["TORCH_CUDA_ARCH_LIST"]) == ("/usr/local/cuda", "7.0;8.0+PTX")
+    assert cuda["NVCC_PREPEND_FLAGS"] == "-ccbin g++-11"

@@ -161,12 +161,6 @@ def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
     assert plan.config.labels["org.opencontainers.image.version"] == plan.tag
 
 
-def test_layers_of_the_stack_are_shared_where_nothing_moved():
-    lock = msgspec.structs.replace(plain_lock(wheel("small")), added=Added(packages=("small",), asked=("small",)))
-    plain, plan = plans(plain_lock(), lock, packages=("small",))
-    assert plan.steps[: len(plain.steps) - 1] == plain.steps[:-1]
-
-
 def test_tests_of_ones_own_have_names_limits_and_versions():
     additions = Additions(smoke=("python train.py", "false"), smoke_minutes=2)
     tests = own_tests(["lightning"], additions)
