@@ -157,16 +157,30 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
 
         What only a compile needs counts unless all compiled sdists are `built` (sha256s of those that have wheels).
         """
-        compiles = any(package.compiled and package.file.sha256 not in built for package in self.packages)
-        packages: list[LockedPackage | DebianPackage] = [one for one in self.packages if compiles or not one.compiled]
-        packages += [build for one in packages if isinstance(one, LockedPackage) for build in one.build]
+        packages: list[LockedPackage | DebianPackage] = [*self.installed()]
         packages += self.base.packages if isinstance(self.base, DebianBase) else ()
-        if self.compilation is not None and compiles:
+        if self.compilation is not None and self.compiles(built):
             toolkit = self.compilation.toolkit
-            packages += (*self.compilation.base.packages, *self.compilation.tools)
+            packages += (*self.for_compilation(), *self.compilation.base.packages)
             packages += toolkit.packages if isinstance(toolkit, DebianToolkit) else ()
-            packages += toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ()
         return {package.file.sha256: package.file for package in packages}
+
+    def compiles(self, built: Collection[str]) -> bool:
+        """Whether an sdist has to be compiled that is not `built`."""
+        return any(package.compiled and package.file.sha256 not in built for package in self.packages)
+
+    def installed(self) -> list[LockedPackage]:
+        """What is installed as it is, wheels and pure sdists, with what builds those."""
+        return [item for package in self.packages if not package.compiled for item in (package, *package.build)]
+
+    def for_compilation(self) -> list[LockedPackage]:
+        """What only a compile needs, without Debian's packages."""
+        if self.compilation is None:
+            return []
+        toolkit = self.compilation.toolkit
+        wheels = toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ()
+        sources = (item for package in self.packages if package.compiled for item in (package, *package.build))
+        return [*sources, *self.compilation.tools, *wheels]
 
 
 def encode(value: msgspec.Struct) -> bytes:

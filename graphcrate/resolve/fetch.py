@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import StoppedError, parallel
 from graphcrate.model.errors import HostError, IntegrityError, NetworkError
-from graphcrate.model.lock import DebianToolkit, Lock, LockedFile, LockedPackage, WheelToolkit
+from graphcrate.model.lock import Lock, LockedFile, LockedPackage
 from graphcrate.resolve.channels import Link
 from graphcrate.resolve.offers import Offers, Sources
 
@@ -39,7 +39,7 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
     Raises IntegrityError when every source has other bytes, NetworkError, DiskFullError.
     """
     cache = ctx.cache
-    packages = _for_compilation(lock) if compilation else _installed(lock)
+    packages = lock.for_compilation() if compilation else lock.installed()
     wanted = sorted(_absent(packages, cache), key=lambda package: -package.file.size)
     if wanted:
         total = sum(package.file.size for package in wanted)
@@ -58,27 +58,12 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
 
 def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> list[LockedPackage]:
     """The packages whose files the cache lacks, with build wheels, and what compiles those not `built` (sha256s)."""
-    compiles = any(package.compiled and package.file.sha256 not in built for package in lock.packages)
-    return _absent([*_installed(lock), *(_for_compilation(lock) if compiles else ())], cache)
+    return _absent([*lock.installed(), *(lock.for_compilation() if lock.compiles(built) else ())], cache)
 
 
 def bytes_to_fetch(lock: Lock, cache: Cache, built: Collection[str] = ()) -> int:
     """How many of the lock's bytes are not in the cache yet, Debian's packages included. `built` as above."""
     return sum(file.size for file in lock.files(built).values() if not is_stored(file, cache))
-
-
-def _installed(lock: Lock) -> list[LockedPackage]:
-    return [item for package in lock.packages if not package.compiled for item in (package, *package.build)]
-
-
-def _for_compilation(lock: Lock) -> list[LockedPackage]:
-    compilation = lock.compilation
-    if compilation is None:
-        return []
-    toolkit = compilation.toolkit
-    wheels = toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ()
-    sources = (item for package in lock.packages if package.compiled for item in (package, *package.build))
-    return [*sources, *compilation.tools, *wheels]
 
 
 def _absent(packages: Sequence[LockedPackage], cache: Cache) -> list[LockedPackage]:
