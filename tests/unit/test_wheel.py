@@ -1,5 +1,6 @@
 """Wheels are opened only when file name, archive, metadata and RECORD agree; nothing hostile gets through."""
 
+import contextlib
 import stat
 import struct
 import warnings
@@ -41,15 +42,12 @@ def test_hashes_of_record_are_checked_while_content_passes(tmp_path, algorithm, 
 
 
 def test_folders_and_signatures_need_no_record(tmp_path):
-    info = "pkg-1.0.dist-info"
-    path = make_wheel(
-        tmp_path,
-        entries=[(entry("pkg/sub/", stat.S_IFDIR | 0o755), b"")],
-        unrecorded={f"{info}/RECORD.jws": b"{}", f"{info}/RECORD.p7s": b"1"},
-    )
-    with open_wheel(path) as wheel:
-        assert f"{info}/RECORD.jws" in {member.name for member in wheel.members}
-        assert "pkg/sub/" not in {member.name for member in wheel.members}
+    signatures = {"pkg-1.0.dist-info/RECORD.jws": b"{}", "pkg-1.0.dist-info/RECORD.p7s": b"1"}
+    folder = entry("pkg/sub/", stat.S_IFDIR | 0o755)
+    with open_wheel(make_wheel(tmp_path, entries=[(folder, b"")], unrecorded=signatures)) as wheel:
+        names = {member.name for member in wheel.members}
+    assert signatures.keys() <= names
+    assert "pkg/sub/" not in names
 
 
 def refused(path, words):
@@ -182,11 +180,8 @@ def test_archives_that_are_damaged_or_made_to_deceive_are_refused(tmp_path, chan
     ],
 )
 def test_a_wheel_must_be_for_the_images_python_and_glibc(name, python, glibc, fits):
-    if fits:
+    with contextlib.nullcontext() if fits else pytest.raises(BuildError, match="is not for this image"):
         check_tags(name, python, glibc)
-    else:
-        with pytest.raises(BuildError, match="is not for this image"):
-            check_tags(name, python, glibc)
 
 
 def test_tags_do_not_depend_on_the_host():
