@@ -24,6 +24,7 @@ from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, MAX_READ, Chunks, TarStream, inflated, members
 
 _PIECE = 1 << 21
+_OURS = spec.Platform(architecture="amd64", os="linux")
 _Document = TypeVar("_Document")
 _Part = TypeVar("_Part")
 
@@ -168,7 +169,7 @@ class _Archive:
         entries: tuple[spec.Descriptor, ...] = ()
         index = self._decoded("index.json", spec.Index)
         while True:
-            images = [entry for entry in index.manifests if entry.platform is None or _is_ours(entry.platform)]
+            images = [entry for entry in index.manifests if entry.platform in (None, _OURS)]
             if len(images) != 1:
                 raise LayoutError(f"the archive has {len(images)} images for linux/amd64, one was expected")
             if images[0].media_type not in spec.INDEX_TYPES:
@@ -193,10 +194,6 @@ class _Archive:
             return msgspec.json.decode(self._named(self.documents, name), type=kind)
         except UNREADABLE as error:
             raise LayoutError(f"{name} is malformed: {error}") from error
-
-
-def _is_ours(platform: spec.Platform) -> bool:
-    return (platform.os, platform.architecture) == ("linux", "amd64")
 
 
 def _blob(descriptor: spec.Descriptor) -> str:
