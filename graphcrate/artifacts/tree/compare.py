@@ -71,22 +71,21 @@ _INSTALLERS_OWN = re.compile(
     r".*\.pyc|.*\.dist-info/(INSTALLER|REQUESTED|direct_url\.json|uv_cache\.json|uv_build\.json)|(.*/)?bin/pip3\.\d+"
 )
 _RECORDED_LAUNCHER = re.compile(r"(\.\./)+bin/[^/]+")
-#: What launchers of `installer`, uv and pip's distlib do with their own name, which matters on Windows alone.
-_OWN_NAME = (
-    r"""    sys\.argv\[0\] = re\.sub\(r"\(-script\\\.pyw\|\\\.exe\)\?\$", "", sys\.argv\[0\]\)\n"""
-    r"""|    if sys\.argv\[0\]\.endswith\("-script\.pyw"\):\n        sys\.argv\[0\] = sys\.argv\[0\]\[:-11\]\n"""
-    r"""    elif sys\.argv\[0\]\.endswith\("\.exe"\):\n        sys\.argv\[0\] = sys\.argv\[0\]\[:-4\]\n"""
-    r"""|    sys\.argv\[0\] = sys\.argv\[0\]\.removesuffix\("\.exe"\)\n"""
-)
-_LAUNCHER = re.compile(
-    r"#!(?P<python>\S+)\n"
-    r"(?:# -\*- coding: utf-8 -\*-\n)?"
-    r"(?:import re\n)?import sys\n"
-    r"from (?P<module>[\w.]+) import (?P<name>\w+)\n\n*"
-    r"""if __name__ == "__main__":\n"""
-    rf"(?:{_OWN_NAME})"
-    r"    sys\.exit\((?P<call>[\w.]+)\(\)\)\n?"
-)
+#: Lines of launchers that say nothing about what is started. `installer`, uv and pip's distlib have different ones for
+#: their own name, which matters on Windows alone.
+_IDLE = r"""
+import re
+import sys
+# -*- coding: utf-8 -*-
+if __name__ == "__main__":
+    sys.argv[0] = re.sub(r"(-script\.pyw|\.exe)?$", "", sys.argv[0])
+    if sys.argv[0].endswith("-script.pyw"):
+        sys.argv[0] = sys.argv[0][:-11]
+    elif sys.argv[0].endswith(".exe"):
+        sys.argv[0] = sys.argv[0][:-4]
+    sys.argv[0] = sys.argv[0].removesuffix(".exe")
+"""
+_LAUNCHER = re.compile(r"#!(\S+)\nfrom ([\w.]+) import (\w+)\n    sys\.exit\(([\w.]+)\(\)\)")
 
 
 def is_kept(path: str, size: int) -> bool:
@@ -118,8 +117,9 @@ def _record(content: bytes) -> frozenset[tuple[str, ...]] | None:
 
 def _launcher(content: bytes) -> tuple[str, ...] | None:
     """(interpreter, module, name, what is called) of a script that an installer made for an entry point."""
-    found = _LAUNCHER.fullmatch(content.decode("utf-8", "replace").replace("'", '"'))
-    return found.group("python", "module", "name", "call") if found else None
+    lines = content.decode("utf-8", "replace").replace("'", '"').split("\n")
+    found = _LAUNCHER.fullmatch("\n".join(line for line in lines if line not in _IDLE.split("\n")))
+    return found.groups() if found else None
 
 
 def differences(first: Opened, second: Opened) -> Iterator[Difference]:
