@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -31,7 +31,6 @@ from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.validate import inspect_layer
 
 Form = Literal["sif", "sqsh", "docker", "rootfs", "oci-archive"]
-FORMS: tuple[Form, ...] = get_args(Form)
 #: Names of the results, after the image's.
 SUFFIXES: Mapping[Form, str] = {
     "sif": ".sif",

@@ -28,7 +28,7 @@ from tests.unit import small_layouts
 from tests.unit.tars import file, folder
 
 PLACE = SimpleNamespace(progress=Silent(), environment={}, cache=None)
-FORMS = [form for form in converting.FORMS if form != "rootfs"]
+FORMS = [form for form in converting.SUFFIXES if form != "rootfs"]
 
 
 def names(path, offset=None):
@@ -90,7 +90,7 @@ def test_an_unchanged_sif_is_not_written_again(tmp_path, image):
     assert not converted(tmp_path, compression=Compression.ZSTD, force=True).unchanged
 
 
-@pytest.mark.parametrize("to", converting.FORMS)
+@pytest.mark.parametrize("to", converting.SUFFIXES)
 def test_what_is_there_is_refused(tmp_path, image, monkeypatch, to):
     monkeypatch.setattr(os, "geteuid", lambda: 0)  # else nobody but root gets so far with a rootfs
     there = tmp_path / "there"
@@ -187,7 +187,7 @@ def test_a_disk_that_fills_up_and_an_interrupt_leave_nothing(tmp_path, image, mo
     assert bool(leftovers(tmp_path)) == (to == "sqsh"), "compressed layers stay in the cache"
 
 
-@pytest.mark.parametrize("to", converting.FORMS)
+@pytest.mark.parametrize("to", converting.SUFFIXES)
 def test_an_altered_layout_is_named_by_its_digest(tmp_path, image, to):
     if to == "rootfs" and os.geteuid() != 0:
         pytest.skip("root alone gets so far")
