@@ -6,9 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "suites"))
-
 from proof import machine, parts
 from proof.verdict import Fault, Layer, Proof
 

@@ -4,11 +4,11 @@ import ast
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests import ROOT
+
 COPIED = sorted((ROOT / "examples").glob("*.py"))
 PROGRAMS = [*COPIED, *sorted((ROOT / "examples" / "glt").glob("*.py")), *sorted((ROOT / "suites").rglob("*.py"))]
 

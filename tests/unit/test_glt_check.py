@@ -5,20 +5,17 @@ import os
 import signal
 import socket
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
+import glt_check
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from proof import glt, graphs, machine, neighbours, parts, sage
+from proof.neighbours import Sample
+from proof.verdict import Fault, Layer, Proof
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "suites"))
-
-import glt_check  # noqa: E402  suites/ is no package
-from proof import glt, graphs, machine, neighbours, parts, sage  # noqa: E402
-from proof.neighbours import Sample  # noqa: E402
-from proof.verdict import Fault, Layer, Proof  # noqa: E402
+from tests import ROOT
 
 #: a star with a tail: 0 - 1, 0 - 2, 0 - 3, 3 - 4; numbers 0 … 3, turned around 4 … 7
 STAR = neighbours.link([(0, 1), (0, 2), (0, 3), (3, 4)], 5)

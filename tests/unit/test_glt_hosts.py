@@ -1,17 +1,11 @@
 """The hosts of examples/glt/launch.py: its config, and what each host is told to run."""
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "examples"))
-
-from glt import launch, train_distributed  # noqa: E402  examples/ is no package
-from proof import hosts  # noqa: E402
-from proof.verdict import Fault  # noqa: E402
+from glt import launch, train_distributed
+from proof import hosts
+from proof.verdict import Fault
 
 
 def config(tmp_path, text):

@@ -2,23 +2,16 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import glt_distributed as check
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "examples"))
-
-from glt import partition, train_distributed  # noqa: E402  examples/ is no package
-
-sys.path.insert(0, str(ROOT / "suites"))
-import glt_distributed as check  # noqa: E402
-from proof import graphs, machine, neighbours, node, ogb_files, partitions, ranks, sources, supervised  # noqa: E402
-from proof.partitions import Partitions, Request  # noqa: E402
-from proof.supervised import Meeting  # noqa: E402
-from proof.verdict import Fault, Layer, Proof  # noqa: E402
+from glt import partition, train_distributed
+from proof import graphs, machine, neighbours, node, ogb_files, partitions, ranks, sources, supervised
+from proof.partitions import Partitions, Request
+from proof.supervised import Meeting
+from proof.verdict import Fault, Layer, Proof
 
 REQUEST = Request("generated", "", 2, 0)
 PART = {"nodes": 5, "edges": 9, "bytes": 100, "train": 3, "valid": 1, "test": 1}

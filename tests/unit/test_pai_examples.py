@@ -3,21 +3,17 @@
 import json
 import re
 import shlex
-import sys
-from pathlib import Path
 
 import pytest
+from glt import partition, train_distributed
 from typer.testing import CliRunner
 
 from graphcrate.cli.main import app
+from tests import ROOT
 from tests.engines.typist import blocks
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PAI, PAGE = ROOT / "examples" / "pai", ROOT / "docs" / "tutorials" / "pai.md"
 IMAGE = "registry.cn-shanghai.aliyuncs.com/team/glt:2.5.3-torch2.3.1-cu121-py311"
-sys.path.insert(0, str(ROOT / "examples"))
-
-from glt import partition, train_distributed  # noqa: E402  examples/ is no package
 
 
 def requests():

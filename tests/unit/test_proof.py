@@ -11,17 +11,14 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from proof import graphs, stack, verdict
+from proof.verdict import Fault, Layer, Proof
 
-EXAMPLES = Path(__file__).resolve().parent.parent.parent / "suites"
-sys.path.insert(0, str(EXAMPLES))
-
-from proof import graphs, stack, verdict  # noqa: E402  suites/ is no package
-from proof.verdict import Fault, Layer, Proof  # noqa: E402
+from tests import ROOT
 
 GRAPH_SHA256 = "769814c5e8a4d5a67c54ad2c2faff49abeb82bce918d3d9bc01af5c2417ad5ec"
 
@@ -246,6 +243,6 @@ def test_other_wordings_are_told_as_they_are():
 
 def test_only_the_guaranteed_generator_is_used():
     """Python promises the sequence of `random()` alone."""
-    tree = ast.parse((EXAMPLES / "proof" / "graphs.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "suites" / "proof" / "graphs.py").read_text(encoding="utf-8"))
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & set(dir(random.Random))
     assert used == {"random"}

@@ -1,14 +1,8 @@
 """Who a process is in its job, from what srun, enroot, torchrun and job scripts set."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "suites"))
-
 from proof import ranks
 from proof.ranks import Place, expand, from_environment, on_node, port_of, tasks_by_node
 from proof.verdict import Fault, Layer

@@ -3,6 +3,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from proof.verdict import Layer
 
 from graphcrate.host.gpu import HostGpu
 from graphcrate.host.process import Completed
@@ -170,10 +171,7 @@ def test_a_failure_says_which_layer_is_at_fault(lines, returncode, on_gpu, layer
     assert layer != "driver" or "ran on the CPU although there is a GPU" in report.reason
 
 
-def test_the_layers_are_those_that_the_programs_name(project, monkeypatch):
-    monkeypatch.syspath_prepend(str(project / "suites"))
-    from proof.verdict import Layer
-
+def test_the_layers_are_those_that_the_programs_name():
     assert {layer.value for layer in Layer} == set(judging.LAYERS)
 
 

@@ -4,28 +4,24 @@ import contextlib
 import json
 import sys
 import xml.etree.ElementTree as ET
-from pathlib import Path
 from types import SimpleNamespace
 
+import ddp
+import dna
+import glt_check
+import glt_distributed
+import ops
 import pytest
+import torch_check
 from hypothesis import given
 from hypothesis import strategies as st
+from proof import curve, gcn, graphs, parts, sampling
+from proof.curve import Point
+from proof.verdict import Fault, Layer, Proof
 
 from graphcrate.model.suite import SUITES
 from graphcrate.smoke import suites
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "suites"))
-
-import ddp  # noqa: E402  suites/ is no package
-import dna  # noqa: E402
-import glt_check  # noqa: E402
-import glt_distributed  # noqa: E402
-import ops  # noqa: E402
-import torch_check  # noqa: E402
-from proof import curve, gcn, graphs, parts, sampling  # noqa: E402
-from proof.curve import Point  # noqa: E402
-from proof.verdict import Fault, Layer, Proof  # noqa: E402
+from tests import ROOT
 
 PARSERS = {
     f"{program.__name__}.py": program.arguments for program in (dna, torch_check, ops, ddp, glt_check, glt_distributed)
