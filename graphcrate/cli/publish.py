@@ -113,10 +113,10 @@ def publish(
     for runtime, line in published.lines.items():
         ctx.progress.note(f"{runtime}: {line}")
     write(published, f"{published.reference}@{published.digest}\n", as_json=as_json)
-    _warn_of_fallback(request.ref, output)
+    _warn_of_fallback(request.ref, output, ctx)
 
 
-def _warn_of_fallback(ref: str, output: Path) -> None:
+def _warn_of_fallback(ref: str, output: Path, ctx: "Context") -> None:
     from graphcrate.artifacts import locate
     from graphcrate.compat import fallback
     from graphcrate.compat.request import BuildRequest
@@ -126,7 +126,8 @@ def _warn_of_fallback(ref: str, output: Path) -> None:
     if report.fallback:
         asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
         insisting = BuildRequest.again(asked, channel=report.fallback.channel).command()
-        sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting)))
+        lines = fallback.closing(report, insisting)
+        sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
 
 
 def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, ctx: "Context") -> str:
