@@ -81,7 +81,8 @@ def test_what_went_wrong_is_named(server, pauses, monkeypatch, url, broken, reas
     server.redirects["/loop"] = "/loop"
     server.put("/slow", b"slow")
     server.faults["/slow"] = [Fault(seconds=0.5)] * 9
-    monkeypatch.setattr(pool, "READ_SECONDS", 0.05)
+    if url.endswith("/slow"):
+        monkeypatch.setattr(pool, "READ_SECONDS", 0.05)
     if broken:
         where = broken[0] if broken[0].startswith("ssl") else f"socket.{broken[0]}"
         monkeypatch.setattr(where, raising(broken[1]))

@@ -64,7 +64,7 @@ def test_the_compatible_candidate(server, lock, program):
     assert locked.notes[0].startswith("`pip check` complains: torch's metadata pins other versions of nvidia-cublas")
 
 
-def test_an_sdist_comes_with_its_build_back_end_where_there_is_no_wheel(server, lock, program):
+def test_an_sdist_comes_with_its_pure_build_back_end_where_there_is_no_wheel(server, lock, program):
     geometric = lock().package("torch-geometric")
     assert geometric.is_sdist
     assert [package.file.name for package in geometric.build] == ["flit_core-3.9-py3-none-any.whl"]
@@ -76,9 +76,6 @@ def test_an_sdist_comes_with_its_build_back_end_where_there_is_no_wheel(server, 
     server.simple("torch-geometric", dict([small_sdist("torch_geometric", "2.3.1", pyproject=""), wheel]))
     geometric = lock().package("torch-geometric")
     assert (geometric.is_sdist, geometric.build) == (False, ())
-
-
-def test_a_back_end_that_is_not_pure_python_is_refused(server, lock):
     pyproject = small_index.GEOMETRIC.replace('flit_core"]', 'numpy"]')
     server.simple("torch-geometric", dict([small_sdist("torch_geometric", "2.3.1", pyproject=pyproject)]))
     with pytest.raises(ResolutionError, match="its back-end needs numpy"):

@@ -254,8 +254,8 @@ def write_sdist(folder: Path, files: Iterable[Path], target: Path) -> Path | Non
     with gzip.GzipFile(target / f"{stem}.tar.gz", "wb", compresslevel=0, mtime=0) as packed:
         with tarfile.open(fileobj=packed, mode="w") as archive:
             info = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
-            contents = {inside: path.read_bytes() for inside, path in paths.items()} | {"PKG-INFO": info}
-            for inside, content in contents.items():
+            for inside, path in {**paths, "PKG-INFO": None}.items():
+                content = path.read_bytes() if path else info
                 member = tarfile.TarInfo(f"{stem}/{inside}")
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
