@@ -40,11 +40,11 @@ SMALL = 32 << 20  #: packed bytes
 PYTHONS = ("cp311", "cp310", "cp39", "cp312", "py3")
 
 
-def offered(market: Sources, project: str) -> Iterator[Link]:
+def offered(sources: Sources, project: str) -> Iterator[Link]:
     """All wheels for Linux on x86-64 of the user's index."""
-    for place in Offers(market, "", "cpu").sources(Channel.PYPI):
+    for place in Offers(sources, "", "cpu").of_channel(Channel.PYPI):
         try:
-            links = market.listings.project(place, project)
+            links = sources.listings.project(place, project)
         except GraphcrateError:
             continue
         for link in links:
@@ -73,19 +73,19 @@ def preference(link: Link) -> tuple[int, int]:
     return place, -(build[0] if build else -1)
 
 
-def measured(what: Link | Path, market: Sources, most: int | None) -> tuple[Measurement, int]:
+def measured(what: Link | Path, sources: Sources, most: int | None) -> tuple[Measurement, int]:
     """What a wheel tells, and how many bytes came over the network for it."""
     if isinstance(what, Path):
         with what.open("rb") as stream:
             return measure(stream, what.name, most=most), 0
     if what.url.startswith("file:"):
-        return measured(Path(what.url.removeprefix("file://")), market, most)
-    file = RangedFile(market.client, what.url)
+        return measured(Path(what.url.removeprefix("file://")), sources, most)
+    file = RangedFile(sources.client, what.url)
     stream: BinaryIO = file  # type: ignore[assignment]
     return measure(stream, what.name, most=most), file.fetched
 
 
-def wanted(arguments: argparse.Namespace, market: Sources) -> list[Link | Path]:
+def wanted(arguments: argparse.Namespace, sources: Sources) -> list[Link | Path]:
     """The wheels that a person asked for. Raises UsageError where there is none."""
     first = arguments.what[0]
     if any(text.endswith(".whl") for text in arguments.what):
@@ -93,7 +93,7 @@ def wanted(arguments: argparse.Namespace, market: Sources) -> list[Link | Path]:
             Link(name=text.rpartition("/")[2], url=text) if "://" in text else Path(text) for text in arguments.what
         ]
     project = canonicalize_name(first)
-    found = chosen(offered(market, project), arguments.what[1:], arguments.since, every=arguments.every)
+    found = chosen(offered(sources, project), arguments.what[1:], arguments.since, every=arguments.every)
     if not found:
         raise UsageError(
             f"the package index has no such wheel of {project} for Linux on x86-64",
@@ -112,13 +112,13 @@ def main() -> None:
     parser.add_argument("--update", action="store_true", help="write what is found of torch into torch.toml")
     arguments = parser.parse_args()
     ctx = Context.here()
-    market = Sources(SourceOptions(), ctx.cache, ctx.environment)
+    sources = Sources(SourceOptions(), ctx.cache, ctx.environment)
     known = {build.source: build for build in facts.torch_builds() if build.by == "fat binaries"}
     fresh: list[TorchBuild] = []
-    for what in wanted(arguments, market):
+    for what in wanted(arguments, sources):
         if arguments.update and what.name in known:
             continue
-        found, fetched = measured(what, market, SMALL if arguments.libraries == "small" else None)
+        found, fetched = measured(what, sources, SMALL if arguments.libraries == "small" else None)
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
         sys.stdout.flush()
         sys.stderr.write(f"{what.name}: {fetched / 1e6:.1f} MB fetched of {found.size / 1e6:.1f}\n")

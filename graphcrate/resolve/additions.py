@@ -70,7 +70,7 @@ def add(
     BuildError for a project that cannot be made a wheel.
     """
     ctx, stack = context.ctx, resolution.lock
-    offers = Offers.of_lock(context.market, stack)
+    offers = Offers.of_lock(context.sources, stack)
     packages = own.wanted_packages(additions)
     local = [_store_local(package, offers, context) for package in packages if own.is_local(package)]
     named = [package for package in packages if not own.is_local(package)]
@@ -132,7 +132,7 @@ class _Resolver:
             pinned, notes = self._pinned()
         there = {one.name: one for one in stack.packages}
         new = [one for one in pinned if one.name not in there or there[one.name].version != one.version]
-        wheels = lock_offers((one for one in new if one.name not in self._sdists), self._offers.market)
+        wheels = lock_offers((one for one in new if one.name not in self._sdists), self._offers.sources)
         sdists = [self._sdists[one.name] for one in new if one.name in self._sdists]
         packages = {one.name: one for one in (*wheels, *sdists, *self._local.values())}
         moved = tuple(sorted(name for name in packages if name in there))
@@ -237,7 +237,7 @@ class _Resolver:
             known = self._sdists.get(one.name)
             if one.name in self._by_source and (known is None or known.version != one.version):
                 sdist = next(sdist for sdist in self._sdists_of(one.name) if sdist.version == one.version)
-                self._sdists[one.name] = self._lock_source(lock_offer(sdist, self._offers.market))
+                self._sdists[one.name] = self._lock_source(lock_offer(sdist, self._offers.sources))
                 new = True
         return new
 
@@ -264,11 +264,11 @@ class _Resolver:
         pinned = resolve_pins(
             needed, self._target, self._offers, constraints=constraints, preferred=self._stack.packages
         )
-        build = lock_offers((one for one in pinned if one.name not in there), self._offers.market)
+        build = lock_offers((one for one in pinned if one.name not in there), self._offers.sources)
         return msgspec.structs.replace(package, build=build)
 
     def _means(self) -> Means:
-        return means_for(self._context.variant, self._candidate, self._offers.market.request)
+        return means_for(self._context.variant, self._candidate, self._offers.sources.request)
 
     def _compilation(self, variant: Variant) -> Compilation | None:
         """With what the additions are compiled: what the stack has, or the compiler alone where no CUDA is wanted."""
@@ -329,21 +329,21 @@ def _first_reason(error: ResolutionError) -> str:
 
 def _store_local(package: str, offers: Offers, context: ResolveContext) -> LockedPackage:
     """A wheel file, a project's folder or a commit, in the cache: as a wheel, or as an sdist to be compiled."""
-    market = offers.market
+    sources = offers.sources
     environment = settings.select_for_child(context.ctx.environment)
 
     def back_end(folder: Path) -> Sequence[Path]:
         wheels = lock_back_end(build_requires(folder), package, offers)
         for one in wheels:
             fetch.fetch_one(one, offers)
-        return [market.cache.file(one.file.sha256, one.file.name) for one in wheels]
+        return [sources.cache.file(one.file.sha256, one.file.name) for one in wheels]
 
     if package.startswith("/") and package.endswith(".whl"):
         path = Path(package)
     elif package.startswith("/"):
-        path = project.of_folder(Path(package), back_end, market.cache, environment)
+        path = project.of_folder(Path(package), back_end, sources.cache, environment)
     else:
-        path = project.of_commit(package, back_end, market.cache, environment)
+        path = project.of_commit(package, back_end, sources.cache, environment)
     target, known = target_of(context.variant.base, context.variant.python), project_and_version(path.name)
     is_sdist = path.suffix != ".whl"
     if known is None or not (is_sdist or target.rank(path.name)):
@@ -352,5 +352,5 @@ def _store_local(package: str, offers: Offers, context: ResolveContext) -> Locke
             cause="Its name says for which Python and system a wheel was built.",
             next_step=f"bring a wheel for cp{target.python.replace('.', '')}, or its project's folder",
         )
-    file = fetch.store_unhashed(Link(name=path.name, url=path.absolute().as_uri()), market.client, market.cache)
+    file = fetch.store_unhashed(Link(name=path.name, url=path.absolute().as_uri()), sources.client, sources.cache)
     return LockedPackage(name=str(known[0]), version=str(known[1]), channel=Channel.LOCAL, file=file, compiled=is_sdist)

@@ -112,7 +112,7 @@ class LockCandidate:
 
             context = self._context
             means = means_for(context.variant, self.value, self._request)
-            offers = Offers.of_lock(context.market, lock)
+            offers = Offers.of_lock(context.sources, lock)
             compilation = lock_compilation(means, context.variant, lock.packages, offers, context.ctx)
             self._cache.keep(record, msgspec.json.encode(compilation))
         return compilation
@@ -125,7 +125,7 @@ class LockCandidate:
 
         Such a channel may have what is missing, or a wheel of what is compiled.
         """
-        offers = Offers.of_lock(self._context.market, lock)
+        offers = Offers.of_lock(self._context.sources, lock)
         missing = sorted(self._missing(lock), key=lambda package: package.file.size)
         largest = {package.channel: package for package in missing}
         for channel, package in largest.items():
@@ -135,8 +135,8 @@ class LockCandidate:
             return True
         unreachable = [*(one.unreachable for one in lock.missing), *(one.unreachable for one in lock.packages)]
         silent = dict.fromkeys(channel for channels in unreachable for channel in channels)
-        sources = [source for channel in silent for source in offers.sources(channel)]
-        return not any(self._context.market.client.reaches(source.location, PATIENCE) for source in sources)
+        sources = [source for channel in silent for source in offers.of_channel(channel)]
+        return not any(self._context.sources.client.reaches(source.location, PATIENCE) for source in sources)
 
     def _usable(self, committed: Lock | None) -> list[Lock]:
         """The committed and the cached lock, if they answer this request; a local one has a torch of the folders."""
@@ -181,8 +181,8 @@ class LockCandidate:
             return
         error = UnavailableError(outage[0], next_step=outage[1])
         if not 0 <= settings.now() - outage[2] < REMEMBERED:
-            offers = Offers(self._context.market, self.value.torch, self.value.torch_cuda)
-            if offers.market.client.reaches(offers.sources(self.value.channels[0])[0].location, PATIENCE):
+            offers = Offers(self._context.sources, self.value.torch, self.value.torch_cuda)
+            if offers.sources.client.reaches(offers.of_channel(self.value.channels[0])[0].location, PATIENCE):
                 return
             self._note_outage(error)
         raise error

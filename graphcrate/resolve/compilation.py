@@ -93,7 +93,7 @@ def lock_compilation(
         architectures=means.architectures,
         compiler=means.compiler,
         base=base.lock_compiler(ctx, variant, variant.base.suite, means.compiler),
-        tools=lock_offers(tools, offers.market),
+        tools=lock_offers(tools, offers.sources),
         toolkit=lock_toolkit(means.option, installed, target, offers, ctx) if means.option else None,
     )
 
@@ -115,7 +115,7 @@ def lock_toolkit(
     # another must not undo a pin.
     names = {canonicalize_name(Requirement(pin).name) for pin in pins}
     pinned = resolve_pins(pins, target, offers, overrides=pins)
-    wheels = lock_offers((one for one in pinned if one.name in names), offers.market)
+    wheels = lock_offers((one for one in pinned if one.name in names), offers.sources)
     if option.provider == "debian":
         return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels)
     return WheelToolkit(version=option.version, wheels=wheels)

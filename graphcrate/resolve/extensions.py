@@ -71,7 +71,7 @@ def find_extensions(
 def _find(
     wanted: Requirement, channels: Sequence[Channel], target: "Target", offers: Offers, obstacle: Callable[[], str]
 ) -> Offer | MissingPackage:
-    name, mode = canonicalize_name(wanted.name), offers.market.request.extensions
+    name, mode = canonicalize_name(wanted.name), offers.sources.request.extensions
     if mode == "none":
         return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
     built_for = f"pt{''.join(offers.torch.split('.')[:2])}{cuda_label(offers.torch_cuda)}"

@@ -73,7 +73,7 @@ def _absent(packages: Sequence[LockedPackage], cache: Cache) -> list[LockedPacka
 
 def fetch_one(package: LockedPackage, offers: Offers, advance: Advance = lambda _: None) -> None:
     """Fetch one package's file from whichever source of its channel has it. Raises IntegrityError, NetworkError."""
-    market, file = offers.market, package.file
+    sources, file = offers.sources, package.file
     advance(0)
     links, failures = offers.links(package.channel, package.name, file.name, file.sha256)
     spoilt = reported = 0
@@ -85,7 +85,7 @@ def fetch_one(package: LockedPackage, offers: Offers, advance: Advance = lambda 
 
     for link in links:
         try:
-            store(file, link.url, market.client, market.cache, counted)
+            store(file, link.url, sources.client, sources.cache, counted)
             return
         except (IntegrityError, NetworkError) as error:
             spoilt += isinstance(error, IntegrityError)

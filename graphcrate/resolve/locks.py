@@ -32,7 +32,7 @@ class ResolveContext:
     built: Callable[[Lock], Collection[str]] = lambda _: ()
 
     @functools.cached_property
-    def market(self) -> Sources:
+    def sources(self) -> Sources:
         """All sources of this request."""
         return Sources(self.request, self.ctx.cache, self.ctx.environment)
 

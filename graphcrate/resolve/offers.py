@@ -91,24 +91,24 @@ class Sources:
 class Offers:
     """The sources of one candidate: those for `torch` (exact version) built for `torch_cuda`."""
 
-    def __init__(self, market: Sources, torch: str, torch_cuda: str) -> None:
-        self.market, self.torch, self.torch_cuda = market, torch, torch_cuda
+    def __init__(self, sources: Sources, torch: str, torch_cuda: str) -> None:
+        self.sources, self.torch, self.torch_cuda = sources, torch, torch_cuda
 
     @classmethod
-    def of_lock(cls, market: Sources, lock: Lock) -> "Offers":
+    def of_lock(cls, sources: Sources, lock: Lock) -> "Offers":
         """Those for the torch of a lock."""
         torch = lock.package("torch")
-        return cls(market, torch.version if torch else "", lock.torch_cuda)
+        return cls(sources, torch.version if torch else "", lock.torch_cuda)
 
-    def sources(self, channel: Channel) -> tuple["Source", ...]:
+    def of_channel(self, channel: Channel) -> tuple["Source", ...]:
         """Where to look, in order."""
-        return sources(channel, self.torch, self.torch_cuda, self.market.request, self.market.user)
+        return sources(channel, self.torch, self.torch_cuda, self.sources.request, self.sources.user)
 
     def _asked(self, channel: Channel, project: str) -> Iterator[tuple["Source", tuple["Link", ...] | NetworkError]]:
         """What each source of a channel has of a project (normalised name), or why it does not say, in order."""
-        for source in self.sources(channel):
+        for source in self.of_channel(channel):
             try:
-                yield source, self.market.listings.project(source, project)
+                yield source, self.sources.listings.project(source, project)
             except NetworkError as error:
                 yield source, error
 

@@ -91,21 +91,21 @@ def resolve_pins(
 
     `preferred`: versions to keep where nothing is against it; `wheels`: a folder that counts as a further index.
     """
-    market = offers.market
-    index = market.user.default
-    if mirror := mirror_of(market.request).pypi:
+    sources = offers.sources
+    index = sources.user.default
+    if mirror := mirror_of(sources.request).pypi:
         with contextlib.suppress(NetworkError):
-            market.listings.project(Source(Kind.INDEX, mirror), COMMON)
+            sources.listings.project(Source(Kind.INDEX, mirror), COMMON)
             index = mirror
     options = {"overrides": overrides, "constraints": constraints}
-    return parse_pylock(compile_requirements(requirements, target, index, market, options, preferred, wheels), target)
+    return parse_pylock(compile_requirements(requirements, target, index, sources, options, preferred, wheels), target)
 
 
 def compile_requirements(
     requirements: Sequence[str],
     target: Target,
     index: str,
-    market: Sources,
+    sources: Sources,
     options: Mapping[str, Sequence[str]],
     preferred: Sequence[LockedPackage] = (),
     wheels: Path | None = None,
@@ -114,7 +114,7 @@ def compile_requirements(
 
     `options`: lines of uv's overrides and constraints. Raises ResolutionError with uv's explanation, NetworkError.
     """
-    user, cache = market.user, market.cache
+    user, cache = sources.user, sources.cache
     with cache.folder() as folder:
         argv = [uv_program(), "pip", "compile", "--no-config", "--quiet", "--no-header", "--format", "pylock.toml"]
         argv += ["--python", sys.executable, "--no-python-downloads"]
@@ -136,7 +136,7 @@ def compile_requirements(
         # In variables, not in argv: addresses may hold a password, and everybody sees argv.
         variables = {
             name: value
-            for name, value in settings.select_for_child(market.environment).items()
+            for name, value in settings.select_for_child(sources.environment).items()
             if not name.startswith("UV_") or name in KEPT
         } | {"UV_DEFAULT_INDEX": index, "UV_INDEX": " ".join(user.extra)}
         done = process.run(argv, environment=variables, cwd=folder, timeout=900)
@@ -170,18 +170,18 @@ def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:
     )
 
 
-def lock_offers(offers: Iterable[Offer], market: Sources) -> tuple[LockedPackage, ...]:
+def lock_offers(offers: Iterable[Offer], sources: Sources) -> tuple[LockedPackage, ...]:
     """Lock files, sorted by name; sizes that an index does not state are asked for side by side."""
     with ThreadPoolExecutor(THREADS) as pool:
-        packages = pool.map(lambda one: lock_offer(one, market), offers)
+        packages = pool.map(lambda one: lock_offer(one, sources), offers)
         return tuple(sorted(packages, key=lambda package: package.name))
 
 
-def lock_offer(offer: Offer, market: Sources) -> LockedPackage:
+def lock_offer(offer: Offer, sources: Sources) -> LockedPackage:
     """Lock a file. An sdist, to be compiled, is stored: what it requires is read from it. Raises NetworkError."""
-    file = _locked_file(offer.link, market)
+    file = _locked_file(offer.link, sources)
     if offer.is_sdist:
-        store(file, offer.link.url, market.client, market.cache)
+        store(file, offer.link.url, sources.client, sources.cache)
     return LockedPackage(
         name=offer.name,
         version=offer.version,
@@ -192,23 +192,23 @@ def lock_offer(offer: Offer, market: Sources) -> LockedPackage:
     )
 
 
-def _locked_file(link: Link, market: Sources) -> LockedFile:
+def _locked_file(link: Link, sources: Sources) -> LockedFile:
     """The file with its size, stated, cached or asked for; fetched where no hash is stated."""
     size = link.size
     if not link.sha256 or (size is None and link.url.startswith("file:")):
-        return store_unhashed(link, market.client, market.cache)
+        return store_unhashed(link, sources.client, sources.cache)
     if size is None:
-        cached = market.cache.file(link.sha256, link.name)
-        size = cached.stat().st_size if cached.is_file() else _asked_size(link, market)
+        cached = sources.cache.file(link.sha256, link.name)
+        size = cached.stat().st_size if cached.is_file() else _asked_size(link, sources)
     return LockedFile(name=link.name, size=size, sha256=link.sha256)
 
 
-def _asked_size(link: Link, market: Sources) -> int:
+def _asked_size(link: Link, sources: Sources) -> int:
     headers = {"Accept-Encoding": "identity"}
-    response = market.client.request("HEAD", link.url, headers=headers, accept=(200, 403, 405, 501))
+    response = sources.client.request("HEAD", link.url, headers=headers, accept=(200, 403, 405, 501))
     length = response.headers.get("Content-Length", "")
     if response.status != 200 or not length.isdigit():
-        first = market.client.request("GET", link.url, headers=headers | {"Range": "bytes=0-0"}, accept=(206,))
+        first = sources.client.request("GET", link.url, headers=headers | {"Range": "bytes=0-0"}, accept=(206,))
         length = first.headers.get("Content-Range", "").rpartition("/")[2]
     if not length.isdigit():
         raise HttpError.of(Reason.ADDRESS, link.url, "the server does not say how large the file is")

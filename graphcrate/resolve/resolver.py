@@ -43,24 +43,24 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
 
     Raises UnavailableError for a main channel that is silent or lacks torch, ResolutionError, NetworkError.
     """
-    variant, market = context.variant, context.market
+    variant, sources = context.variant, context.sources
     target = target_of(variant.base, variant.python)
-    torch = find_torch(candidate, target, market)
+    torch = find_torch(candidate, target, sources)
     given = [*map(Requirement, (*context.recipe.requirements, *variant.requirements))]
     for part in (part for one in given if canonicalize_name(one.name) == glt.NAME for part in one.specifier):
         if part.operator in ("==", "==="):
             _check_glt(part.version, [one.name for one in given], torch, candidate, variant, pin=True)
-    offers = Offers(market, torch.version, candidate.torch_cuda)
-    means = functools.cache(lambda: means_for(variant, candidate, market.request))
+    offers = Offers(sources, torch.version, candidate.torch_cuda)
+    means = functools.cache(lambda: means_for(variant, candidate, sources.request))
     extensions, missing = find_extensions(variant, candidate.channels, target, offers, lambda: means().obstacle)
     offered = [*([torch] if torch.channel is not Channel.PYPI else []), *extensions]
-    locked = {offer: lock_offer(offer, market) for offer in offered}
+    locked = {offer: lock_offer(offer, sources) for offer in offered}
     geometric = _find_sdist(variant, target, offers)
     requirements = _requirements(context, torch, locked, geometric)
     constraints = constraints_of(torch.version)
     pinned = resolve_pins(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
     names = [offer.name for offer in offered]
-    others = lock_offers((one for one in pinned if one.name not in names), market)
+    others = lock_offers((one for one in pinned if one.name not in names), sources)
     packages = [*locked.values(), *others, *geometric]
     _check(packages, torch, candidate)
     compiled = [package.name for package in packages if package.compiled]
@@ -84,9 +84,9 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     )
 
 
-def find_torch(candidate: Candidate, target: Target, market: Sources) -> Offer:
+def find_torch(candidate: Candidate, target: Target, sources: Sources) -> Offer:
     """The candidate's torch from its main channel. Raises UnavailableError."""
-    offers = Offers(market, candidate.torch, candidate.torch_cuda)
+    offers = Offers(sources, candidate.torch, candidate.torch_cuda)
     wanted = candidate.torch
 
     def accept(version: Version) -> bool:
@@ -119,12 +119,12 @@ def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[Locked
         return []
     # Where there is none, uv will say what it thinks of the request.
     sdist = next((one for one in found if one.is_sdist and one.link.sha256), None)
-    return [] if sdist is None else [lock_sdist(lock_offer(sdist, offers.market), offers)]
+    return [] if sdist is None else [lock_sdist(lock_offer(sdist, offers.sources), offers)]
 
 
 def lock_sdist(package: LockedPackage, offers: Offers) -> LockedPackage:
     """A stored sdist with its build back-end. Raises ResolutionError for one that is not pure Python, NetworkError."""
-    path = offers.market.cache.file(package.file.sha256, package.file.name)
+    path = offers.sources.cache.file(package.file.sha256, package.file.name)
     build = lock_back_end(read_sdist(path, path.name).build_requires, path.name, offers)
     return msgspec.structs.replace(package, compiled=False, build=build)
 
@@ -138,7 +138,7 @@ def lock_back_end(requires: Sequence[str], name: str, offers: Offers) -> tuple[L
                 f"{name} cannot be built on every host: its back-end needs {one.name}, which is not pure Python",
                 next_step="bring a wheel of it: WHEELS=/path",
             )
-    return lock_offers(pinned, offers.market)
+    return lock_offers(pinned, offers.sources)
 
 
 def _requirements(

@@ -133,11 +133,11 @@ class Uv:
     def __init__(self):
         self.calls = []
 
-    def __call__(self, requirements, target, index, market, options, preferred=(), wheels=None):
+    def __call__(self, requirements, target, index, sources, options, preferred=(), wheels=None):
         limits = [Requirement(line) for line in options["constraints"]]
         asked = {"requirements": list(requirements), "target": target, "constraints": list(options["constraints"])}
         self.calls.append(asked)
-        client, listings, source = market.client, market.listings, Source(Kind.INDEX, index)
+        client, listings, source = sources.client, sources.listings, Source(Kind.INDEX, index)
         fixed = {canonicalize_name(Requirement(line).name): Requirement(line) for line in options["overrides"]}
         entries, queue, seen = [], list(requirements), set()
         while queue:

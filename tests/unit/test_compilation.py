@@ -40,7 +40,7 @@ def offers(channels, cache, monkeypatch):
 
 
 def locked(option, installed, offers):
-    ctx = place(offers.market.cache, {"DEBIAN_MIRROR": "http://debian.example/debian"})
+    ctx = place(offers.sources.cache, {"DEBIAN_MIRROR": "http://debian.example/debian"})
     return compilation.lock_toolkit(option, installed, TARGET, offers, ctx)
 
 

@@ -186,10 +186,10 @@ def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatc
 
     asked = []
     monkeypatch.setattr(process, "run", run)
-    market = Sources(SourceOptions(), cache, {"UV_NO_BINARY": "1"})
-    market.user = UserIndexes("https://index.example/simple")
+    sources = Sources(SourceOptions(), cache, {"UV_NO_BINARY": "1"})
+    sources.user = UserIndexes("https://index.example/simple")
     index = "https://user:password@example.org/simple"
-    assert pinning.compile_requirements(["numpy"], BOOKWORM, index, market, {}) == "made"
+    assert pinning.compile_requirements(["numpy"], BOOKWORM, index, sources, {}) == "made"
     ((argv, environment),) = asked
     assert argv[argv.index("--only-binary") + 1] == ":all:"  # an sdist's setup.py is anybody's program
     assert argv[argv.index("--python-version") + 1] == "3.11"
