@@ -6,20 +6,17 @@ Engines build from the plan's Dockerfile or definition, on the lock's own base, 
 import hashlib
 import importlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
+from graphcrate.host.sandbox import Inside
 from graphcrate.inputs.bases import Base
 from graphcrate.model.plan import Plan
 from graphcrate.model.report import Artifact
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from graphcrate.host.sandbox import Inside
 
 #: The form of layers, for keys. Raise it whenever the same plan would give other bytes: places of files, RECORD,
 #: bytecode, or the tar and gzip stream (`oci.layer` has a number of its own, which base layers share).
@@ -81,7 +78,7 @@ class Runner(Protocol):
     def exists(self, artifact: Artifact, environment: Mapping[str, str]) -> bool:
         """Whether the engine still has this very image. Raises HostError when the engine cannot be asked."""
 
-    def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> "AbstractContextManager[Inside]":
+    def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Inside]:
         """Open the image to run commands in it. Raises HostError when the engine cannot be used."""
 
 

@@ -95,36 +95,33 @@ def test_a_command_sees_what_it_is_given_and_nothing_of_the_host(tmp_path, cache
     assert (environment["APPTAINER_DOCKER_USERNAME"], older["SINGULARITY_DOCKER_USERNAME"]) == ("x", "x")
     assert "SINGULARITY_CACHEDIR" in older
     assert not {"SECRET", "APPTAINERENV_STRAY"} & set(environment)
+    artifact = Artifact(engine="apptainer", kind="sif", reference=str(tmp_path / "x.sif"), digest="", bytes=5)
+    assert not apptainer.exists(artifact, {})
+    for content, exists in ((b"12345", True), (b"1234", False)):
+        (tmp_path / "x.sif").write_bytes(content)
+        assert apptainer.exists(artifact, {}) is exists
     (tmp_path / "a,b").mkdir()
     for name, message in (("no", "does not exist"), ("a,b", "cannot be bound")):
         with pytest.raises(HostError, match=message):
             image.run(Exec(["true"], binds=[Bind(tmp_path / name, "/x")]))
 
 
-FULL = "000001ffffffffff"
-ANY = [[], ["--fakeroot"]]
+def test_root_that_lacks_capabilities_and_plain_users_become_root_in_a_namespace(tmp_path, monkeypatch):
+    def ways(root, status, last):
+        (tmp_path / "status").write_text(status)
+        (tmp_path / "last").write_text(last)
+        monkeypatch.setattr(apptainer, "is_root", lambda: root)
+        return apptainer.ways_to_root()
 
-
-@pytest.mark.parametrize(
-    ("root", "status", "last", "ways"),
-    [
-        (True, f"CapInh:\t0\nCapPrm:\t{FULL}\n", "40\n", ANY),
-        (True, "CapPrm:\t000001fffeffffff\n", "40\n", [["--fakeroot"]]),
-        (True, "CapPrm:\t0000003fffffffff\n", "37\n", ANY),
-        (True, "CapPrm:\t0000000000000000\n", "40\n", [["--fakeroot"]]),
-        (True, "Name:\tx\n", "40\n", ANY),
-        (True, f"CapPrm:\t{FULL}\n", "", ANY),
-        (False, f"CapPrm:\t{FULL}\n", "40\n", [["--fakeroot"]]),
-    ],
-)
-def test_ways_to_become_root(tmp_path, monkeypatch, root, status, last, ways):
-    (tmp_path / "status").write_text(status)
-    monkeypatch.setattr(apptainer, "is_root", lambda: root)
     monkeypatch.setattr(apptainer, "PROCESS", tmp_path / "status")
     monkeypatch.setattr(apptainer, "LAST_CAPABILITY", tmp_path / "last")
-    assert apptainer.ways_to_root() == (ANY if root else ways), "the kernel does not say"
-    (tmp_path / "last").write_text(last)
-    assert apptainer.ways_to_root() == ways
+    full, lacking, none = (f"CapPrm:\t{bits}\n" for bits in ("000001ffffffffff", "000001fffeffffff", "0" * 16))
+    either, fakeroot = [[], ["--fakeroot"]], [["--fakeroot"]]
+    assert [ways(True, f"CapInh:\t0\n{full}", "40\n"), ways(True, "CapPrm:\t0000003fffffffff\n", "37\n")] == [
+        either
+    ] * 2
+    assert [ways(True, lacking, "40\n"), ways(True, none, "40\n"), ways(False, full, "40\n")] == [fakeroot] * 3
+    assert [ways(True, "Name:\tx\n", "40\n"), ways(True, full, "")] == [either] * 2, "the kernel does not say"
 
 
 #: as the engines say it: Apptainer 1.4.5, SingularityCE 3.11, Singularity 3.5.3
@@ -203,15 +200,6 @@ def test_what_belongs_to_subordinate_ids_is_removed_in_a_namespace(tmp_path, mon
     ((words, _),) = asked
     assert (words[:2], words[-1]) == (["unshare", "--map-root-user"], str(folder))
     assert f"rm -rf {folder}" in caught.value.next_step
-
-
-def test_an_image_that_is_gone_is_not_there(tmp_path):
-    sif = tmp_path / "x.sif"
-    artifact = Artifact(engine="apptainer", kind="sif", reference=str(sif), digest="", bytes=5)
-    assert not apptainer.exists(artifact, {})
-    for content, exists in ((b"12345", True), (b"1234", False)):
-        sif.write_bytes(content)
-        assert apptainer.exists(artifact, {}) is exists
 
 
 def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_path, cache, monkeypatch):

@@ -47,16 +47,6 @@ def clock(monkeypatch):
     return clock
 
 
-@pytest.fixture
-def interrupt(monkeypatch):
-    @contextlib.contextmanager
-    def uninterrupted():
-        yield
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(matrix.process, "uninterrupted", uninterrupted)
-
-
 class FakeScheduler:
     """Jobs go through the given looks, one at each pause; then they have what they give back, if anything."""
 
@@ -193,33 +183,32 @@ def test_an_interrupted_matrix_is_resumed(tmp_path):
     assert [one.state for one in ended] == [State.PASSED, State.PASSED]
 
 
-@pytest.mark.usefixtures("interrupt")
-def test_an_interrupt_while_jobs_are_submitted_loses_none_and_cancels_the_one(tmp_path):
+def test_an_interrupt_while_jobs_are_submitted_loses_none_and_cancels_the_one(tmp_path, monkeypatch):
+    @contextlib.contextmanager
+    def uninterrupted():
+        yield
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(matrix.process, "uninterrupted", uninterrupted)
     with pytest.raises(KeyboardInterrupt):
         testing.run_matrix([cell(digest, out=tmp_path) for digest in "12"], FakeScheduler({}), tmp_path, PATIENCE)
     assert [one.job for one in saved(tmp_path)] == ["1_0", "1_1"]
-    scheduler, paths = FakeScheduler({}), {"folder": tmp_path, "passes": tmp_path}
-    artifact = cell().order.artifact
+    scheduler, artifact = FakeScheduler({}), cell().order.artifact
+    paths = {"folder": tmp_path, "passes": tmp_path}
     subject = Subject(reference="torch:1", runner="slurm", artifact=artifact, suites=("torch",), packages=(), **paths)
-    ctx = SimpleNamespace(progress=Silent())
     with pytest.raises(KeyboardInterrupt):
-        testing.run_in_job(subject, cell(), scheduler, ctx, PATIENCE)
+        testing.run_in_job(subject, cell(), scheduler, SimpleNamespace(progress=Silent()), PATIENCE)
     assert scheduler.cancelled == ["1_0"]
 
 
-@pytest.mark.parametrize(
-    ("end", "before", "after"),
-    [
-        (":latest", State.PASSED, State.NEW),
-        (":latest", State.RUNNING, State.RUNNING),
-        (f"@sha256:{'0' * 64}", State.PASSED, State.PASSED),
-    ],
-)
-def test_what_a_tag_passed_says_nothing_of_the_image_that_it_names_now(end, before, after):
-    artifact = msgspec.structs.replace(cell().order.artifact, digest=f"registry.example.com/team/pyg{end}")
-    one = matrix.new_cell("pyg", msgspec.structs.replace(cell().order, artifact=artifact), cell().resources)
-    (resumed,) = matrix.resume(Matrix(cells=(msgspec.structs.replace(one, state=before),)), [one])
-    assert resumed.state is after
+def test_what_a_tag_passed_says_nothing_of_the_image_that_it_names_now():
+    def resumed(end, state):
+        artifact = msgspec.structs.replace(cell().order.artifact, digest=f"registry.example.com/team/pyg{end}")
+        one = matrix.new_cell("pyg", msgspec.structs.replace(cell().order, artifact=artifact), cell().resources)
+        return matrix.resume(Matrix(cells=(msgspec.structs.replace(one, state=state),)), [one])[0].state
+
+    assert [resumed(":latest", state) for state in (State.PASSED, State.RUNNING)] == [State.NEW, State.RUNNING]
+    assert resumed(f"@sha256:{'0' * 64}", State.PASSED) is State.PASSED
 
 
 def test_passed_cells_are_not_run_again_and_the_others_are(tmp_path):

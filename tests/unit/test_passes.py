@@ -118,18 +118,12 @@ def test_a_suite_that_is_run_in_another_way_has_another_version(name):
 # What a node is
 
 
-@pytest.mark.parametrize(
-    ("chosen", "seen"),
-    [
-        (None, ["V100", "V100", "T4"]),
-        ("0,2", ["V100", "T4"]),
-        ("", []),
-        ("GPU-1f,MIG-22", ["V100", "V100"]),
-        ("7", ["V100"]),
-    ],
-)
-def test_gpus_are_those_that_may_be_used(chosen, seen):
-    assert gpu.visible(["V100", "V100", "T4"], chosen) == seen
+def test_gpus_are_those_that_may_be_used():
+    def seen(chosen):
+        return gpu.visible(["V100", "V100", "T4"], chosen)
+
+    assert [seen(chosen) for chosen in (None, "0,2", "")] == [["V100", "V100", "T4"], ["V100", "T4"], []]
+    assert [seen(chosen) for chosen in ("GPU-1f,MIG-22", "7")] == [["V100", "V100"], ["V100"]]
 
 
 def test_a_node_is_told_in_words(tmp_path, monkeypatch):
