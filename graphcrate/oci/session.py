@@ -53,6 +53,10 @@ class _Faults(msgspec.Struct):
     errors: tuple[_Fault, ...] = ()
 
 
+#: made before threads run: msgspec crashes where several are the first to decode a type at once
+_TOKEN, _FAULTS = msgspec.json.Decoder(_Token), msgspec.json.Decoder(_Faults)
+
+
 class Session:
     """Safe from many threads."""
 
@@ -159,7 +163,7 @@ class Session:
             raise self.refused(response)
         host = host_of(challenge.realm)
         try:
-            answer = msgspec.json.decode(response.body, type=_Token)
+            answer = _TOKEN.decode(response.body)
         except UNREADABLE:
             answer = _Token()
         token = answer.token or answer.access_token
@@ -270,6 +274,6 @@ class Session:
 
 def _faults(response: "Response") -> tuple[_Fault, ...]:
     try:
-        return msgspec.json.decode(response.body, type=_Faults).errors
+        return _FAULTS.decode(response.body).errors
     except UNREADABLE:
         return ()

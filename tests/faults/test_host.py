@@ -187,6 +187,7 @@ def test_flipped_bit(origin, warm, scratch):
             flipped(warm.cache / path, random_)
             done = warm.run(*project.IMAGE, "--json")
             ends.append(done.code)
+            assert done.code >= 0, f"{path} ended it with signal {-done.code}"
             if not done.code:
                 made = project.report(warm, done)
                 assert made["digest"] == origin.digest, path

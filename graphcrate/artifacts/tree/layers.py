@@ -122,6 +122,10 @@ def _settings(config: spec.ImageConfig) -> Settings:
     )
 
 
+#: made before threads run: msgspec crashes where several are the first to decode a type at once
+_TREES = msgspec.msgpack.Decoder(LayerTree)
+
+
 def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
     """Read an OCI image layout."""
     blobs = list(zip(layout.layer_blobs, layout.layers, strict=True))
@@ -155,7 +159,7 @@ def _remembered(digest: str, tools: Tools, read: Callable[[], LayerTree]) -> Lay
     path = tools.ctx.cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{tools.wanted.name}")
     try:
         data = igzip_lib.decompress(path.read_bytes(), flag=igzip_lib.DECOMP_GZIP)
-        return msgspec.msgpack.decode(data, type=LayerTree)
+        return _TREES.decode(data)
     except FileNotFoundError:
         pass
     except (InflateError, *UNREADABLE):  # of a version that wrote otherwise, or damaged
