@@ -67,6 +67,10 @@ class _Project(msgspec.Struct):
     files: list[_File]
 
 
+#: made before threads run: msgspec crashes where several are the first to decode a type at once
+_PROJECT = msgspec.json.Decoder(_Project)
+
+
 def parse_json(body: bytes, page: str) -> tuple[Link, ...]:
     """A project page as JSON (PEP 691, sizes by PEP 700). Raises `model.errors.UNREADABLE` and ValueError."""
     return tuple(
@@ -77,7 +81,7 @@ def parse_json(body: bytes, page: str) -> tuple[Link, ...]:
             size=file.size,
             yanked=file.yanked is not False,
         )
-        for file in msgspec.json.decode(body, type=_Project).files
+        for file in _PROJECT.decode(body).files
     )
 
 
