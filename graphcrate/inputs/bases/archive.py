@@ -37,7 +37,7 @@ _UNPACKERS: Mapping[str, Callable[[bytes], bytes]] = {
     ".bz2": bz2.decompress,
     "": bytes,
 }
-_PRIORITIES = ("required", "important", "standard", "optional", "extra")
+_PRIORITIES = {"required": 0, "important": 1, "standard": 2, "optional": 3}  #: all others come after these
 _THREADS = 8  #: small files from one server
 
 
@@ -142,7 +142,9 @@ class Archive:
                 for stanza, version in self._providers.get(name, ())
                 if not constraint or (version and fits(version, constraint))
             ]
-            found += real or sorted(virtual, key=lambda stanza: (_priority(stanza), stanza.name))
+            found += real or sorted(
+                virtual, key=lambda one: (_PRIORITIES.get(one.fields.get("Priority", ""), 9), one.name)
+            )
         for stanza in found:
             if stanza.name in chosen:
                 return stanza
@@ -243,11 +245,6 @@ def parse(text: bytes, archive: str) -> Iterator[Stanza]:
 def _alternatives(clause: str) -> list[tuple[str, str]]:
     """Names with their constraints, "" or as ">= 1.2", of a dependency ("a:any (>= 1.2) | b")."""
     return re.findall(r"([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*(?:\(([^)]*)\))?(?=[\s|]|\Z)", clause)
-
-
-def _priority(stanza: Stanza) -> int:
-    priority = stanza.fields.get("Priority", "extra")
-    return _PRIORITIES.index(priority) if priority in _PRIORITIES else len(_PRIORITIES)
 
 
 def fits(version: str, constraint: str) -> bool:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 #: where precompiled headers lie
 PRECOMPILED = "/build/precompiled"
@@ -177,11 +177,13 @@ def list_commands(build_ext: Any) -> "list[tuple[str, str, Command]]":  # noqa: 
     def compile_files(sources: list[str], output_dir: "str | None" = None, **options: Any) -> list[str]:  # noqa: ANN401
         started: list[Command] = []
         # setuptools up to 83 starts programs by `spawn`, newer ones by `call`
-        compiler.spawn = compiler.call = lambda command, **_: started.append(portable(command))
+        compiler.spawn = compiler.call = lambda command, **_: started.append(command)
         made = list(compile_in_a_row(sources, output_dir=output_dir, **options))
         del compiler.spawn, compiler.call
         targets = {compiler.object_filenames([source], output_dir=output_dir)[0]: source for source in sources}
         for command in started:
+            # Code for the processor that compiles would end with an illegal instruction on other nodes.
+            command = [word for word in command if not NATIVE.fullmatch(word)]
             target = command[command.index("-o") + 1]
             commands.append((targets[target], target, command))
         return made
@@ -191,11 +193,6 @@ def list_commands(build_ext: Any) -> "list[tuple[str, str, Command]]":  # noqa: 
     each_extension(build_ext)
     del compiler.compile, compiler.link_shared_object
     return commands
-
-
-def portable(command: "Iterable[str]") -> Command:
-    """Leave out what makes code for the processor that compiles: other nodes would end with an illegal instruction."""
-    return [word for word in command if not NATIVE.fullmatch(word)]
 
 
 def work_of(order: dict[str, Any], source: str, target: str, command: Command) -> Work:
