@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import filelock
 import msgspec
@@ -81,21 +81,15 @@ class Cache:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    @contextlib.contextmanager
-    def writing(self, target: Path) -> Iterator[IO[bytes]]:
-        """Write `target` whole or not at all: temporary name in the cache, fsync, rename; removed on any error."""
+    def write(self, target: Path, data: bytes) -> None:
+        """Write these bytes to `target`, whole or not at all: temporary name in the cache, fsync, rename."""
         with self.folder() as folder:
             part = folder / "part"
             with part.open("wb") as stream:
-                yield stream
+                stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
             self.adopt(part, target)
-
-    def write(self, target: Path, data: bytes) -> None:
-        """Write these bytes to `target`, whole or not at all."""
-        with self.writing(target) as stream:
-            stream.write(data)
 
     def keep(self, target: Path, data: bytes) -> None:
         """Write a record with its checksum, for `kept` and `kept_bytes`."""

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,12 +23,13 @@ def test_the_root_follows_the_environment(environment, root):
     assert default_root(environment) == Path(root)
 
 
-def test_a_file_is_whole_or_absent(cache):
+def test_a_file_is_whole_or_absent(cache, monkeypatch):
     target = cache.file("0" * 64, "a.whl")
 
-    with pytest.raises(ZeroDivisionError), cache.writing(target) as stream:  # noqa: PT012
-        stream.write(b"half")
-        raise ZeroDivisionError
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EDQUOT, "Disk quota exceeded")))
+        with pytest.raises(DiskFullError):
+            cache.write(target, b"half")
     assert not target.exists()
     before = os.umask(0o077)
     try:
