@@ -97,6 +97,8 @@ def other(**files):
         ),
         # the driver's come from the host
         (changed(needed=("libcuda.so.1", "libnvidia-ml.so.1"), undefined=("cuInit",)), {}, []),
+        # what manylinux counts on is not in every image
+        (changed(needed=("libGL.so.1",), undefined=()), {}, ["fail libraries | needs libGL.so.1, which nothing"]),
         # weak ones may be absent
         (changed(undefined=("?gone",), needs={"libc.so.6": ("GLIBC_9.9?",)}), {}, []),
         # what a package has elsewhere counts as opened before; of another machine, it hides none of ours
