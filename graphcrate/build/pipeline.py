@@ -311,7 +311,7 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
 
 
 def _resolve(job: _Job, *, fresh: bool = False) -> Resolution:
-    """Choose the first candidate that can be had, by its lock where it has one. `fresh`: locks are ignored."""
+    """Choose the first candidate that is available, by its lock where it has one. `fresh`: locks are ignored."""
     ctx, recipe, variant, request = job.ctx, job.recipe, job.variant, job.request
     usable, out = explain.usable(ctx, recipe, variant, request.said)
     paths = {} if fresh else {one.name: lock_path(ctx, recipe, variant, one) for one in usable}

@@ -1,4 +1,4 @@
-"""What builds images: the embedded builder, or an engine that is told of base, mirrors and certificates.
+"""What builds images: the embedded builder, or an engine that gets base, mirrors and certificates.
 
 Light to import, since an unchanged image asks for its key alone: what builds is loaded when something is built.
 """

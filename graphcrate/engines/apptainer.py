@@ -109,11 +109,12 @@ def find(environment: Mapping[str, str]) -> Engine:
         program = shutil.which(name, path=variables["PATH"])
         if program is None:
             continue
-        told = process.run([program, "--version"], environment=variables, timeout=60)
-        said = [line for line in told.lines if parse_version(line)]
-        if not told.returncode and said and (found := parse_version(said[-1])):
-            return Engine(program=program, name=found[0], version=found[1], text=found[2])
-        complaints.append(f"{program} --version ends with code {told.returncode}: {' '.join(told.lines[-3:])}")
+        done = process.run([program, "--version"], environment=variables, timeout=60)
+        versions = [found for line in done.lines if (found := parse_version(line))]
+        if versions and not done.returncode:
+            name, version, text = versions[-1]
+            return Engine(program=program, name=name, version=version, text=text)
+        complaints.append(f"{program} --version ends with code {done.returncode}: {' '.join(done.lines[-3:])}")
     if complaints:
         raise HostError(complaints[0], cause="It is broken, or another program of that name.", next_step=ELSEWHERE)
     raise HostError(

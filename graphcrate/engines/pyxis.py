@@ -32,7 +32,7 @@ def runtime(environment: Mapping[str, str]) -> Runtime:
     if not slurm.has_pyxis():
         raise HostError(
             "srun starts no containers here",
-            cause="`srun --help` has no --container-image: NVIDIA's plugin pyxis is not installed on this submit.",
+            cause="`srun --help` has no --container-image: NVIDIA's plugin pyxis is not installed on this machine.",
             next_step="give a SIF, which apptainer runs: ./build.py convert NAME:TAG --to sif",
         )
     return Runtime("pyxis", f"with Slurm {slurm.version}")

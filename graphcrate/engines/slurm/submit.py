@@ -121,9 +121,8 @@ class Scheduler:
 
     slurm: Slurm
     folder: Path
-    root: Path  #: the folder from which a node imports `program`
+    root: Path  #: the folder from which a node imports the job's program
     environment: Mapping[str, str]  #: of this process; jobs inherit it
-    program: str = NODE_PROGRAM  #: run as `python -m PROGRAM ORDER RESULT`
     _offsets: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -142,7 +141,7 @@ class Scheduler:
             options["array"] = f"0-{len(orders) - 1}"
         # --no-requeue: a job whose node died would only look as if it waited, with no word of the node
         command = ["sbatch", "--parsable", "--no-requeue", *(f"--{name}={value}" for name, value in options.items())]
-        script = _script(self.program, self.root, batch, is_array=is_array)
+        script = _script(self.root, batch, is_array=is_array)
         environment = submit_environment(self.environment)
         try:
             answer = process.output(command, environment=environment, stdin=script.encode(), timeout=SECONDS)
@@ -211,7 +210,7 @@ def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
-def _script(program: str, root: Path, batch: Path, *, is_array: bool) -> str:
+def _script(root: Path, batch: Path, *, is_array: bool) -> str:
     """Write the batch script. Python replaces the shell, so that a signal of Slurm's reaches it."""
     task = "$SLURM_ARRAY_TASK_ID" if is_array else "0"
     job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if is_array else "$SLURM_JOB_ID"
@@ -221,7 +220,7 @@ def _script(program: str, root: Path, batch: Path, *, is_array: bool) -> str:
         "unset PYTHONHOME\n"
         # replaces what a cluster's modules leave there
         f"export PYTHONPATH={shlex.quote(str(root))}\n"
-        f"exec {shlex.quote(sys.executable)} -sP -m {program} {order} {result}\n"
+        f"exec {shlex.quote(sys.executable)} -sP -m {NODE_PROGRAM} {order} {result}\n"
     )
 
 
