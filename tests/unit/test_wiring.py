@@ -180,21 +180,12 @@ def world(tmp_path, monkeypatch, typed, registry):
     ctx.cache.close()
 
 
-@dataclass(frozen=True)
-class Row:
-    """A failure. `arrange` makes it come and gives the command."""
-
-    code: int
-    says: str
-    arrange: object
-
-
-ROWS = []
+ROWS = []  #: failures: exit code, words, and a function that makes it come and gives the command
 
 
 def row(code, says):
     def added(arrange):
-        ROWS.append(Row(code, says, arrange))
+        ROWS.append(pytest.param(code, says, arrange, id=f"{code}-{arrange.__name__}"))
         return arrange
 
     return added
@@ -332,11 +323,10 @@ def interrupted(world):
     return BUILD
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.code}-{row.arrange.__name__}")
-def test_a_failure_ends_with_its_code(world, row):
-    command = row.arrange(world)
-    code, out, err = world.typed(*command)
-    assert (code, row.says in err) == (row.code, True), err
+@pytest.mark.parametrize(("expected", "says", "arrange"), ROWS)
+def test_a_failure_ends_with_its_code(world, expected, says, arrange):
+    code, out, err = world.typed(*arrange(world))
+    assert (code, says in err) == (expected, True), err
     assert "graphcrate: " in err
     assert "Traceback" not in err
     assert "torch:1.0" not in out  # what failed has no name for the next command
@@ -346,7 +336,7 @@ def test_a_failure_ends_with_its_code(world, row):
 def test_every_exit_code_is_the_end_of_a_command_here():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GraphcrateError)]
     codes = {kind.exit_code for kind in kinds} - {GraphcrateError.exit_code}
-    assert codes | {130} == {row.code for row in ROWS}
+    assert codes | {130} == {row.values[0] for row in ROWS}
 
 
 def test_what_failed_once_is_not_answered_as_good(world):
