@@ -188,10 +188,7 @@ class _Reader:
         if at + count > end:
             self._fail(at, "ends in the middle of a header")
         self._stream.seek(at)
-        data = self._stream.read(count)
-        if len(data) != count:
-            self._fail(at, "the file ends in the middle of a header")
-        return data
+        return self._stream.read(count)
 
     def _skip_zeros(self, at: int) -> int:
         while at < self._end:
