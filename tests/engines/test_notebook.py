@@ -81,4 +81,4 @@ def test_a_cell_trains_and_draws(notebook, browser):
     except TimeoutException:
         pytest.fail(f"the page stayed at:\n{find('body')[0].text}")
     assert curve.size["width"] > 100
-    assert find(".jp-OutputArea")[0].text.startswith("the loss fell\n")
+    assert find(".jp-OutputArea")[0].text.startswith("the loss fell")
