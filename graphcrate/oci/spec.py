@@ -145,10 +145,6 @@ def docker_form(manifest: Manifest) -> bytes:
     have an OCI manifest; schema 2 is what they serve to anybody. Annotations of descriptors have no place in it.
     Raises LayoutError for layers that it cannot name.
     """
-
-    def bare(descriptor: Descriptor, media_type: str) -> Descriptor:
-        return Descriptor(media_type=media_type, digest=descriptor.digest, size=descriptor.size)
-
     layers = []
     for layer in manifest.layers:
         known = LAYER_TYPES.get(layer.media_type)
@@ -158,7 +154,8 @@ def docker_form(manifest: Manifest) -> bytes:
                 cause="enroot drops zstd layers of such an image without a word.",
                 next_step="build the image with gzip layers, or publish it in OCI form for runtimes that take it",
             )
-        layers.append(bare(layer, _DOCKER_LAYERS[known]))
-    config = bare(manifest.config, DOCKER_CONFIG)
-    document = Manifest(schema_version=2, media_type=DOCKER_MANIFEST, config=config, layers=tuple(layers))
-    return msgspec.json.encode(document)
+        layers.append(Descriptor(media_type=_DOCKER_LAYERS[known], digest=layer.digest, size=layer.size))
+    config = Descriptor(media_type=DOCKER_CONFIG, digest=manifest.config.digest, size=manifest.config.size)
+    return msgspec.json.encode(
+        Manifest(schema_version=2, media_type=DOCKER_MANIFEST, config=config, layers=tuple(layers))
+    )

@@ -121,58 +121,9 @@ def upload(repository: Repository, blob: Blob, advance: Callable[[int], None], p
 
     Raises NetworkError, IntegrityError, LayoutError.
     """
-    if repository.has(blob.descriptor):
-        advance(blob.size)
-        return Arrived(outcome=Outcome.THERE)
-    url = _mount(repository, pace, blob.descriptor)
-    if url is None:
-        advance(blob.size)
-        return Arrived(outcome=Outcome.MOUNTED)
-    sending = _Upload(repository, blob, advance, pace, url)
-    sending.run()
-    return Arrived(outcome=Outcome.SENT, sent=sending.sent)
-
-
-def _mount(repository: Repository, pace: Pace, descriptor: spec.Descriptor) -> str | None:
-    """Mount the blob from the first source that has it: None. Else the address of a begun upload, or empty."""
-    begun = ""
-    for source in repository.mount_from:
-        query = urllib.parse.urlencode({"mount": descriptor.digest, "from": source})
-        try:
-            response = _post(repository, f"?{query}")
-        except HttpError:
-            raise
-        except NetworkError:  # no right to read there
-            continue
-        if response.status in (201, 202) and begun:
-            with contextlib.suppress(NetworkError):  # the registry would forget that upload some day
-                repository.session.once("DELETE", begun)
-        if response.status == 201:
-            repository.session.check_stored(response, descriptor.digest, "the blob")
-            return None
-        if response.status == 202:
-            begun = _begun(repository, pace, response)
-    return begun
-
-
-def _post(repository: Repository, query: str = "") -> Response:
-    return repository.session.ask("POST", repository.url("blobs", f"uploads/{query}"), {"Content-Length": "0"})
-
-
-def _begun(repository: Repository, pace: Pace, response: Response) -> str:
-    """The address of the upload that an answer begins. Raises NetworkError."""
-    session, url = repository.session, repository.session.resolved(response)
-    if response.status != 202 or not url:
-        raise session.unexpected(response, f"an upload to {repository.name}")
-    if session.address.startswith("https:") and not url.startswith("https:"):
-        raise NetworkError(
-            f"{session.host} asks for the image to be sent to {host_of(url)} without encryption",
-            next_step="ask the registry's administrator: the Location of an upload must be an https address",
-        )
-    least = response.headers.get("OCI-Chunk-Min-Length") or ""
-    if least.isdigit():
-        pace.least = int(least)
-    return url
+    sending = _Upload(repository, blob, advance, pace)
+    outcome = sending.run()
+    return Arrived(outcome=outcome, sent=sending.sent)
 
 
 def arrived_bytes(header: str | None) -> int | None:
@@ -193,21 +144,65 @@ class _Upload:
     Not for several threads.
     """
 
-    def __init__(
-        self, repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace, url: str
-    ) -> None:
+    def __init__(self, repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace) -> None:
         self._repository, self._session = repository, repository.session
         self._blob, self._advance, self._pace = blob, advance, pace
-        self._url, self._offset = url, 0  #: of the upload in the registry; empty where none is begun
+        self._url, self._offset = "", 0  #: of the upload in the registry; empty where none is begun
         self._interrupted = False  #: whether the registry may have more or less than `_offset`
         self._losses = 0  #: uploads that the registry forgot or refused
         self._hash, self._hashed = hashlib.sha256(), 0  #: of the bytes up to there
         self._shown = self.sent = 0
 
-    def run(self) -> None:
-        """Send it. Raises NetworkError, IntegrityError, LayoutError."""
-        self._session.retrying(self._attempt, lambda: self._offset)
+    def run(self) -> Outcome:
+        """Ask for it, mount it or send it. Raises NetworkError, IntegrityError, LayoutError."""
+        outcome = Outcome.SENT
+        if self._repository.has(self._blob.descriptor):
+            outcome = Outcome.THERE
+        elif self._mount():
+            outcome = Outcome.MOUNTED
+        else:
+            self._session.retrying(self._attempt, lambda: self._offset)
         self._show(self._blob.size)
+        return outcome
+
+    def _mount(self) -> bool:
+        """Mount the blob from the first source that has it; where none has, an upload may be begun."""
+        for source in self._repository.mount_from:
+            query = urllib.parse.urlencode({"mount": self._blob.descriptor.digest, "from": source})
+            try:
+                response = self._post(f"?{query}")
+            except HttpError:
+                raise
+            except NetworkError:  # no right to read there
+                continue
+            if response.status in (201, 202) and self._url:
+                with contextlib.suppress(NetworkError):  # the registry would forget that upload some day
+                    self._session.once("DELETE", self._url)
+            if response.status == 201:
+                self._session.check_stored(response, self._blob.descriptor.digest, "the blob")
+                return True
+            if response.status == 202:
+                self._begin(response)
+        return False
+
+    def _post(self, query: str = "") -> Response:
+        address = self._repository.url("blobs", f"uploads/{query}")
+        return self._session.ask("POST", address, {"Content-Length": "0"})
+
+    def _begin(self, response: Response) -> None:
+        """Take the address of the upload that an answer begins. Raises NetworkError."""
+        session, url = self._session, self._session.resolved(response)
+        if response.status != 202 or not url:
+            raise session.unexpected(response, f"an upload to {self._repository.name}")
+        if session.address.startswith("https:") and not url.startswith("https:"):
+            raise NetworkError(
+                f"{session.host} asks for the image to be sent to {host_of(url)} without encryption",
+                next_step="ask the registry's administrator: the Location of an upload must be an https address",
+            )
+        least = response.headers.get("OCI-Chunk-Min-Length") or ""
+        if least.isdigit():
+            self._pace.least = int(least)
+        self._url, self._offset = url, 0
 
     def _attempt(self) -> None:
         """Send what the registry lacks and close the upload. Raises HttpError where another try may go on."""
@@ -216,7 +211,7 @@ class _Upload:
                 return
             self._url = ""
         if not self._url:
-            self._url, self._offset = _begun(self._repository, self._pace, _post(self._repository)), 0
+            self._begin(self._post())
         self._interrupted = True
         while True:
             rest = self._blob.size - self._offset

@@ -128,17 +128,15 @@ def refused(place, *names):
     return dataclasses.replace(place, prefix=prefix)
 
 
-@rows(
+@row(
     "Host",
+    "a file server without O_TMPFILE, exchanging names, copying ranges, fallocate",
     "`image` from an empty cache, these system calls refused by seccomp",
-    {
-        "nfs": ("a file server without O_TMPFILE, exchanging names, copying ranges, fallocate", refusing.NFS),
-    },
 )
 @pytest.mark.engine("root")
-def test_poor_file_system(origin, cold, case):
+def test_poor_file_system(origin, cold):
     watch = Watch()
-    project.goes_on(refused(cold, *case), origin.digest)
+    project.goes_on(refused(cold, *refusing.NFS), origin.digest)
     return Ended("the same digest", watch.seconds)
 
 

@@ -1,5 +1,6 @@
 """Bases and layers that lie, from a registry; files of images that are damaged."""
 
+import copy
 import dataclasses
 import json
 import random
@@ -48,7 +49,9 @@ def test_hostile_layers(origin, warm, case):
     outside = warm.cache.parent / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")
-    layers = [[(retargeted(member, outside), content) for member, content in layer] for layer in case]
+    layers = copy.deepcopy(case)
+    for member, _ in (entry for layer in layers for entry in layer):
+        member.linkname = member.linkname.replace(OUT, str(outside))
     origin.registry.image("faults/hostile", layers, "1", run={"Env": ["PATH=/usr/bin"]})
     origin.registry.homes.setdefault("faults/hostile", set()).update(origin.registry.blobs)
     done, unchanged = relocked(origin, warm, f"{origin.door.address}/faults/hostile:1")
@@ -58,15 +61,6 @@ def test_hostile_layers(origin, warm, case):
     watch = Watch()
     project.goes_on(warm, origin.digest)
     return Ended(f"exit code {done.code}: {project.said(done)}; outside nothing has changed", watch.seconds)
-
-
-def retargeted(member, outside):
-    import copy
-
-    member = copy.copy(member)
-    if member.linkname == OUT:
-        member.linkname = str(outside)
-    return member
 
 
 def malformed(**fields):

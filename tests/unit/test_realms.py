@@ -50,28 +50,35 @@ def test_scopes_are_merged_by_what_they_are_for():
     assert merged(()) == ()
 
 
-#: realms as the registries of these services name them
-REAL = [
-    ("registry-1.docker.io", "https://auth.docker.io/token"),
-    ("registry.cn-hangzhou.aliyuncs.com", "https://dockerauth.cn-hangzhou.aliyuncs.com/auth"),
-    ("team-registry.cn-shanghai.cr.aliyuncs.com", "https://dockerauth-ee.cn-shanghai.aliyuncs.com/auth"),
-    ("registry.gitlab.com", "https://gitlab.com/jwt/auth"),
-    ("registry.example.com.cn:5050", "https://gitlab.example.com.cn/jwt/auth"),
-    ("ghcr.io", "https://ghcr.io/token"),
-    ("registry.digitalocean.com", "https://api.digitalocean.com/v2/registry/auth"),
-    ("harbor.example:8443", "https://harbor.example:8443/service/token"),
-    ("10.0.0.5:5000", "https://10.0.0.5:5001/token"),
-]
-
-
-@pytest.mark.parametrize(("registry", "realm"), REAL)
-def test_realms_of_real_registries_see_the_login(registry, realm):
-    assert may_see(realm, f"https://{registry}")
+SSO = "https://sso.example.org/token"
 
 
 @pytest.mark.parametrize(
     ("registry", "realm"),
     [
+        # as the registries of these services name them
+        ("registry-1.docker.io", "https://auth.docker.io/token"),
+        ("registry.cn-hangzhou.aliyuncs.com", "https://dockerauth.cn-hangzhou.aliyuncs.com/auth"),
+        ("team-registry.cn-shanghai.cr.aliyuncs.com", "https://dockerauth-ee.cn-shanghai.aliyuncs.com/auth"),
+        ("registry.gitlab.com", "https://gitlab.com/jwt/auth"),
+        ("registry.example.com.cn:5050", "https://gitlab.example.com.cn/jwt/auth"),
+        ("ghcr.io", "https://ghcr.io/token"),
+        ("registry.digitalocean.com", "https://api.digitalocean.com/v2/registry/auth"),
+        ("harbor.example:8443", "https://harbor.example:8443/service/token"),
+        ("10.0.0.5:5000", "https://10.0.0.5:5001/token"),
+        ("trusting.example.com", SSO),
+        ("http://localhost:5000", "http://127.0.0.1:5001/token"),
+    ],
+)
+def test_who_sees_the_login(registry, realm):
+    trusted = ("sso.example.org",) if registry.startswith("trusting") else ()
+    assert may_see(realm, registry if "//" in registry else f"https://{registry}", trusted)
+
+
+@pytest.mark.parametrize(
+    ("registry", "realm"),
+    [
+        ("registry.example.com", SSO.replace("https", "http")),
         ("registry.example.com", "https://evil.example.net/token"),
         ("registry.example.com", "https://registry.example.com.evil.net/token"),
         ("registry.example.com", "https://registry.example.com@evil.net/token"),
@@ -86,18 +93,12 @@ def test_realms_of_real_registries_see_the_login(registry, realm):
         ("registry.example.com", "https://[registry.example.com/token"),
         ("10.0.0.5", "https://10.1.0.5/token"),
         ("registry", "https://evil/token"),
+        ("http://localhost:5000", "http://evil.net/token"),
+        ("http://localhost:5000", "http://127.evil.net/token"),
     ],
 )
-def test_strangers_do_not(registry, realm):
-    assert not may_see(realm, f"https://{registry}")
-
-
-def test_this_machine_and_those_that_the_user_trusts():
-    assert may_see("http://127.0.0.1:5001/token", "http://localhost:5000")
-    assert not may_see("http://evil.net/token", "http://localhost:5000")
-    assert not may_see("http://127.evil.net/token", "http://localhost:5000")
-    assert may_see("https://sso.example.org/token", "https://registry.example.com", ("sso.example.org",))
-    assert not may_see("http://sso.example.org/token", "https://registry.example.com", ("sso.example.org",))
+def test_who_does_not(registry, realm):
+    assert not may_see(realm, registry if "//" in registry else f"https://{registry}", ("sso.example.org",))
 
 
 @given(st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5}){1,4}", fullmatch=True))
