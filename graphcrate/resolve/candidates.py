@@ -49,20 +49,21 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
             next_step=f"make image CUDA={context.variant.cuda} CHANNEL={channels[0]}    (or without CHANNEL)",
         )
     candidates = [LockCandidate(context, one, committed.get(one.name), fresh) for one in allowed]
-    outcomes: list[Outcome] = []
-    failures: list[UnavailableError] = []
+    failures: dict[str, UnavailableError] = {}
     for number, candidate in enumerate(candidates):
-        name = candidate.value.name
         fallback = not request.channel and any(later.complete for later in candidates[number + 1 :])
         try:
             lock = candidate.lock(fallback=fallback)
         except UnavailableError as error:
-            failures.append(error)
-            outcomes.append(Outcome(candidate=name, chosen=False, constraint=error.what, fix=error.next_step))
+            failures[candidate.value.name] = error
             continue
-        outcomes.append(Outcome(candidate=name, chosen=True))
-        return Resolution(lock=lock, candidate=candidate.value, outcomes=tuple(outcomes))
-    raise _none(context, outcomes, failures)
+        out = (
+            Outcome(candidate=name, chosen=False, constraint=error.what, fix=error.next_step)
+            for name, error in failures.items()
+        )
+        chosen = Outcome(candidate=candidate.value.name, chosen=True)
+        return Resolution(lock=lock, candidate=candidate.value, outcomes=(*out, chosen))
+    raise _none(context, failures)
 
 
 class LockCandidate:
@@ -196,11 +197,9 @@ class LockCandidate:
         return self._cache.path("resolutions", f"{self._digest}.{ending}")
 
 
-def _none(
-    context: ResolveContext, outcomes: list[Outcome], failures: list[UnavailableError]
-) -> ResolutionError | NetworkError:
+def _none(context: ResolveContext, failures: Mapping[str, UnavailableError]) -> ResolutionError | NetworkError:
     recipe, variant, request = context.recipe, context.variant, context.request
-    tried = "".join(f"\n    {outcome.candidate}: {outcome.constraint}" for outcome in outcomes)
+    tried = "".join(f"\n    {name}: {failure.what}" for name, failure in failures.items())
     what = f"no candidate of {recipe.name} CUDA {variant.cuda} is available{tried}"
     stack = "" if recipe.name == "pyg" else f" STACK={recipe.name}"
     if request.channel == Channel.PYTORCH or variant.candidates[0].channels[0] is Channel.PYTORCH:
@@ -209,9 +208,9 @@ def _none(
             f"make image CUDA={variant.cuda}{stack} MIRROR={others[0]}    (or {', '.join(others[1:])}, or an address)"
         )
     else:
-        step = next((failure.next_step for failure in failures if failure.next_step), "")
+        step = next((failure.next_step for failure in failures.values() if failure.next_step), "")
     if request.channel:
         return ResolutionError(what, cause=f"CHANNEL={request.channel} forbids every other candidate.", next_step=step)
-    if all(failure.unreachable for failure in failures):
+    if all(failure.unreachable for failure in failures.values()):
         return NetworkError(what, cause="None of the channels can be reached from this machine.", next_step=step)
     return ResolutionError(what, next_step=step)
