@@ -59,11 +59,18 @@ def test_what_dpkg_needs_to_run_is_written_over_links_into_usr(tmp_path, plain, 
         deb(tmp_path, "login", [*su, symlink("./bin/c", "su")]),
         deb(tmp_path, "python3", [file("./usr/python", b"")], Depends="libc6"),
     ]
-    monkeypatch.setattr(install, "run_in", lambda root, command, *, writable: Completed(0 if writable else 1, ()))
+
+    def run_in(root, command, *, writable):
+        for line in ("Unpacking dpkg (1.21) ...", "Setting up dpkg:amd64 (1.21) ...", "Unpacking dpkg (1.21) over ..."):
+            command.on_line(line)
+        return Completed(0 if writable else 1, ())
+
+    monkeypatch.setattr(install, "run_in", run_in)
     monkeypatch.setattr(install, "_FILES", {"etc/passwd": "", "etc/group": ""})
     debs.append(deb(tmp_path, "etc", [folder("./etc")], Essential="yes"))
-    root = tmp_path / "root"
-    assert install.install(debs, root, "bookworm", lambda _: None) == {}
+    root, counted = tmp_path / "root", []
+    assert install.install(debs, root, "bookworm", counted.append) == {}
+    assert counted == [debs[0].stat().st_size // 2] * 2 + [0], "each package counts once for each step"
     assert (root / "usr/bin/su").stat().st_mode & 0o7777 == 0o4755
     assert (root / "usr/bin/b").read_bytes() == (root / "usr/bin/c").read_bytes() == b"su"
     assert ((root / "usr/lib/c").is_file(), (root / "usr/lib/gcc").is_file()) == (True, True)

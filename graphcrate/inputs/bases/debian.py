@@ -93,10 +93,11 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
 def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
     ctx.cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
     debs = fetch(lock.packages, lock.suite, ctx)
-    ctx.progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
     with ctx.cache.folder() as folder:
         root, partial = folder / "root", folder / "layer"
-        owners = install(debs, root, lock.suite, ctx.progress.note)
+        size = sum(path.stat().st_size for path in debs)
+        with ctx.progress.task(f"installing {len(debs)} packages of Debian {lock.suite}", size) as task:
+            owners = install(debs, root, lock.suite, task.advance)
         with partial.open("wb") as target:
             writer = LayerWriter(target, LAYER_MTIME)
             writer.raw_tar(entries(root, owners, lock.suite, LAYER_MTIME))

@@ -17,7 +17,7 @@ import struct
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
@@ -71,6 +71,7 @@ for made in sorted(pathlib.Path("/usr/lib").rglob(f"__pycache__/*{end}")):
 end
 """
 _ID = re.compile(r"^([^:\n]*):[^:\n]*:(\d+)", re.MULTILINE)  #: of /etc/passwd and /etc/group: names and numbers
+_STEP = re.compile(r"(Unpacking|Setting up) ([^ :]+)")
 #: Files that no package brings and Debian's own bootstrap programs make.
 _FILES = {
     "etc/fstab": "# UNCONFIGURED FSTAB FOR BASE SYSTEM\n",
@@ -105,9 +106,10 @@ class Deb(NamedTuple):
     data: int  #: where the tar of its files begins
 
 
-def install(debs: Sequence[Path], root: Path, suite: str, note: Callable[[str], None]) -> dict[str, Owner]:
+def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int], None]) -> dict[str, Owner]:
     """Make a system of these packages in the new folder `root`. Return the owners of paths that are not root's.
 
+    Call `advance` with bytes of the packages as they are unpacked and set up: half of a package's size for each.
     Raises IntegrityError for a package that is not one or leaves the tree, BuildError where one cannot be installed,
     HostError where this machine is not x86-64 or has no user namespaces.
     """
@@ -125,7 +127,7 @@ def install(debs: Sequence[Path], root: Path, suite: str, note: Callable[[str], 
         packages = {deb.name: deb for deb in parallel(lambda path, _: read(path, work / "debs"), debs)}
         for deb in _needed_first(packages):
             _extract(deb, root)
-        calls = _run_dpkg(root, work, suite, note)
+        calls = _run_dpkg(root, work, suite, _counter(debs, packages, advance))
     for name, text in _FILES.items():
         (root / name).write_text(text)
         (root / name).chmod(0o644)
@@ -136,9 +138,20 @@ def install(debs: Sequence[Path], root: Path, suite: str, note: Callable[[str], 
     return {str(real[places[path]] / Path(path).name): owner for path, owner in owners.items()} | asked(calls, root)
 
 
-def _run_dpkg(root: Path, work: Path, suite: str, note: Callable[[str], None]) -> bytes:
+def _counter(debs: Sequence[Path], names: Iterable[str], advance: Callable[[int], None]) -> Callable[[str], None]:
+    """What reads dpkg's lines: each package is unpacked and set up once, with half of its bytes."""
+    half = {name: path.stat().st_size // 2 for name, path in zip(names, debs, strict=True)}
+    steps = {"Unpacking": half, "Setting up": dict(half)}
+
+    def count(line: str) -> None:
+        if step := _STEP.match(line):
+            advance(steps[step[1]].pop(step[2], 0))
+
+    return count
+
+
+def _run_dpkg(root: Path, work: Path, suite: str, on_line: Callable[[str], None]) -> bytes:
     """Install all packages, and return the notes of what scripts called."""
-    told = ("Unpacking ", "Setting up ")
     for name in ("chown", "chgrp"):
         (work / "noting" / name).write_text(_NOTING.replace("NAME", name))
         (work / "noting" / name).chmod(0o755)
@@ -146,7 +159,7 @@ def _run_dpkg(root: Path, work: Path, suite: str, note: Callable[[str], None]) -
         ["/bin/sh", "-c", _INSTALL + (_COMPILE if suite in COMPILED_HERE else "")],
         _ENVIRONMENT,
         [Bind(work / name, f"/tmp/{name}", read_only=name != "calls") for name in ("debs", "noting", "calls")],
-        on_line=lambda line: note(f"base: {line.rstrip(' .')}") if line.startswith(told) else None,
+        on_line=on_line,
         timeout=TIMEOUT,
     )
     done = run_in(root, command, writable=True)
