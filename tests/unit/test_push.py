@@ -114,20 +114,14 @@ def test_a_first_push_sends_all_once_and_a_second_one_nothing(layout):
 @pytest.mark.parametrize("granted", [True, False])
 def test_layers_are_mounted_from_a_sister_or_sent(layout, granted):
     with WritableRegistry(mounts=granted) as server:
-        send(server, layout)
+        first = send(server, layout, form="docker")
+        kind, data = server.documents["team/image/manifests/v1"]
+        assert (kind, first.media_type, first.digest) == (spec.DOCKER_MANIFEST, kind, tars.sha256(data))
         pushed = send(server, layout, "team/other:v1", mount_from=["team/empty", "team/image", "team/other"])
         assert whole(server, layout, "team/other")
     assert pushed.bytes_mounted == blob_bytes(layout) * granted
     assert pushed.bytes_sent == blob_bytes(layout) * (not granted) + layout.descriptor.size
     assert len(server.uploads) == 0, "uploads begun in vain are cancelled"
-
-
-def test_dockers_form(layout):
-    with WritableRegistry() as server:
-        pushed = send(server, layout, form="docker")
-        kind, data = server.documents["team/image/manifests/v1"]
-    assert kind == pushed.media_type == spec.DOCKER_MANIFEST
-    assert pushed.digest == tars.sha256(data)
 
 
 @pytest.mark.parametrize(
@@ -169,13 +163,6 @@ def test_requests_begin_small_and_are_small_again_after_a_failure(monkeypatch):
     assert (pace.next(1000, 2), pace.next(1 << 30, 2)) == (1000, mib)
     pace.least = 5 * mib
     assert pace.next(1 << 30, 2) == 5 * mib
-
-
-def test_a_registry_that_takes_nothing_is_told_so(layout):
-    with WritableRegistry(most=0) as server, pytest.raises(NetworkError) as caught:
-        send(server, layout)
-    assert "HTTP 413" in caught.value.what
-    assert "team/image/manifests/v1" not in server.documents
 
 
 def cut(handler):
@@ -236,13 +223,18 @@ def test_an_upload_that_the_registry_forgets_begins_again(layout):
     assert 5 <= len(begun) <= 7, "three blobs; of the two with chunks, after two losses they go whole"
 
 
-def test_a_registry_that_stays_away_ends_the_push_without_a_tag(layout):
-    pauses = []
-    with WritableRegistry() as server:
-        server.moods = [lambda handler: handler.command == "PATCH" and handler.leave(503) is None]
-        with pytest.raises(NetworkError, match="503"):
-            send(server, layout, pauses=pauses)
-    assert pauses
+@pytest.mark.parametrize(
+    ("mood", "message"),
+    [
+        ({"most": 0}, "HTTP 413"),
+        ({"moods": [lambda handler: handler.command == "PATCH" and handler.leave(503) is None]}, "503"),
+        ({"altered_digest": f"sha256:{'0' * 64}"}, "taken"),
+    ],
+    ids=["takes nothing", "stays away", "stores something else"],
+)
+def test_a_registry_with_which_nothing_helps_gets_no_tag(layout, mood, message):
+    with WritableRegistry(**mood) as server, pytest.raises((NetworkError, IntegrityError), match=message):
+        send(server, layout)
     assert "team/image/manifests/v1" not in server.documents
 
 
@@ -256,11 +248,6 @@ def test_a_blob_that_was_altered_is_never_finished(layout):
         send(server, layout)
     assert layout.layers[0].digest not in server.homes.get("team/image", ())
     assert server.received < blob_bytes(layout)
-
-
-def test_a_registry_that_stores_something_else_is_found_out(layout):
-    with WritableRegistry(altered_digest=f"sha256:{'0' * 64}") as server, pytest.raises(IntegrityError, match="taken"):
-        send(server, layout)
 
 
 @pytest.mark.parametrize(
