@@ -79,10 +79,10 @@ def failure(checked: Checked) -> GraphcrateError | None:
     if checked.runtimes:
         findings = checked.runtimes.findings
         if failures := sum(one.status == "fail" for one in findings):
-            also = f"So do {len(broken)} findings of its programs and libraries." if broken else ""
+            also = f"Findings of its programs and libraries that fail: {len(broken)}." if broken else ""
             return ContractError(f"{checked.image} breaks {failures} of {len(findings)} contracts", cause=also)
     if broken:
-        return AuditError(f"{len(broken)} of the findings keep {checked.image} from working")
+        return AuditError(f"{checked.image} will not work: {len(broken)} of its findings fail")
     return None
 
 

@@ -112,7 +112,7 @@ def audit(
     found = auditing.run(names, ctx, base=base, gpus=gpus, output=output)
     tables.write(found, wording.audit(found), as_json=as_json)
     if failures := sum(one.severity == "fail" for one in found.findings):
-        raise AuditError(f"{failures} of the findings keep {found.subject} from working")
+        raise AuditError(f"{found.subject} will not work: {failures} of its findings fail")
 
 
 def explain(

@@ -17,7 +17,7 @@ from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
 from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
 
-#: A wheel of at least this many bytes is a layer of its own (docs/design: it is pulled and cached alone).
+#: A wheel of at least this many bytes is a layer of its own: it is pulled and cached alone.
 _OWN_LAYER = 30_000_000
 #: Docker stops at 125 layers and old engines at less; far below it.
 MOST_LAYERS = 60
