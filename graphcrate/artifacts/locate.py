@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from graphcrate.artifacts.formats import sif, squashfs
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.oci import reference
@@ -85,7 +84,7 @@ def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
 def read_report(path: Path) -> BuildReport | None:
     """Read a build's report; None where there is none, or one of an older graphcrate."""
     with contextlib.suppress(OSError, *UNREADABLE):
-        return msgspec.json.decode(path.read_bytes(), type=BuildReport)
+        return codec.decode(path.read_bytes(), BuildReport)
     return None
 
 

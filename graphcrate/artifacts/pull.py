@@ -15,6 +15,7 @@ from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.parallel import parallel
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, ResolutionError
 from graphcrate.model.lock import PLATFORM
 from graphcrate.model.report import LayerRecord, Owner
@@ -234,6 +235,6 @@ def _no_platform(name: str, known: Iterable[tuple[str, str]]) -> ResolutionError
 def decode(data: bytes, kind: type[_Document], name: str) -> _Document:
     """A document that the registry served. Raises IntegrityError."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return codec.decode(data, kind)
     except UNREADABLE as error:
         raise IntegrityError(f"{name}: the registry served a malformed document: {error}") from error

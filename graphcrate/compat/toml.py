@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from graphcrate.model import codec
 from graphcrate.model.errors import RecipeError
 
 Value = TypeVar("Value", bound=msgspec.Struct)
@@ -42,7 +43,7 @@ def parse(
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
         raise failure(line, _AT_LINE.sub("", str(error))) from error
     try:
-        made = msgspec.convert(value, kind)
+        made = codec.convert(value, kind)
     except msgspec.ValidationError as error:
         path, what = _explain(str(error))
         raise failure(_line(text, path), f"{path}: {what}" if path else what) from error

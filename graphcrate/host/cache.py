@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import filelock
-import msgspec
 
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -205,7 +205,7 @@ def kept(path: Path, kind: type[_Record]) -> _Record | None:
     """The value of a record in JSON; None where there is none, or it is damaged or of another version."""
     data = kept_bytes(path)
     try:
-        return None if data is None else msgspec.json.decode(data, type=kind)
+        return None if data is None else codec.decode(data, kind)
     except UNREADABLE:
         return None
 

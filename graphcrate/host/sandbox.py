@@ -21,6 +21,7 @@ import msgspec
 
 from graphcrate.host import attach, namespaces, process
 from graphcrate.host import gpu as gpus
+from graphcrate.model import codec
 from graphcrate.model.errors import HostError
 
 HOSTS = "127.0.0.1\tlocalhost {name}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
@@ -134,7 +135,7 @@ def _try(
         post.seek(len(encoded))
         reported = post.read()
     if reported:
-        return None, msgspec.json.decode(reported, type=list[Failure])
+        return None, codec.decode(reported, list[Failure])
     return done, []
 
 

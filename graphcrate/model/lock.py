@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from graphcrate.model import codec
 from graphcrate.model.recipe import Channel
 
 PLATFORM = "linux/amd64"  #: of all images: operating system and processor, as OCI names them
@@ -190,4 +191,4 @@ def encode(value: msgspec.Struct) -> bytes:
 
 def decode_lock(data: bytes) -> Lock:
     """Parse a lock file. Raises what `model.unreadable` names."""
-    return msgspec.json.decode(data, type=Lock)
+    return codec.decode(data, Lock)

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.host import process
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, GraphcrateError, UsageError
 from graphcrate.oci.reference import DOCKER_HUB, Reference
 
@@ -61,7 +62,7 @@ def find(reference: Reference, environment: Mapping[str, str]) -> Credential | N
     """The login for this image, or None. Files that cannot be read or parsed are passed over."""
     for path in _files(environment):
         try:
-            config = msgspec.json.decode(path.read_bytes(), type=_Config)
+            config = codec.decode(path.read_bytes(), _Config)
         except (OSError, *UNREADABLE):
             continue
         found = _in_file(config, reference) or _from_helper(config, reference.host)

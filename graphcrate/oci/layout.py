@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from graphcrate.host.atomic import replacing
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import spec
@@ -227,7 +228,7 @@ def _read(path: Path) -> bytes:
 
 def _decode(data: bytes, kind: type[_Document], name: str) -> _Document:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return codec.decode(data, kind)
     except UNREADABLE as error:
         raise LayoutError(f"{name} is malformed: {error}") from error
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from graphcrate.host.connections import HttpError
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
@@ -149,7 +150,7 @@ def _checked(descriptor: spec.Descriptor) -> str:
 def _media_type(response: "Response") -> str:
     """What the document says it is; an old OCI manifest leaves it to the header."""
     try:
-        stated = msgspec.json.decode(response.body, type=_Typed).media_type
+        stated = codec.decode(response.body, _Typed).media_type
     except UNREADABLE:
         stated = ""
     return stated or (response.headers.get("Content-Type") or "").partition(";")[0].strip()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from graphcrate.host.connections import FOLLOWED, TEMPORARY, HttpError, Reason, host_of
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.words import is_loopback
 from graphcrate.oci import realms
@@ -51,10 +52,6 @@ class _Fault(msgspec.Struct):
 
 class _Faults(msgspec.Struct):
     errors: tuple[_Fault, ...] = ()
-
-
-#: made before threads run: msgspec crashes where several are the first to decode a type at once
-_TOKEN, _FAULTS = msgspec.json.Decoder(_Token), msgspec.json.Decoder(_Faults)
 
 
 class Session:
@@ -163,7 +160,7 @@ class Session:
             raise self.refused(response)
         host = host_of(challenge.realm)
         try:
-            answer = _TOKEN.decode(response.body)
+            answer = codec.decode(response.body, _Token)
         except UNREADABLE:
             answer = _Token()
         token = answer.token or answer.access_token
@@ -274,6 +271,6 @@ class Session:
 
 def _faults(response: "Response") -> tuple[_Fault, ...]:
     try:
-        return _FAULTS.decode(response.body).errors
+        return codec.decode(response.body, _Faults).errors
     except UNREADABLE:
         return ()

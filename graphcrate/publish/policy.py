@@ -16,6 +16,7 @@ from graphcrate.checks import new_image
 from graphcrate.compat import catalog
 from graphcrate.host import gpu
 from graphcrate.host.context import Context
+from graphcrate.model import codec
 from graphcrate.model.audit import Audit
 from graphcrate.model.errors import UNREADABLE, GateError, UsageError
 from graphcrate.model.lock import Lock, decode_lock
@@ -136,7 +137,7 @@ def _lock(path: Path) -> Lock:
 def _read(path: Path, kind: type[_Value]) -> _Value | None:
     """A value beside an image; None where it is not there or of another version."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return codec.decode(path.read_bytes(), kind)
     except (OSError, *UNREADABLE):
         return None
 

@@ -11,6 +11,7 @@ from graphcrate.artifacts.locate import find_image
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, ResolutionError
 from graphcrate.model.report import BuildReport
 from graphcrate.oci import credentials, push, reference, spec
@@ -78,7 +79,7 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
 def _layers(source: Repository, tag: str) -> list[tuple[spec.Descriptor, bytes]]:
     """What the manifest under a tag has of cosign's, checked; empty where there is none or another document."""
     try:
-        layers = msgspec.json.decode(source.manifest(tag).data, type=spec.Manifest).layers
+        layers = codec.decode(source.manifest(tag).data, spec.Manifest).layers
     except (ResolutionError, *UNREADABLE):
         return []
     return [(layer, source.config(layer)) for layer in layers if layer.media_type in signing.MEDIA_TYPES]

@@ -9,6 +9,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from graphcrate.host.http import Client
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, NetworkError
 from graphcrate.resolve.channels import Kind, Link, Source
 from graphcrate.resolve.target import project_and_version
@@ -67,10 +68,6 @@ class _Project(msgspec.Struct):
     files: list[_File]
 
 
-#: made before threads run: msgspec crashes where several are the first to decode a type at once
-_PROJECT = msgspec.json.Decoder(_Project)
-
-
 def parse_json(body: bytes, page: str) -> tuple[Link, ...]:
     """A project page as JSON (PEP 691, sizes by PEP 700). Raises `model.errors.UNREADABLE` and ValueError."""
     return tuple(
@@ -81,7 +78,7 @@ def parse_json(body: bytes, page: str) -> tuple[Link, ...]:
             size=file.size,
             yanked=file.yanked is not False,
         )
-        for file in _PROJECT.decode(body).files
+        for file in codec.decode(body, _Project).files
     )
 
 

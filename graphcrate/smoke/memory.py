@@ -12,6 +12,7 @@ import msgspec
 
 from graphcrate.host import settings
 from graphcrate.host.atomic import write_file
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, GraphcrateError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Claim, Pass, SmokeReport
@@ -36,7 +37,7 @@ class Memory(NamedTuple):
         if self.rerun or not claim.image:
             return None
         try:
-            found = msgspec.json.decode(self._path(claim).read_bytes(), type=Pass)
+            found = codec.decode(self._path(claim).read_bytes(), Pass)
         except (OSError, *UNREADABLE):
             return None
         fits = (found.claim, found.report.suite, found.report.status) == (claim, claim.suite, "passed")

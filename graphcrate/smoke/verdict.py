@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.report import SmokeReport
 
@@ -90,8 +91,8 @@ def read_verdict(name: str, lines: Sequence[str]) -> tuple[Verdict, dict[str, An
     if last is None:
         return "it gave no verdict"
     try:
-        verdict = msgspec.json.decode(last, type=Verdict)
-        fields = msgspec.json.decode(last, type=dict[str, Any])
+        verdict = codec.decode(last, Verdict)
+        fields = codec.decode(last, dict[str, Any])
     except (*UNREADABLE, UnicodeEncodeError) as error:
         return f"its verdict cannot be read ({error})"
     if verdict.suite != name:

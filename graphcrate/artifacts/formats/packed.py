@@ -24,6 +24,7 @@ from graphcrate.artifacts.formats.squashfs import STORED_DATA
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
+from graphcrate.model import codec
 from graphcrate.oci.blob import CHUNK, TarStream
 from graphcrate.oci.entries import Entries, overlaid
 from graphcrate.oci.layout import Layout, check_presence
@@ -228,9 +229,9 @@ def _pack(
 
 def _load(folder: Path, number: int) -> tuple[Entries[Inode], Packed]:
     kept = json.loads((folder / "index.json").read_text("ascii"))
-    index = msgspec.convert(kept, _Index)
+    index = codec.convert(kept, _Index)
     for inode in index.inodes:
         if inode.stored is not None:
             inode.stored.layer = number
-    entries = msgspec.convert(kept, Entries[int]).mapped(index.inodes.__getitem__)
+    entries = codec.convert(kept, Entries[int]).mapped(index.inodes.__getitem__)
     return entries, Packed(data=folder / "data", fragments=index.fragments)

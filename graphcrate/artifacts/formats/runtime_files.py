@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.formats.merged import Addition, Inode
+from graphcrate.model import codec
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.plan import VENV
@@ -214,7 +215,7 @@ def _read_singularity(text: Text) -> Settings:
             if before.startswith("export") or name in exported:
                 variables[name] = _value(value.strip())
     try:
-        stated = msgspec.json.decode(text("/.singularity.d/labels.json"), type=dict[str, object])
+        stated = codec.decode(text("/.singularity.d/labels.json"), dict[str, object])
     except UNREADABLE:
         stated = {}
     labels = {name: str(value) for name, value in stated.items()}

@@ -18,6 +18,7 @@ from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.artifacts.tree.layers import LayerTree, opened, read_layer
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host import oci_engine, process
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
 from graphcrate.model.tree import Form
 from graphcrate.oci import spec
@@ -191,7 +192,7 @@ class _Archive:
 
     def _decoded(self, name: str, kind: type[_Document]) -> _Document:
         try:
-            return msgspec.json.decode(self._named(self.documents, name), type=kind)
+            return codec.decode(self._named(self.documents, name), kind)
         except UNREADABLE as error:
             raise LayoutError(f"{name} is malformed: {error}") from error
 

@@ -16,6 +16,7 @@ from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, whole
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.facts import numbers
 from graphcrate.host.parallel import Advance, parallel
+from graphcrate.model import codec
 from graphcrate.model.audit import Binary, Contents, Distribution
 from graphcrate.model.contract import Settings
 from graphcrate.model.plan import VENV
@@ -203,7 +204,7 @@ def _add(read: Read, path: str, data: bytes) -> None:
     if _is_text(path):
         read.texts[path] = data
     elif data:
-        read.binaries[path] = msgspec.msgpack.decode(data, type=Binary)
+        read.binaries[path] = codec.unpack(data, Binary)
 
 
 def _installed(name: str, site: str) -> str:

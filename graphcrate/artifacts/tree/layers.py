@@ -14,6 +14,7 @@ from isal import igzip, igzip_lib
 from graphcrate.artifacts.formats.merged import Inode, content_of, inode_of
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.parallel import parallel
+from graphcrate.model import codec
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind
@@ -122,10 +123,6 @@ def _settings(config: spec.ImageConfig) -> Settings:
     )
 
 
-#: made before threads run: msgspec crashes where several are the first to decode a type at once
-_TREES = msgspec.msgpack.Decoder(LayerTree)
-
-
 def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
     """Read an OCI image layout."""
     blobs = list(zip(layout.layer_blobs, layout.layers, strict=True))
@@ -159,7 +156,7 @@ def _remembered(digest: str, tools: Tools, read: Callable[[], LayerTree]) -> Lay
     path = tools.ctx.cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{tools.wanted.name}")
     try:
         data = igzip_lib.decompress(path.read_bytes(), flag=igzip_lib.DECOMP_GZIP)
-        return _TREES.decode(data)
+        return codec.unpack(data, LayerTree)
     except FileNotFoundError:
         pass
     except (InflateError, *UNREADABLE):  # of a version that wrote otherwise, or damaged

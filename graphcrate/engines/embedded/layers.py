@@ -23,6 +23,7 @@ from graphcrate.inputs import extensions
 from graphcrate.inputs.wheels import bytecode, sdist
 from graphcrate.inputs.wheels.install import Installation, Site, place
 from graphcrate.inputs.wheels.layer import Claims, WheelFile, write_wheels_layer
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, CacheError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, FilesStep, Slim, ToolkitStep, WheelsStep, content_id
@@ -79,7 +80,7 @@ class Workshop:
         """Where the files of a wheel go that was inspected before."""
         data = kept_bytes(self._installation_path(origin))
         try:
-            return None if data is None else msgspec.msgpack.decode(data, type=Installation)
+            return None if data is None else codec.unpack(data, Installation)
         except UNREADABLE:
             return None
 

@@ -10,6 +10,7 @@ from graphcrate.engines import run_suites
 from graphcrate.host import process
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
+from graphcrate.model import codec
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.trial import Order, Returned
 
@@ -18,7 +19,7 @@ def main(order: Path, result: Path) -> None:
     """Run the suites of an order, their lines on stdout; write the result whole or not at all, remove the order."""
     process.interrupt_on_terminate()  # scancel and the time limit: end what runs, and leave no container
     try:
-        returned = _run(msgspec.json.decode(order.read_bytes(), type=Order))
+        returned = _run(codec.decode(order.read_bytes(), Order))
     except Exception as error:  # whoever waits for the job must read it
         traceback.print_exc()
         returned = Returned(error=f"graphcrate on the node broke off: {type(error).__name__}: {error}")

@@ -19,6 +19,7 @@ from graphcrate.engines.slurm import parse
 from graphcrate.engines.slurm.parse import JobView
 from graphcrate.host import process, settings
 from graphcrate.host.atomic import write_file
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError
 from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import Order, Resources, Returned
@@ -177,7 +178,7 @@ class Scheduler:
         with contextlib.suppress(OSError):  # a network file system shows other nodes' files once the folder is touched
             self.folder.chmod(self.folder.stat().st_mode)
         try:
-            return msgspec.json.decode((self.folder / f"{job}.json").read_bytes(), type=Returned)
+            return codec.decode((self.folder / f"{job}.json").read_bytes(), Returned)
         except FileNotFoundError:
             return None
         except UNREADABLE as error:

@@ -15,6 +15,7 @@ from graphcrate.engines.trials import matrix, progress
 from graphcrate.engines.trials.artifact import Subject
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, HostError, SmokeError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import SmokeReport
@@ -134,7 +135,7 @@ def _open_state(path: Path) -> Iterator[tuple[Matrix, Callable[[Sequence[Cell]],
     try:
         with filelock.FileLock(path.with_name(f".{path.name}.lock"), blocking=False):
             try:
-                state = msgspec.json.decode(path.read_bytes(), type=Matrix) if path.exists() else Matrix()
+                state = codec.decode(path.read_bytes(), Matrix) if path.exists() else Matrix()
             except (OSError, *UNREADABLE) as error:
                 raise UsageError(
                     f"{path} cannot be read: {error}",

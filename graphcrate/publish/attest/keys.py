@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from graphcrate.host import atomic
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, UsageError
 
 PASSWORD = "COSIGN_PASSWORD"  #: the variable that cosign takes the password from, too
@@ -161,7 +162,7 @@ def _unseal(text: bytes, password: bytes, name: str) -> bytes:
     from nacl.secret import SecretBox
 
     try:
-        sealed = msgspec.json.decode(base64.b64decode(b"".join(text.split()), validate=True), type=_Sealed)
+        sealed = codec.decode(base64.b64decode(b"".join(text.split()), validate=True), _Sealed)
     except (ValueError, *UNREADABLE) as error:
         raise UsageError(
             f"{name} is damaged, or locked in a way that no cosign uses: {error}",

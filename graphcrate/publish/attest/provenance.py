@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from graphcrate import __version__
+from graphcrate.model import codec
 from graphcrate.model.lock import Lock
 from graphcrate.model.report import Asked
 from graphcrate.oci.image import rfc3339
@@ -55,7 +56,7 @@ def is_ours(predicate: Any) -> bool:  # noqa: ANN401
 
 def read(predicate: Any) -> tuple[Asked, str]:  # noqa: ANN401
     """What was asked for, and the sha256 of the lock, by a predicate of ours. Raises msgspec.ValidationError."""
-    definition = msgspec.convert(predicate, _Predicate).build_definition
+    definition = codec.convert(predicate, _Predicate).build_definition
     lock = definition.resolved_dependencies[0]
     if "sha256" not in lock.digest:
         raise msgspec.ValidationError("the lock has no sha256")

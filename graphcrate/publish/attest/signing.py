@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from graphcrate.model import codec
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 from graphcrate.publish.attest import keys, statement
@@ -134,7 +135,7 @@ def attestations(digest: str, about: Sequence[Statement], key: keys.PrivateKey |
 
 
 def _layers(manifest: bytes) -> Sequence[spec.Descriptor]:
-    return msgspec.json.decode(manifest, type=spec.Manifest).layers if manifest else ()
+    return codec.decode(manifest, spec.Manifest).layers if manifest else ()
 
 
 def _tagged(tag: str, blobs: Sequence[tuple[str, bytes, dict[str, str]]], stay: Sequence[spec.Descriptor]) -> Tagged:

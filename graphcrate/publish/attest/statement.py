@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from graphcrate.model import codec
 from graphcrate.model.report import SmokeReport
 
 TYPE = "https://in-toto.io/Statement/v1"
@@ -78,7 +79,7 @@ def encode(statement: Statement) -> bytes:
 
 def decode(data: bytes) -> Statement:
     """Raises msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError."""
-    return msgspec.json.decode(data, type=Statement)
+    return codec.decode(data, Statement)
 
 
 def smoke(reports: Iterable[SmokeReport], *, cpu_only_allowed: bool = False) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import msgspec
 
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.publish.attest import keys, signing, statement
@@ -58,7 +59,7 @@ def attestations(digest: str, layers: Layers, key: keys.PublicKey | None) -> Ite
             sealed = signing.Envelope(payload=data, payload_type=statement.PAYLOAD, signatures=())
         elif layer.media_type == signing.ENVELOPE:
             try:
-                sealed = msgspec.json.decode(data, type=signing.Envelope)
+                sealed = codec.decode(data, signing.Envelope)
             except _UNREADABLE:
                 yield kind, Verdict(Outcome.MALFORMED, "attached, but no signed statement")
                 continue
@@ -111,7 +112,7 @@ def best(digest: str, verdicts: Iterable[Verdict]) -> Verdict:
 def _simple(digest: str, layer: spec.Descriptor, payload: bytes, key: keys.PublicKey) -> Verdict:
     try:
         signature = base64.b64decode(layer.annotations.get(signing.SIGNATURE, ""), validate=True)
-        claim = msgspec.json.decode(payload, type=signing.Claim).critical
+        claim = codec.decode(payload, signing.Claim).critical
     except _UNREADABLE:
         return Verdict(Outcome.MALFORMED, "the signature or its payload is not in cosign's form")
     if not signature:
