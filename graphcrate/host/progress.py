@@ -121,9 +121,8 @@ class _Lines:
         if now - self._last < PLAIN_INTERVAL or not self._total:
             return
         self._last = now
-        rate = self._done / (now - self._start)
-        left = max(self._total - self._done, 0) / rate if rate else 0.0
-        self._progress.note(
-            f"{self._description}: {self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB, "
-            f"{rate / 1e6:.0f} MB/s, {left:.0f} s left"
-        )
+        line = f"{self._description}: {self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB"
+        if self._done * 100 >= self._total:  # before, the rate is that of the beginning and says nothing
+            rate = self._done / (now - self._start)
+            line += f", {rate / 1e6:.0f} MB/s, {max(self._total - self._done, 0) / rate:.0f} s left"
+        self._progress.note(line)
