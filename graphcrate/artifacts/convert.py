@@ -219,12 +219,16 @@ def _sif(job: _Job) -> _Written:
 
     front(0)  # refuses what cannot be before the work begins
     if _is_same(job.target, offset, front):
-        job.ctx.progress.note(f"{job.target} is there, made of the same layout in the same way")
-        return _Written(compression, unchanged=True)
+        return _leave(job, compression)
     _refuse_existing(job)
     additions = runtime_files.singularity_additions(job.layout.config, definition)
     _write_squashed(job, compression, additions, offset, front)
     return _Written(compression)
+
+
+def _leave(job: _Job, compression: str = "") -> _Written:
+    job.ctx.progress.note(f"{job.target} is there, made of the same layout in the same way")
+    return _Written(compression, unchanged=True)
 
 
 def _sqsh(job: _Job) -> _Written:
@@ -295,6 +299,12 @@ def choose_compression(kernel: str | None) -> Compression:
 
 
 def _archive(job: _Job) -> _Written:
+    name = docker_name(job.name, job.layout.tag)
+    is_docker = job.request.to == "docker"
+    if is_docker and docker_archive.is_docker(job.target, job.layout, name):
+        return _leave(job)
+    if not is_docker and docker_archive.is_oci(job.target, job.layout):
+        return _leave(job)
     _refuse_existing(job)
     require_room(job.target.absolute().parent, job.layout.size, job.target)
     with (
@@ -302,8 +312,7 @@ def _archive(job: _Job) -> _Written:
         part.open("xb", buffering=_CHUNK) as stream,
         job.ctx.progress.task(f"writing {job.target.name}", job.layout.size) as task,
     ):
-        if job.request.to == "docker":
-            name = docker_name(job.name, job.layout.tag)
+        if is_docker:
             docker_archive.write_docker(stream, job.layout, name, job.created, task.advance)
         else:
             docker_archive.write_oci(stream, job.layout, job.created, task.advance)

@@ -90,6 +90,26 @@ def test_an_unchanged_sif_is_not_written_again(tmp_path, image):
     assert not converted(tmp_path, compression=Compression.ZSTD, force=True).unchanged
 
 
+@pytest.mark.parametrize("to", ["docker", "oci-archive"])
+def test_an_unchanged_archive_is_not_written_again_and_another_file_is_refused(tmp_path, image, to):
+    first = converted(tmp_path, to)
+    assert converted(tmp_path, to).unchanged
+    assert converted(tmp_path, to, force=True).unchanged
+    whole, path = Path(first.path).read_bytes(), Path(first.path)
+    for other in (whole[: len(whole) // 2], b"", b"text", converted_other(tmp_path, to)):
+        path.write_bytes(other)
+        with pytest.raises(UsageError, match="exists already"):
+            converted(tmp_path, to)
+    assert not converted(tmp_path, to, force=True).unchanged
+    assert path.read_bytes() == whole
+
+
+def converted_other(tmp_path, to):
+    """An archive of another image with the same name."""
+    small_layouts.layout(tmp_path / "other" / "pyg" / "1.0", [file("c", b"c")])
+    return Path(converted(tmp_path, to, images=tmp_path / "other").path).read_bytes()
+
+
 @pytest.mark.parametrize("to", converting.SUFFIXES)
 def test_what_is_there_is_refused(tmp_path, image, monkeypatch, to):
     monkeypatch.setattr(os, "geteuid", lambda: 0)  # else nobody but root gets so far with a rootfs

@@ -1,12 +1,17 @@
 """An image in one tar, as `docker load` and `skopeo copy oci-archive:` take it. Blobs go in as they are."""
 
 import hashlib
+import io
+import tarfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO
+from pathlib import Path
+from typing import IO, TypeVar
 
 import msgspec
 
 from graphcrate.artifacts.formats.merged import check_digest
+from graphcrate.model import codec
+from graphcrate.model.errors import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, open_blob
 from graphcrate.oci.layout import Layout, check_presence
@@ -14,6 +19,14 @@ from graphcrate.oci.spec import Descriptor, LayerBlob
 from graphcrate.oci.tar import END_OF_ARCHIVE, Kind, header, padding
 
 Advance = Callable[[int], None]
+_Kind = TypeVar("_Kind")
+
+
+class _Saved(msgspec.Struct, rename="pascal"):
+    """Of manifest.json, what tells one image from another: its configuration names the layers' contents."""
+
+    config: str
+    repo_tags: list[str] | None
 
 
 def write_oci(stream: IO[bytes], layout: Layout, created: int, advance: Advance) -> None:
@@ -23,10 +36,32 @@ def write_oci(stream: IO[bytes], layout: Layout, created: int, advance: Advance)
     archive.blob(layout.manifest.config)
     for layer in layout.layers:
         archive.blob(layer)
-    index = spec.Index(schema_version=2, media_type=spec.INDEX, manifests=(layout.descriptor,))
-    archive.document("index.json", index)
+    archive.document("index.json", _index(layout))
     archive.document("oci-layout", {"imageLayoutVersion": spec.LAYOUT_VERSION})
     stream.write(END_OF_ARCHIVE)
+
+
+def _index(layout: Layout) -> spec.Index:
+    return spec.Index(schema_version=2, media_type=spec.INDEX, manifests=(layout.descriptor,))
+
+
+def is_docker(path: Path, layout: Layout, name: str | None) -> bool:
+    """Whether a file is what `write_docker` writes of this image. It is whole: the list of its parts comes last."""
+    config = f"blobs/sha256/{layout.manifest.config.digest.removeprefix('sha256:')}"
+    return _document(path, "manifest.json", list[_Saved]) == [_Saved(config, [name] if name else None)]
+
+
+def is_oci(path: Path, layout: Layout) -> bool:
+    """Whether a file is what `write_oci` writes of this layout."""
+    return _document(path, "index.json", spec.Index) == _index(layout)
+
+
+def _document(path: Path, name: str, kind: type[_Kind]) -> _Kind | None:
+    try:
+        with tarfile.open(path, "r:") as archive, archive.extractfile(name) or io.BytesIO() as stream:
+            return codec.decode(stream.read(), kind)
+    except (OSError, KeyError, tarfile.TarError, *UNREADABLE):
+        return None
 
 
 def write_docker(stream: IO[bytes], layout: Layout, name: str | None, created: int, advance: Advance) -> None:
