@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import filelock
 
@@ -234,22 +234,34 @@ def living_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """A new folder, removed at the end; after kill -9 by `remove_abandoned` of the next run with that prefix.
 
     A locked file beside it tells that its process lives: the kernel frees it with the process, a file server with the
-    machine. Who sees the file sees it locked.
+    machine. The file is there before the folder and as long, so a kill leaves no folder without one.
     """
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    lock = folder.with_name(f"{folder.name}.lock")
-    with (folder / "lock").open("wb") as file:
+    lock, file = _locked_file(parent, prefix)
+    folder = lock.with_suffix("")
+    with file:
         try:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX)
-            except OSError as error:
-                if error.errno != errno.ENOSYS:  # no locks on this disk: nobody can take it for abandoned
-                    raise
-            Path(file.name).rename(lock)
+            folder.mkdir(0o700)
             yield folder
         finally:
             remove_tree(folder)
             lock.unlink(missing_ok=True)
+
+
+def _locked_file(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
+    """A new file that this process has locked; another one if `remove_abandoned` took it before it was."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=".lock", dir=parent)
+        file = os.fdopen(handle, "wb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno != errno.ENOSYS:  # no locks on this disk: nobody can take it for abandoned
+                file.close()
+                Path(name).unlink(missing_ok=True)
+                raise
+        if os.fstat(handle).st_nlink:
+            return Path(name), file
+        file.close()
 
 
 def remove_abandoned(parent: Path, prefix: str) -> None:

@@ -1,13 +1,22 @@
 """The cache: whole or absent, cleaned after a killed run, clear about full disks and missing permission."""
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from graphcrate.host.cache import Cache, default_root, kept, kept_bytes, remove_tree
+from graphcrate.host.cache import (
+    Cache,
+    default_root,
+    kept,
+    kept_bytes,
+    living_folder,
+    remove_abandoned,
+    remove_tree,
+)
 from graphcrate.model.errors import CacheError, DiskFullError
 
 
@@ -69,6 +78,24 @@ def test_what_a_killed_run_left_is_removed_and_a_living_one_is_kept(tmp_path):
     assert not dead.exists()
     living.close()
     assert not list((root / "tmp").iterdir())
+
+
+def test_no_kill_leaves_a_folder_without_its_file_and_no_run_takes_a_living_one(tmp_path, monkeypatch):
+    """The file is there and locked before the folder, also where another run removed it as a killed one's."""
+    lock, seen = fcntl.flock, []
+
+    def flock(file, how):
+        seen.append({path.name for path in tmp_path.iterdir()})
+        if len(seen) == 1:
+            remove_abandoned(tmp_path, "run-")
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with living_folder(tmp_path, "run-") as folder:
+        assert all(name.endswith(".lock") for names in seen for name in names)
+        remove_abandoned(tmp_path, "run-")
+        assert {path.name for path in tmp_path.iterdir()} == {folder.name, f"{folder.name}.lock"}
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_another_run_finished_first_stays(cache):
