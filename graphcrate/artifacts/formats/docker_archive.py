@@ -22,11 +22,12 @@ Advance = Callable[[int], None]
 _Kind = TypeVar("_Kind")
 
 
-class _Saved(msgspec.Struct, rename="pascal"):
-    """Of manifest.json, what tells one image from another: its configuration names the layers' contents."""
+class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """An image in Docker's manifest.json: names of its parts in the archive."""
 
     config: str
-    repo_tags: list[str] | None
+    repo_tags: tuple[str, ...] | None = None
+    layers: tuple[str, ...]
 
 
 def write_oci(stream: IO[bytes], layout: Layout, created: int, advance: Advance) -> None:
@@ -47,13 +48,18 @@ def _index(layout: Layout) -> spec.Index:
 
 def is_docker(path: Path, layout: Layout, name: str | None) -> bool:
     """Whether a file is what `write_docker` writes of this image. It is whole: the list of its parts comes last."""
-    config = f"blobs/sha256/{layout.manifest.config.digest.removeprefix('sha256:')}"
-    return _document(path, "manifest.json", list[_Saved]) == [_Saved(config, [name] if name else None)]
+    config = _place(layout.manifest.config.digest)  # names the layers' contents, too
+    saved = _document(path, "manifest.json", tuple[Saved, ...]) or ()
+    return [(one.config, one.repo_tags) for one in saved] == [(config, (name,) if name else None)]
 
 
 def is_oci(path: Path, layout: Layout) -> bool:
     """Whether a file is what `write_oci` writes of this layout."""
     return _document(path, "index.json", spec.Index) == _index(layout)
+
+
+def _place(digest: str) -> str:
+    return f"blobs/sha256/{digest.removeprefix('sha256:')}"
 
 
 def _document(path: Path, name: str, kind: type[_Kind]) -> _Kind | None:
@@ -78,8 +84,8 @@ def write_docker(stream: IO[bytes], layout: Layout, name: str | None, created: i
             archive.blob(layer)
     config = layout.manifest.config
     archive.blob(config)
-    layers = [archive.places[layer.digest] for layer in layout.layers]
-    saved = {"Config": archive.places[config.digest], "RepoTags": [name] if name else None, "Layers": layers}
+    layers = tuple(archive.places[layer.digest] for layer in layout.layers)
+    saved = Saved(config=archive.places[config.digest], repo_tags=(name,) if name else None, layers=layers)
     archive.document("manifest.json", [saved])
     stream.write(END_OF_ARCHIVE)
 
@@ -117,7 +123,7 @@ class _Archive:
             self._put(layer, diff_id.hexdigest(), size, stream.chunks(size))
 
     def _put(self, descriptor: Descriptor, name: str, size: int, pieces: Iterable[bytes]) -> None:
-        place = self.places[descriptor.digest] = f"blobs/sha256/{name.removeprefix('sha256:')}"
+        place = self.places[descriptor.digest] = _place(name)
         self._file(place, size, pieces)
 
     def _file(self, path: str, size: int, pieces: Iterable[bytes]) -> None:

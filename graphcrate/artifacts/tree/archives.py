@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple, TypeVar, cast
 
-import msgspec
-
+from graphcrate.artifacts.formats.docker_archive import Saved
 from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.artifacts.tree.layers import LayerTree, opened, read_layer
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
@@ -28,14 +27,6 @@ _PIECE = 1 << 21
 _OURS = spec.Platform(architecture="amd64", os="linux")
 _Document = TypeVar("_Document")
 _Part = TypeVar("_Part")
-
-
-class _Saved(msgspec.Struct, frozen=True, rename="pascal"):
-    """An image in Docker's manifest.json."""
-
-    config: str
-    layers: tuple[str, ...]
-    repo_tags: tuple[str, ...] | None = None
 
 
 class _Image(NamedTuple):
@@ -151,7 +142,7 @@ class _Archive:
         """The one image. Raises LayoutError where there is none, or are several."""
         if "manifest.json" not in self.documents:
             return self._oci_image()
-        saved = self._decoded("manifest.json", tuple[_Saved, ...])
+        saved = self._decoded("manifest.json", tuple[Saved, ...])
         if len(saved) != 1:
             names = ", ".join(tag for image in saved for tag in image.repo_tags or ("(untagged)",))
             raise LayoutError(
