@@ -60,6 +60,11 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     yanked: bool = False
 
 
+def local_path(url: str) -> Path:
+    """The path that a `file:` address names (RFC 8089)."""
+    return Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
+
+
 class Mirror(msgspec.Struct, frozen=True, kw_only=True):
     """A mirror's addresses; `{tag}` is `cu118` or `cpu`. Empty: it does not carry that channel."""
 

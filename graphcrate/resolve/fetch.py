@@ -8,7 +8,6 @@ import hashlib
 import os
 import shlex
 import shutil
-import urllib.parse
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import StoppedError, parallel
 from graphcrate.model.errors import HostError, IntegrityError, NetworkError
 from graphcrate.model.lock import Lock, LockedFile, LockedPackage
-from graphcrate.resolve.channels import Link
+from graphcrate.resolve.channels import Link, local_path
 from graphcrate.resolve.offers import Offers, Sources
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def store(file: LockedFile, url: str, client: "Client", cache: Cache, advance: A
             found = store_unhashed(Link(name=file.name, url=url), client, cache)
             if found != file:
                 raise IntegrityError(
-                    f"{_path(url)} has sha256 {found.sha256} instead of {file.sha256}",
+                    f"{local_path(url)} has sha256 {found.sha256} instead of {file.sha256}",
                     cause="The folder has another file under this name than the lock was made with.",
                     next_step="lock again with this folder (./build.py lock …), or bring the file that was locked",
                 )
@@ -145,16 +144,12 @@ def store_unhashed(link: Link, client: "Client", cache: Cache) -> LockedFile:
     with cache.folder() as folder:
         arriving = folder / "file"
         if link.url.startswith("file:"):
-            sha256 = _copy(_path(link.url), arriving)
+            sha256 = _copy(local_path(link.url), arriving)
         else:
             sha256 = client.download(link.url, arriving, size=link.size, sha256=None, advance=lambda _: None)
         file = LockedFile(name=link.name, size=arriving.stat().st_size, sha256=sha256)
         cache.adopt(arriving, cache.file(sha256, link.name))
     return file
-
-
-def _path(url: str) -> Path:
-    return Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
 
 
 def _copy(source: Path, target: Path) -> str:

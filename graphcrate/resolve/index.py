@@ -3,6 +3,7 @@
 import html.parser
 import threading
 import urllib.parse
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,14 @@ from packaging.utils import canonicalize_name
 from graphcrate.host.http import Client
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, NetworkError
-from graphcrate.resolve.channels import Kind, Link, Source
+from graphcrate.resolve.channels import Kind, Link, Source, local_path
 from graphcrate.resolve.target import project_and_version
 
-ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+#: A cache on the way is to ask whether its page is still the newest, as pip wants it too (RFC 9111, section 5.2.1).
+HEADERS = {
+    "Accept": "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1",
+    "Cache-Control": "max-age=0",
+}
 
 
 class Listings:
@@ -25,13 +30,17 @@ class Listings:
         self._pages: dict[str, tuple[Link, ...] | NetworkError] = {}
         self._locks: dict[str, threading.Lock] = {}
 
-    def project(self, source: Source, project: str) -> tuple[Link, ...]:
-        """The wheels and sdists of a project (normalised name). Raises HttpError, NetworkError for a folder."""
+    def project(self, source: Source, project: str, *, again: bool = False) -> tuple[Link, ...]:
+        """The wheels and sdists of a project (normalised name). Raises HttpError, NetworkError for a folder.
+
+        `again`: a page that was read is read once more, past every cache on the way.
+        """
         page = source.page(project)
         with self._locks.setdefault(page, threading.Lock()):
-            if page not in self._pages:
+            if page not in self._pages or (again and not isinstance(self._pages[page], NetworkError)):
+                headers = HEADERS | {"Cache-Control": "no-cache"} if again else HEADERS
                 try:
-                    self._pages[page] = self._read(source, page)
+                    self._pages[page] = self._read(source, page, headers)
                 except NetworkError as error:
                     self._pages[page] = error
         links = self._pages[page]
@@ -40,10 +49,12 @@ class Listings:
         wanted = canonicalize_name(project)
         return tuple(link for link in links if (known := project_and_version(link.name)) and known[0] == wanted)
 
-    def _read(self, source: Source, page: str) -> tuple[Link, ...]:
+    def _read(self, source: Source, page: str, headers: Mapping[str, str]) -> tuple[Link, ...]:
         if source.kind is Kind.FOLDER:
             return _folder(Path(source.location))
-        response = self._client.request("GET", page, headers={"Accept": ACCEPT})
+        if page.startswith("file:"):
+            return _local_page(source, page)
+        response = self._client.request("GET", page, headers=headers)
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
         parse = parse_json if kind.endswith("json") else parse_html
         try:
@@ -118,6 +129,22 @@ class _Anchors(html.parser.HTMLParser):
                     yanked="data-yanked" in attributes,
                 )
             )
+
+
+def _local_page(source: Source, page: str) -> tuple[Link, ...]:
+    """An index, or a page of links, on this machine, as pip and uv read them; no links where it lacks the project."""
+    path, root = local_path(page), local_path(source.location)
+    if source.kind is Kind.INDEX:
+        path /= "index.html"
+    try:
+        return parse_html(path.read_bytes(), page)
+    except OSError as error:
+        if source.kind is Kind.INDEX and isinstance(error, FileNotFoundError) and root.is_dir():
+            return ()
+        raise NetworkError(
+            f"the index {source.title} cannot be read: {error.strerror}",
+            next_step="name an index that is there in pip's or uv's settings, or by MIRROR=…",
+        ) from error
 
 
 def _folder(folder: Path) -> tuple[Link, ...]:

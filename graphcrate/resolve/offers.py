@@ -13,7 +13,7 @@ from graphcrate.host import process, settings
 from graphcrate.model.errors import HostError, NetworkError
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import PYTORCH_MIRRORS, sources, user_indexes
+from graphcrate.resolve.channels import PYTORCH_MIRRORS, Kind, sources, user_indexes
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphcrate.resolve.index import Listings
     from graphcrate.resolve.target import Target
 
+AGAIN = (1.0, 4.0)  #: pauses, in seconds, before the pages that do not list a locked file are read again
 FIXES = {
     Channel.PYTORCH: "try a mirror: MIRROR=" + " or MIRROR=".join(PYTORCH_MIRRORS),
     Channel.LOCAL: "name a folder that has a torch wheel: WHEELS=/path",
@@ -104,11 +105,13 @@ class Offers:
         """Where to look, in order."""
         return sources(channel, self.torch, self.torch_cuda, self.sources.request, self.sources.user)
 
-    def _asked(self, channel: Channel, project: str) -> Iterator[tuple["Source", tuple["Link", ...] | NetworkError]]:
+    def _asked(
+        self, channel: Channel, project: str, *, again: bool = False
+    ) -> Iterator[tuple["Source", tuple["Link", ...] | NetworkError]]:
         """What each source of a channel has of a project (normalised name), or why it does not say, in order."""
         for source in self.of_channel(channel):
             try:
-                yield source, self.sources.listings.project(source, project)
+                yield source, self.sources.listings.project(source, project, again=again)
             except NetworkError as error:
                 yield source, error
 
@@ -159,18 +162,27 @@ class Offers:
                     yield Offer(project, str(known[1]), Channel.PYPI, link)
 
     def links(self, channel: Channel, project: str, name: str, sha256: str) -> tuple[list["Link"], list[str]]:
-        """Find a locked file: (links, in order; reasons of the sources that do not have it)."""
-        links, reasons = [], []
-        for source, offered in self._asked(channel, project):
-            if isinstance(offered, NetworkError):
-                reasons.append(_reason(offered))
-                continue
-            same_name = [link for link in offered if link.name == name]
-            fitting = [link for link in same_name if link.sha256 in ("", sha256)]
-            if not fitting:
-                what = f"has another file as {name} (sha256 differs)" if same_name else f"does not list {name}"
-                reasons.append(f"{source.title} {what}")
-            links += fitting
+        """Find a locked file: (links, in order; reasons of the sources that do not have it).
+
+        Where no source lists it, all are asked again: a server behind an address may be older than the one before.
+        """
+        for pause in (0.0, *AGAIN):
+            links, reasons, answered = [], [], False
+            if pause:
+                self.sources.client.retry().sleep(pause)
+            for source, offered in self._asked(channel, project, again=pause > 0):
+                if isinstance(offered, NetworkError):
+                    reasons.append(_reason(offered))
+                    continue
+                same_name = [link for link in offered if link.name == name]
+                fitting = [link for link in same_name if link.sha256 in ("", sha256)]
+                if not fitting:
+                    what = f"has another file as {name} (sha256 differs)" if same_name else f"does not list {name}"
+                    reasons.append(f"{source.title} {what}")
+                links += fitting
+                answered = answered or source.kind is not Kind.FOLDER
+            if links or not answered:
+                break
         return links, reasons
 
     def _with_hash(self, link: "Link", channel: Channel, project: str) -> "Link":

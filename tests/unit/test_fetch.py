@@ -158,6 +158,13 @@ def test_a_file_that_nobody_lists_or_that_was_replaced(server, torch_lock, progr
     assert progress.done == 0
 
 
+def test_a_file_newer_than_the_page_in_a_cache_on_the_way_is_found(server, get):
+    lock = lock_of(*served(server, small_wheel("numpy", "2.0")))
+    server.pages["/simple/numpy/"].stale = dict([small_wheel("numpy", "1.0")])
+    assert [path.name for path in get(lock).values()] == ["numpy-2.0-py3-none-any.whl"]
+    assert server.paths().count("/simple/numpy/") == 2
+
+
 def test_too_little_room_is_noticed_before_the_first_byte_and_while_it_is_written(server, monkeypatch, get):
     def full(self, chunk):
         raise OSError(errno.ENOSPC, "No space left on device")

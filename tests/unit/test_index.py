@@ -87,6 +87,21 @@ def test_a_folder(tmp_path, listings):
         listings.project(Source(Kind.FOLDER, str(tmp_path / "none")), "torch")
 
 
+def test_an_index_on_this_machine(tmp_path, listings):
+    """As pip's and uv's `file:///srv/simple`."""
+    page = tmp_path / "my simple" / "torch" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(f'<a href="../../files/torch-2.0.1%2Bcpu-py3-none-any.whl#sha256={HASH}">torch</a>')
+    source = Source(Kind.INDEX, (tmp_path / "my simple").as_uri())
+    address = (tmp_path / "files/torch-2.0.1%2Bcpu-py3-none-any.whl").as_uri().replace("%25", "%")
+    assert listings.project(source, "torch") == (
+        Link(name="torch-2.0.1+cpu-py3-none-any.whl", url=address, sha256=HASH),
+    )
+    assert listings.project(source, "numpy") == ()
+    with pytest.raises(NetworkError, match="cannot be read: No such file"):
+        listings.project(Source(Kind.INDEX, (tmp_path / "none").as_uri()), "torch")
+
+
 ADDRESS = '{"files": [{"filename": "x-1-py3-none-any.whl", "url": "//[", "hashes": {}}]}'
 
 

@@ -51,6 +51,7 @@ class Page:
     sizes: bool = True
     forms: tuple[str, ...] = ("json", "html")
     yanked: tuple[str, ...] = ()
+    stale: dict[str, bytes] | None = None  # what a cache on the way shows to who does not say no-cache
 
     def json(self):
         """PEP 691, with sizes by PEP 700."""
@@ -155,6 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(fault.status, dict(fault.headers), b"no", fault)
         if path in server.pages:
             page, accepted = server.pages[path], self.headers.get("Accept", "")
+            if page.stale is not None and self.headers.get("Cache-Control") != "no-cache":
+                page = dataclasses.replace(page, files=page.stale)
             as_json = "json" in page.forms and (JSON_TYPE in accepted or "html" not in page.forms)
             body = page.json() if as_json else page.html()
             return self._send(200, {"Content-Type": JSON_TYPE if as_json else "text/html"}, body, fault)
