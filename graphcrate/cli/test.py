@@ -44,7 +44,10 @@ Ref = Annotated[
 Where = Annotated[str, typer.Option(help="pyxis, singularity, docker, pai-dlc or pai-dsw.")]
 Command = Annotated[str, typer.Option(help="What is run, as a shell has it; else the image's own program.")]
 JobName = Annotated[str, typer.Option(help="The job's name; else the image's.")]
-OnePartition = Annotated[str, typer.Option(help="Slurm: partition; its cores for each GPU come from targets/.")]
+OnePartition = Annotated[
+    str,
+    typer.Option(help="Slurm: partition; else the only one of --target. Its cores for each GPU come from targets/."),
+]
 Target = Annotated[str, typer.Option(help="Slurm: the machine of targets/, or a file like those, with the partition.")]
 Nodes = Annotated[int, typer.Option(help="Machines.")]
 Gpus = Annotated[int, typer.Option(help="GPUs on each of them.")]
@@ -148,8 +151,8 @@ def job(
         driver=driver,
         workspace=workspace,
     )
-    if known := explain.find_partition(ctx, partition, target):
-        wanted = jobs.in_partition(wanted, known)
+    if where.is_slurm and (known := explain.find_partition(ctx, partition, target)):
+        wanted = jobs.in_partition(wanted, *known)
     if where.is_slurm and not wanted.cpus:
         what = f"the cores of partition {partition or '(none named)'} are not known"
         ctx.progress.note(f"{what}: the job gets Slurm's default, often one; --cpus N asks for N for each GPU")

@@ -46,11 +46,18 @@ def find_target(ctx: Context, said: Said) -> Target:
     return targets.joined(said, targets.load(path))
 
 
-def find_partition(ctx: Context, name: str, target: str) -> Partition | None:
-    """Find a partition of Slurm in the target that is named, or in any. Raises UsageError, RecipeError."""
+def find_partition(ctx: Context, name: str, target: str) -> tuple[str, Partition] | None:
+    """Find a partition of Slurm in the target that is named, or in any; without a name, a target's only one.
+
+    Raises UsageError, RecipeError.
+    """
     names = [target] if target else [path.stem for path in sorted((ctx.root / "targets").glob("*.toml"))]
-    known = (find_target(ctx, Said(target=one)).partitions for one in names)
-    return next((partitions[name] for partitions in known if name in partitions), None)
+    for one in names:
+        known = find_target(ctx, Said(target=one)).partitions
+        wanted = next(iter(known)) if target and not name and len(known) == 1 else name
+        if wanted in known:
+            return wanted, known[wanted]
+    return None
 
 
 def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> tuple[str, str | None]:

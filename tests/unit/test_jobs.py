@@ -32,7 +32,7 @@ def in_partition(*arguments, **options):
     """A job with what targets/ says of its partition."""
     wanted = job(*arguments, **options)
     target = targets.load(ROOT / "targets" / f"{wanted.partition}.toml")
-    return jobs.in_partition(wanted, target.partitions[wanted.partition])
+    return jobs.in_partition(wanted, wanted.partition, target.partitions[wanted.partition])
 
 
 SAMPLES = {
@@ -113,7 +113,10 @@ def test_a_job_asks_for_what_its_partition_has(typed, context):
     assert "cpus-per-task" not in out
     assert "--cpus N asks for N for each GPU" in err
     (context.root / "mine.toml").write_text(described.replace("12", "3"))
-    assert "--cpus-per-task=6" in typed(*asked, "--partition", "gpu", "--target", str(context.root / "mine.toml"))[1]
+    mine = ("--target", str(context.root / "mine.toml"))
+    assert "--cpus-per-task=6" in typed(*asked, "--partition", "gpu", *mine)[1]
+    _, out, err = typed(*asked, *mine)
+    assert ("--partition=gpu\n" in out, "--cpus-per-task=6" in out, err) == (True, True, ""), "its only partition"
 
 
 @pytest.mark.parametrize("command", ["OMP_NUM_THREADS=4 python train.py", " _A=1 B=2 python train.py", "A= train"])

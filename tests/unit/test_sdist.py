@@ -206,20 +206,39 @@ def test_requirements(tmp_path, options, requires, build_requires):
 
 
 NAMED = '[project]\nname = "My_Pkg"\nversion = "1.0"\ndependencies = ["tqdm"]\n'
+SETUP = """
+import torch.utils.cpp_extension as cpp
+VERSION = "1.0"
+NEEDS = ["tqdm"]
+setuptools.setup(name="My_Pkg", version=VERSION, install_requires=NEEDS, ext_modules=[cpp.CUDAExtension("m", ["a.cu"])])
+"""
+CFG = "[metadata]\nname = My_Pkg\nversion = 1.0\n[options]\ninstall_requires =\n    tqdm\n"
+CODE = {"src/a.cpp": "x"}
 
 
 @pytest.mark.parametrize(
-    ("pyproject", "files", "is_compiled"),
+    ("files", "is_compiled"),
     [
-        (NAMED, ("setup.py", "src/a.cpp"), True),
-        (NAMED, ("setup.py", "tests/a.cpp"), False),
-        (NAMED, ("src/a.cpp",), False),
-        (NAMED.replace('version = "1.0"', 'dynamic = ["version"]'), ("setup.py", "a.c"), False),
-        (NAMED + '[build-system]\nbuild-backend = "mesonpy"\n', ("setup.py", "a.c"), False),
+        ({"pyproject.toml": NAMED, "setup.py": "x", **CODE}, True),
+        ({"setup.py": SETUP, **CODE}, True),
+        ({"setup.cfg": CFG, "setup.py": "setup()", **CODE}, True),
+        ({"setup.cfg": CFG.replace("1.0", "attr: m.v"), "setup.py": 'setup(version="1.0")', **CODE}, True),
+        ({"pyproject.toml": NAMED, "setup.py": "x", "tests/a.cpp": "x"}, False),
+        ({"pyproject.toml": NAMED, **CODE}, False),
+        (
+            {"pyproject.toml": NAMED.replace('version = "1.0"', 'dynamic = ["version"]'), "setup.py": SETUP, **CODE},
+            False,
+        ),
+        ({"pyproject.toml": NAMED + '[build-system]\nbuild-backend = "mesonpy"\n', "setup.py": "x", **CODE}, False),
+        ({"setup.py": SETUP.replace("=VERSION", "=read()"), **CODE}, False),
+        ({"setup.py": SETUP.replace("NEEDS,", "NEEDS + read(),"), **CODE}, False),
+        ({"setup.py": "setup(**arguments)", "setup.cfg": CFG, **CODE}, False),
+        ({"setup.py": "print 1", **CODE}, False),
+        ({"setup.cfg": CFG.replace("1.0", "attr: m.v"), "setup.py": "setup()", **CODE}, False),
     ],
 )
-def test_a_project_that_setuptools_compiles_is_written_as_an_sdist(tmp_path, pyproject, files, is_compiled):
-    for name, text in {"pyproject.toml": pyproject, **dict.fromkeys(files, "x")}.items():
+def test_a_project_that_setuptools_compiles_is_written_as_an_sdist(tmp_path, files, is_compiled):
+    for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     paths = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -290,14 +290,14 @@ def _check(job: Job) -> None:
             raise UsageError(f"a job of {job.runtime} has no {option}", next_step=f"leave {option} out")
 
 
-def in_partition(job: Job, partition: Partition) -> Job:
-    """Give a job the cores of its partition where it names none. Raises UsageError for more GPUs than a node has."""
+def in_partition(job: Job, name: str, partition: Partition) -> Job:
+    """Send a job to a partition, with its cores where it asks for none. Raises UsageError for GPUs that no node has."""
     if partition.gpus and job.gpus > partition.gpus:
         raise UsageError(
-            f"a node of {job.partition} has {partition.gpus} GPUs, not {job.gpus}",
+            f"a node of {name} has {partition.gpus} GPUs, not {job.gpus}",
             next_step=f"--gpus {partition.gpus}, and --nodes for more",
         )
-    return msgspec.structs.replace(job, cpus=job.cpus or partition.cores_per_gpu)
+    return msgspec.structs.replace(job, partition=name, cpus=job.cpus or partition.cores_per_gpu)
 
 
 def _in_double_quotes(words: str) -> str:

@@ -3,6 +3,9 @@
 pip's wheel (PEP 517) is packed again: nothing of file times, umask, order of folders or the host's Python is left.
 """
 
+import ast
+import configparser
+import contextlib
 import email
 import gzip
 import hashlib
@@ -240,26 +243,81 @@ def _to_compile(names: Iterable[str]) -> list[str]:
 def write_sdist(folder: Path, files: Iterable[Path], target: Path) -> Path | None:
     """Write these files of a project as an sdist into the folder `target`; the same files give the same bytes.
 
-    None where a setup.py has nothing to compile, or [project] leaves the name, version or dependencies open.
+    None where a setup.py has nothing to compile, or name, version or dependencies are known only once it ran.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in files}
     pyproject = _pyproject(folder)
-    project = pyproject.get("project", {})
-    is_known = {"name", "version"} <= project.keys() and "dependencies" not in project.get("dynamic", ())
-    if not (is_known and _is_setup(pyproject, paths) and _to_compile(paths)):
+    if not (_is_setup(pyproject, paths) and _to_compile(paths) and (stated := _stated(folder, pyproject))):
         return None
-    name, version = str(canonicalize_name(project["name"])), str(Version(project["version"]))
+    name, version = str(canonicalize_name(stated.name)), str(Version(stated.version))
     stem = f"{name.replace('-', '_')}-{version}"
+    lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {one}" for one in stated.requires)]
     # Stored, since other versions of zlib pack to other bytes.
     with gzip.GzipFile(target / f"{stem}.tar.gz", "wb", compresslevel=0, mtime=0) as packed:
         with tarfile.open(fileobj=packed, mode="w") as archive:
-            info = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
+            info = "".join(f"{line}\n" for line in ("Metadata-Version: 2.1", *lines)).encode()
             for inside, path in {**paths, "PKG-INFO": None}.items():
                 content = path.read_bytes() if path else info
                 member = tarfile.TarInfo(f"{stem}/{inside}")
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
     return target / f"{stem}.tar.gz"
+
+
+class _Stated(NamedTuple):
+    name: str
+    version: str
+    requires: Sequence[str] = ()  #: of the sdist's PKG-INFO; none where [project] has them
+
+
+def _stated(folder: Path, pyproject: Mapping[str, Any]) -> _Stated | None:
+    """What [project], or setup.cfg and the literals in setup.py, say of a project without running anything."""
+    if project := pyproject.get("project"):
+        is_known = {"name", "version"} <= project.keys() and "dependencies" not in project.get("dynamic", ())
+        return _Stated(project["name"], project["version"]) if is_known else None
+    values: dict[str, Any] = {"install_requires": []}
+    config = configparser.RawConfigParser()
+    try:
+        config.read(folder / "setup.cfg", encoding="utf-8")
+        for section, key in (("metadata", "name"), ("metadata", "version"), ("options", "install_requires")):
+            if config.has_option(section, key):
+                values[key] = config.get(section, key)
+        values |= _setup_arguments(ast.parse((folder / "setup.py").read_bytes()))
+        requires = values["install_requires"]
+        requires = requires.strip().splitlines() if isinstance(requires, str) else requires
+        return _Stated(
+            str(canonicalize_name(values["name"])), str(Version(values["version"])), list(map(str, requires))
+        )
+    except (
+        configparser.Error,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        SyntaxError,
+    ):  # absent, computed, `attr: …`
+        return None
+
+
+def _setup_arguments(program: ast.Module) -> dict[str, Any]:
+    """The arguments of `setup(…)` that are literals, or names of literals; None for the others."""
+    literals: dict[str, object] = {}
+
+    def value(node: ast.expr) -> object:
+        return literals[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
+
+    for node in ast.walk(program):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError, KeyError):
+                literals[node.targets[0].id] = value(node.value)
+    found: dict[str, Any] = {}
+    for node in ast.walk(program):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup":
+            for keyword in node.keywords:
+                found[keyword.arg or "name"] = None
+                with contextlib.suppress(ValueError, KeyError):
+                    found[keyword.arg or "name"] = value(keyword.value) if keyword.arg else None
+    return found
 
 
 def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:
