@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from graphcrate.compat import facts
 from graphcrate.compat.facts import numbers, table
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianToolkit, WheelToolkit
@@ -86,6 +87,16 @@ def to_compile(wanted: Sequence[str], version: str) -> tuple[tuple[str, ...], tu
         chosen = tuple(one for one in chosen if one != made[-1])
     refuse_impossible(chosen, version)
     return chosen, newer
+
+
+def architectures_of(torch: str, cuda: str, version: str) -> tuple[str, ...]:
+    """The capabilities that this torch has code for and this nvcc makes, from Volta on; for what is compiled beside it.
+
+    What is compiled for torch's oldest GPUs too takes twice as long, for GPUs that no recipe is for.
+    """
+    build = facts.torch_build(torch, cuda)
+    known = build.sm if build else ()
+    return tuple(one for one in nvcc(version).sm if one in known and numbers(one) >= numbers("7.0"))
 
 
 def refuse_impossible(wanted: Sequence[str], version: str) -> None:

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat import own
+from graphcrate.compat import own, toolkits
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
 from graphcrate.inputs.wheels import project
@@ -36,7 +36,7 @@ from graphcrate.resolve.resolver import PYG, lock_back_end, lock_sdist
 from graphcrate.resolve.target import project_and_version, target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 1
+RULES = 2
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
@@ -280,6 +280,10 @@ class _Resolver:
             means = self._means()
             if not self._with_cuda:
                 means = msgspec.structs.replace(means, option=None, architectures=())
+            elif means.option and not means.architectures:  # a stack that has nothing to compile names none
+                torch, cuda = self._staying["torch"].version, self._candidate.torch_cuda
+                found = toolkits.architectures_of(torch, cuda, means.option.version)
+                means = msgspec.structs.replace(means, architectures=found)
             return lock_compilation(means, variant, self._stack.packages, self._offers, ctx)
         if not self._additions.apt:
             return compilation

@@ -216,7 +216,7 @@ def test_a_project_with_sources_for_a_compiler_is_compiled_as_an_sdist_is(add, p
     assert (mine.channel, mine.version, mine.compiled, lock.added.asked) == (Channel.LOCAL, "0.1", True, ("mypkg",))
     assert [one.name for one in mine.build] == ["flit-core"]
     assert "plain" in names(lock)
-    assert lock.compilation.toolkit is None
+    assert (lock.compilation.toolkit, lock.compilation.architectures) == (None, ())
     (step,) = planning.compile_steps(lock)
     assert step.packages == (mine,)
     with tarfile.open(tmp_path / "cache" / "files" / mine.file.sha256 / "mypkg-0.1.tar.gz") as archive:
@@ -226,6 +226,17 @@ def test_a_project_with_sources_for_a_compiler_is_compiled_as_an_sdist_is(add, p
     assert add("./mypkg")[1].package("mypkg") == mine, "the same files, the same bytes"
     committed(project)
     assert add(f"git+file://{project}@main")[1].package("mypkg") == mine
+
+
+def test_a_setup_py_alone_with_cuda_sources_is_compiled_for_the_gpus_of_torch(add, tmp_path):
+    """A stack that has nothing to compile names none."""
+    (tmp_path / "op").mkdir()
+    (tmp_path / "op" / "setup.py").write_text("setup(name='op', version='0.1', install_requires=['tqdm'])")
+    (tmp_path / "op" / "op.cu").write_text("int a;")
+    stack, lock = add("./op")
+    assert (stack.compilation, lock.package("op").compiled) == (None, True)
+    assert lock.compilation.architectures == ("7.0", "7.5", "8.0", "8.6")
+    assert lock.compilation.toolkit is not None
 
 
 def test_a_project_that_cannot_be_built_says_its_last_lines(add, project):

@@ -74,7 +74,7 @@ def recipe(*candidates, requirements=("numpy", "setuptools"), overrides=(), exte
         candidates=candidates,
         torch_geometric="2.3.1",
         extensions=extensions,
-        architectures=("7.0", "8.0"),
+        architectures=("7.0", "8.0") if extensions else (),
     )
     return Recipe(name="pyg", description="", smoke=("dna",), variants=(variant,), requirements=requirements)
 

@@ -35,6 +35,19 @@ def test_options_fit_torchs_major_version_and_an_nvcc_takes_and_makes_what_is_of
 
 
 @pytest.mark.parametrize(
+    ("torch", "cuda", "version", "architectures"),
+    [
+        ("2.0.1", "11.7", "11.8.89", ("7.0", "7.5", "8.0", "8.6")),
+        ("2.0.1+cu118", "11.8", "11.8.89", ("7.0", "7.5", "8.0", "8.6", "9.0")),
+        ("1.13.1", "11.7", "11.7", ("7.0", "7.5", "8.0", "8.6")),
+        ("9.9", "11.7", "11.7", ()),
+    ],
+)
+def test_what_is_compiled_beside_a_torch_is_for_its_gpus(torch, cuda, version, architectures):
+    assert facts.architectures_of(torch, cuda, version) == architectures
+
+
+@pytest.mark.parametrize(
     ("wanted", "version", "words"),
     [
         (("7.0", "10.0"), "11.8.89", ["nvcc 11.8.89 makes code for 3.5 to 9.0; 10.0 needs CUDA 12.8"]),
