@@ -43,6 +43,7 @@ def here() -> Context:
 
 def _files() -> Iterator[Path]:
     environment = settings.environment()
-    home = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME') or Path.home()}/.config"
-    yield Path(home, "graphcrate", "config.toml")
+    home = settings.home(environment)
+    if folder := environment.get("XDG_CONFIG_HOME") or (home and home / ".config"):
+        yield Path(folder, "graphcrate", "config.toml")
     yield Path("graphcrate.toml")

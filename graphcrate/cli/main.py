@@ -3,6 +3,7 @@
 Stages are imported where a command needs them: an unchanged image is answered in less time than rich takes to load.
 """
 
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -420,6 +421,8 @@ def main() -> None:
     from graphcrate.host.process import interrupt_on_terminate
 
     interrupt_on_terminate()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # what the locale cannot write does not end a command
     with ending.exiting():
         app()
 

@@ -1,5 +1,6 @@
 """What several commands take and print in the same words."""
 
+import io
 import re
 import sys
 from pathlib import Path
@@ -96,5 +97,7 @@ def write(value: Any, text: str, *, as_json: bool) -> None:  # noqa: ANN401 (wha
     """Print a command's result: one JSON value, or text. What it says on stderr afterwards comes after it."""
     from graphcrate.model.lock import encode
 
+    if as_json and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as JSON is, whatever the locale
     sys.stdout.write(encode(value).decode() if as_json else text)
     sys.stdout.flush()

@@ -20,6 +20,7 @@ from typing import IO, TypeVar
 
 import filelock
 
+from graphcrate.host import settings
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError
 
@@ -33,12 +34,17 @@ MORE_ROOM = "see what the cache holds, and free some of it: ./build.py cache"
 
 
 def default_root(environment: Mapping[str, str]) -> Path:
-    """The cache root that this environment asks for."""
+    """The cache root that this environment asks for. Raises CacheError where there is no folder for it."""
     if chosen := environment.get("GRAPHCRATE_CACHE"):
         return Path(chosen).expanduser().absolute()
     if shared := environment.get("XDG_CACHE_HOME"):
         return Path(shared) / "graphcrate"
-    return Path(environment.get("HOME") or str(Path.home())) / ".cache" / "graphcrate"
+    if home := settings.home(environment):
+        return home / ".cache" / "graphcrate"
+    raise CacheError(
+        "there is no folder for the cache: HOME is not set, and this user has no home folder",
+        next_step="name one: GRAPHCRATE_CACHE=/path make image …",
+    )
 
 
 class Cache:

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 #: what a child process may inherit: where programs and folders are, how to reach the network, how pip and uv are set
 #: up; LD_LIBRARY_PATH because the Python of a site's environment modules does not start without it
@@ -23,6 +24,16 @@ SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
 def environment() -> Mapping[str, str]:
     """A copy of this process's environment."""
     return dict(os.environ)
+
+
+def home(environment: Mapping[str, str]) -> Path | None:
+    """A person's own folder; None where neither HOME nor the list of users has one, as for the user of a batch job."""
+    if given := environment.get("HOME"):
+        return Path(given)
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def child_environment(*extra: str) -> dict[str, str]:

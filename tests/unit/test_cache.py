@@ -32,6 +32,13 @@ def test_the_root_follows_the_environment(environment, root):
     assert default_root(environment) == Path(root)
 
 
+def test_where_no_home_folder_is_known_a_folder_is_asked_for(monkeypatch):
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
+    with pytest.raises(CacheError, match="HOME is not set") as caught:
+        default_root({})
+    assert "GRAPHCRATE_CACHE=/path" in caught.value.next_step
+
+
 def test_a_file_is_whole_or_absent(cache, monkeypatch):
     target = cache.file("0" * 64, "a.whl")
 

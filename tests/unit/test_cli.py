@@ -1,11 +1,13 @@
 """The command line: results on stdout, messages on stderr, distinct exit codes."""
 
 import errno
+import io
 import json
 import re
 import runpy
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import typer
 
 from graphcrate.build import pipeline
 from graphcrate.cli import exit as cli_exit
-from graphcrate.cli import main
+from graphcrate.cli import main, options
 from graphcrate.compat import recipes
 from graphcrate.compat.catalog import nearest_cuda
 from tests import ROOT
@@ -63,6 +65,17 @@ def test_wrong_usage_is_answered_with_what_to_type(call, command, said):
     code, out, err = call(*shlex.split(command))
     assert (code, out) == (2, ""), err
     assert [word for word in said if word not in err] == [], err
+
+
+def test_json_is_utf_8_and_text_is_written_as_far_as_it_can_be_whatever_the_locale(monkeypatch):
+    def printed(*, as_json):
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+        monkeypatch.setattr(main, "app", lambda: options.write({"a": "…"}, "a …\n", as_json=as_json))
+        main.main()
+        return sys.stdout.buffer.getvalue()
+
+    assert json.loads(printed(as_json=True)) == {"a": "…"}
+    assert printed(as_json=False) == b"a ?\n"
 
 
 def test_gpus_that_are_named_again_add_up(call):

@@ -39,6 +39,14 @@ def test_an_unknown_field_is_refused_with_the_line_and_what_there_is(read):
     assert "mirror, target, to and cache" in caught.value.next_step
 
 
+def test_without_a_home_folder_the_current_folders_file_counts(read, monkeypatch):
+    def fail():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pathlib.Path.home", fail)
+    assert read(person='to = "x"', folder='mirror = "nju"', HOME="") == configuration.Config(mirror="nju")
+
+
 def test_the_cache_unless_a_variable_names_one(read, tmp_path):
     read(folder=f'cache = "{tmp_path}/there"')
     assert configuration.here().environment["GRAPHCRATE_CACHE"] == f"{tmp_path}/there"
