@@ -151,8 +151,8 @@ def mirror_among(text: str) -> str:
     return ""
 
 
-def fetch(work: Path, mirror: str, package: str) -> list[Path]:
-    """The package of SUITE and the libraries that it depends on, signed by Debian. Raises StopError."""
+def fetch(work: Path, mirror: str, *packages: str) -> list[Path]:
+    """Packages of SUITE and the libraries that they depend on, signed by Debian. Raises StopError."""
     for name in ("lists/partial", "archives/partial", "empty", "debs"):
         (work / name).mkdir(parents=True)
     (work / "status").touch()
@@ -168,8 +168,8 @@ def fetch(work: Path, mirror: str, package: str) -> list[Path]:
         return result.stdout
 
     apt("apt-get", "-q", "update")
-    libraries = libraries_of(apt("apt-cache", "show", "--no-all-versions", package))
-    apt("apt-get", "-q", "download", package, *libraries)
+    libraries = libraries_of(apt("apt-cache", "show", "--no-all-versions", *packages))
+    apt("apt-get", "-q", "download", *sorted({*packages, *libraries}))
     return sorted((work / "debs").iterdir())
 
 
@@ -194,10 +194,10 @@ def apt_configuration(work: Path) -> str:
     return "".join(f'{name} "{value}";\n' for name, value in values.items())
 
 
-def libraries_of(stanza: str) -> list[str]:
-    """Packages of libraries in the Depends line of a package's description."""
-    depends = re.search(r"^Depends: (.*)$", stanza, re.MULTILINE)
-    return sorted(set(re.findall(r"(?:^|[,|] *)(lib[a-z0-9.+-]+)", depends[1] if depends else "")))
+def libraries_of(stanzas: str) -> list[str]:
+    """Packages of libraries in the Depends lines of packages' descriptions."""
+    depends = ", ".join(re.findall(r"^Depends: (.*)$", stanzas, re.MULTILINE))
+    return sorted(set(re.findall(r"(?:^|[,|] *)(lib[a-z0-9.+-]+)", depends)))
 
 
 def arrange_apptainer(files: Path, target: Path, prefix: Path) -> None:

@@ -75,7 +75,7 @@ def _recording(function, known):
         assert isinstance(ended, Ended), "a row says how it ended"
         record(known[name], ended)
 
-    return pytest.mark.faults(pytest.mark.timeout(3 * 3600 if ALL else 600)(test))
+    return pytest.mark.faults(pytest.mark.timeout(3 * 3600 if ALL else 1800)(test))
 
 
 def record(name, ended):

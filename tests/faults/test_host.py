@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -23,24 +22,9 @@ from tests.engines.workplace import finish
 from tests.faults import project, refusing
 from tests.faults.rows import ALL, Ended, Watch, row, rows
 from tests.faults.test_network import changed
-from tests.faults.test_same import pretending
+from tests.faults.ways import pretending, small_disk
 
 MIB = 1 << 20
-
-
-@contextlib.contextmanager
-def small_disk(folder, **options):
-    """A file system of a few megabytes; sets its limits anew when called."""
-    folder.mkdir(exist_ok=True)
-
-    def words(given):
-        return ",".join(f"{name}={value}" for name, value in given.items())
-
-    subprocess.run(["mount", "-t", "tmpfs", "-o", words(options), "tmpfs", folder], check=True)
-    try:
-        yield lambda **new: subprocess.run(["mount", "-o", f"remount,{words(new)}", folder], check=True)
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 def filled(origin, scratch, limits, kind):

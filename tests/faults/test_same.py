@@ -1,133 +1,146 @@
 """The same lock gives the same bytes, whoever builds it, wherever, whenever, with whatever is there already."""
 
-import dataclasses
-import os
+import contextlib
+import hashlib
 import random
 import shutil
-import subprocess
-import sys
-import sysconfig
-from pathlib import Path
 
 import pytest
 
-from tests import ROOT
-from tests.faults import project
+from tests.faults import project, pythons
 from tests.faults.rows import ALL, Ended, Watch, row, rows
+from tests.faults.ways import behind, owned, pretending, run_by, setting, shell, small_disk
 
 YEAR = 365 * 86400
-HOW = "`image` from an empty cache"
+FORMS = ("sif", "sqsh", "docker")
+EACH = 25 if ALL else 3  #: mixes of each Python
+MINORS = ("3.11", "3.12", "3.13", "3.14")
+DISK = "another file system"
 
 
-def shell(place, script):
-    """The place, where this goes before each command."""
-    return dataclasses.replace(place, prefix=("sh", "-c", f'{script} && exec "$@"', "sh"))
-
-
-def setting(place, **variables):
-    return dataclasses.replace(place, environment={**place.environment, **variables})
-
-
-def pretending(place, what):
-    """The place on a machine that is not what it says (`pretending.py`)."""
-    program = (sys.executable, "-s", "-m", "tests.faults.pretending", what)
-    return dataclasses.replace(setting(place, PYTHONPATH=f"{place.folder}:{ROOT}"), program=program)
-
-
-def elsewhere(place, name):
-    """The place under another name."""
-    folder = place.folder.parent / name
-    place.folder.rename(folder)
-    return dataclasses.replace(place, folder=folder)
-
-
-def without_dist(place):
-    shutil.rmtree(place.folder / "dist", ignore_errors=True)
+def as_it_is(place):
     return place
 
 
-WAYS = {
-    "umask-077": ("umask 077", lambda place: shell(place, "umask 077")),
-    "umask-000": ("umask 000", lambda place: shell(place, "umask 000")),
-    "zone": ("the time zone of Chatham, 12:45 hours off", lambda place: setting(place, TZ="Pacific/Chatham")),
-    "turkish": ("a Turkish locale", lambda place: setting(place, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8")),
-    "c": ("the locale C, no UTF-8 mode", lambda place: setting(place, LC_ALL="C", PYTHONUTF8="0")),
-    "folder": ("a folder with spaces and other letters", lambda place: elsewhere(place, "mein Projekt 图")),
-    "hash": ("another seed of Python's hashes", lambda place: setting(place, PYTHONHASHSEED="7")),
-    "one-core": ("one core", lambda place: shell(place, "taskset -p -c 0 $$ >/dev/null")),
-    "past": ("a clock five years back", lambda place: pretending(place, f"clock=-{5 * YEAR}")),
-    "future": ("a clock five years ahead", lambda place: pretending(place, f"clock={5 * YEAR}")),
+#: what differs between machines: value → the place where it is so. Who it is comes first, as it goes before the others
+FACTORS = {
+    "user": {
+        "root": as_it_is,
+        "nobody": lambda place: owned(place, 65534),
+        "a user without a name": lambda place: owned(place, 54321),
+        "root of a user namespace with no other user": lambda place: behind(place, "unshare", "--map-root-user"),
+    },
+    "home": {
+        "as it is": as_it_is,
+        "not set": lambda place: behind(place, "env", "-u", "HOME"),
+        "a folder that is not there": lambda place: setting(place, HOME="/no/such/home"),
+    },
+    "umask": {
+        "022": lambda place: shell(place, "umask 022"),
+        "077": lambda place: shell(place, "umask 077"),
+        "000": lambda place: shell(place, "umask 000"),
+        "027": lambda place: shell(place, "umask 027"),
+    },
+    "cores": {
+        "one": lambda place: behind(place, "taskset", "-c", "0"),
+        "two": lambda place: behind(place, "taskset", "-c", "0,1"),
+    },
+    "zone": {name: lambda place, name=name: setting(place, TZ=name) for name in ("UTC", "Pacific/Chatham", "EST5EDT")},
+    "locale": {
+        "C.UTF-8": lambda place: setting(place, LC_ALL="C.UTF-8"),
+        "tr_TR.UTF-8": lambda place: setting(place, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8"),
+        "C without UTF-8": lambda place: setting(place, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"),
+    },
+    "hash seed": {
+        "random": as_it_is,
+        "0": lambda place: setting(place, PYTHONHASHSEED="0"),
+        "7": lambda place: setting(place, PYTHONHASHSEED="7"),
+    },
+    "clock": {
+        "right": as_it_is,
+        "five years back": lambda place: pretending(place, f"clock=-{5 * YEAR}"),
+        "five years ahead": lambda place: pretending(place, f"clock={5 * YEAR}"),
+    },
+    "folder": {
+        "short": "p",
+        "spaces and other letters": "mein Projekt 图",
+        "long": "/".join(["long" * 40] * 4),
+        DISK: "p",
+    },
+    "cache": dict.fromkeys(("empty", "with everything", "with some of it")),
 }
 
 
-@rows("Same bytes", HOW, WAYS)
-def test_way(origin, cold, case):
-    watch = Watch()
-    project.goes_on(case(cold), origin.digest)
-    return Ended("the same digest", watch.seconds)
+def drawn(number):
+    """Mixes: the value of each factor, each value as often as the others."""
+    columns = {}
+    for factor, values in FACTORS.items():
+        columns[factor] = (list(values) * number)[:number]
+        random.Random(f"{factor} 5").shuffle(columns[factor])
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-@row(
+@pytest.fixture(scope="session")
+def expected(origin):
+    """The bytes of all forms of the image, by this Python on this machine as it is."""
+    folder = origin.root / "expected"
+    folder.mkdir()
+    return made(project.copy(origin.place, folder, warm=True))
+
+
+def made(place):
+    """The digest of the image that is built there, and the checksums of files of it."""
+    report = project.report(place, place.run(*project.IMAGE, "--json"))
+    found = {"image": report["digest"]}
+    for form in FORMS:
+        done = place.run("convert", place.layout(report), "--to", form, "--output", f"made.{form}", "--force")
+        assert done.code == 0, done.err
+        found[form] = hashlib.sha256((place.folder / f"made.{form}").read_bytes()).hexdigest()
+    return found
+
+
+def tried(origin, expected, folder, python, mix, number):
+    """Build as a mix says, from its cache; seconds of the last build and its files."""
+    with small_disk(folder, size="2g") if mix["folder"] == DISK else contextlib.nullcontext(folder.mkdir()):
+        home = folder / FACTORS["folder"][mix["folder"]]
+        home.mkdir(parents=True)
+        place = run_by(project.copy(origin.place, home), python)
+        for factor in list(FACTORS)[:-2]:
+            place = FACTORS[factor][mix[factor]](place)
+        if mix["cache"] != "empty":
+            assert made(place) == expected, mix
+            shutil.rmtree(place.folder / "dist")
+        if mix["cache"] == "with some of it":
+            kinds = sorted(path.name for path in place.cache.iterdir() if path.name not in ("tmp", "locks"))
+            for kind in random.Random(number).sample(kinds, len(kinds) // 2):
+                shutil.rmtree(place.cache / kind)
+        watch = Watch()
+        assert made(place) == expected, mix
+        seconds = watch.seconds
+    shutil.rmtree(folder)
+    return seconds
+
+
+@rows(
     "Same bytes",
-    "a cache that has everything",
-    "`image`, without the image; then a clock a year back, without it again",
+    "`image`, then `convert` to a SIF, a squashfs and a Docker archive, drawn by chance (seeded)",
+    {minor: (f"Python {minor}; another {', '.join(FACTORS)}", minor) for minor in MINORS},
 )
-def test_warm(origin, warm):
+@pytest.mark.engine("root", "setpriv", "unshare", "taskset", "mount")
+def test_mix(origin, expected, scratch, case):
+    python = pythons.prepared(case, scratch / "python")
+    if python is None:
+        return Ended(f"not tried: no Python {case} was to be had")
+    first = MINORS.index(case) * EACH
+    mixes = list(enumerate(drawn(len(MINORS) * EACH)))[first : first + EACH]
+    seconds = [tried(origin, expected, scratch / str(number), python, mix, number) for number, mix in mixes]
+    return Ended(f"{EACH} of {EACH} with {python.version}: the same bytes of the image and all three", max(seconds))
+
+
+@row("Same bytes", "a clock a year back", "`image` from a cache and an image of the day after")
+def test_clock_back(origin, warm):
     watch = Watch()
-    project.goes_on(without_dist(warm), origin.digest)
-    project.goes_on(pretending(without_dist(warm), f"clock=-{YEAR}"), origin.digest)
     project.goes_on(pretending(warm, f"clock=-{YEAR}"), origin.digest)
-    return Ended("the same digest each time", watch.seconds)
-
-
-@row("Same bytes", "another user, without rights", f"{HOW}, as nobody")
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the packages of .venv are for another Python")
-@pytest.mark.engine("root", "setpriv", "/usr/bin/python3.11")
-def test_user(origin, cold):
-    for path in (cold.cache.parent, *cold.cache.parent.rglob("*")):
-        shutil.chown(path, "nobody", "nogroup")
-    user = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--")
-    watch = Watch()
-    project.goes_on(dataclasses.replace(of_system(cold), prefix=user), origin.digest)
+    shutil.rmtree(warm.folder / "dist")
+    project.goes_on(pretending(warm, f"clock=-{YEAR}"), origin.digest)
     return Ended("the same digest", watch.seconds)
-
-
-def of_system(place):
-    """The place with the machine's own Python, and the packages of ours."""
-    packages = setting(place, PYTHONPATH=f"{place.folder}:{sysconfig.get_path('purelib')}")
-    return dataclasses.replace(packages, program=("/usr/bin/python3.11", "-s", "-m", "graphcrate.cli.main"))
-
-
-@row("Same bytes", "other Pythons", f"{HOW}, by the machine's own Python, and those that FAULTS_PYTHONS names")
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the packages of .venv are for another Python")
-@pytest.mark.engine("/usr/bin/python3.11")
-def test_pythons(origin, scratch):
-    ask = "import platform; print(platform.python_version())"
-    programs = ["/usr/bin/python3.11", *os.environ.get("FAULTS_PYTHONS", "").split()]
-    versions, slowest = [f"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}"], 0.0
-    for number, name in enumerate(programs):
-        place = project.copy(origin.place, scratch / str(number))
-        place = of_system(place) if number == 0 else dataclasses.replace(place, program=(name, *place.program[1:]))
-        watch = Watch()
-        project.goes_on(place, origin.digest)
-        slowest = max(slowest, watch.seconds)
-        versions.append(subprocess.check_output([name, "-c", ask], encoding="utf-8").strip())
-    return Ended(f"the same digest with {', '.join(sorted(set(versions)))}", slowest)
-
-
-@row("Same bytes", "several of these at once, drawn by chance (seeded)", f"{HOW}, or from one that has some of it")
-def test_drawn(origin, scratch):
-    random_, number, slowest = random.Random(5), 100 if ALL else 5, 0.0
-    for count in range(number):
-        place = project.copy(origin.place, scratch / str(count), warm=bool(count % 2))
-        without_dist(place)
-        for kind in random_.sample(sorted(path.name for path in place.cache.glob("[!tl]*")), 2) if count % 2 else ():
-            shutil.rmtree(place.cache / kind)
-        ways = [WAYS[name][1] for name in random_.sample(["zone", "turkish", "hash", "folder"], 2)]
-        for way in (*ways, WAYS[random_.choice(["umask-077", "umask-000", "one-core", "past", "future"])][1]):
-            place = way(place)
-        watch = Watch()
-        project.goes_on(place, origin.digest)
-        slowest = max(slowest, watch.seconds)
-        shutil.rmtree(Path(scratch, str(count)))
-    return Ended(f"{number} of {number}: the same digest", slowest)
