@@ -114,6 +114,12 @@ def test_every_error_has_a_next_step():
     assert lacking == []
 
 
+def test_nobody_catches_a_part_of_what_documents_of_others_raise():
+    parts = re.compile(r"(?:except|suppress\()[^:\n]*\bDecodeError")
+    caught = [label(path) for path in PYTHON if "graphcrate/" in label(path) and parts.search(TEXTS[path])]
+    assert caught == [], "catch graphcrate.model.errors.UNREADABLE"
+
+
 #: words that readers stumbled over, and what says it better
 STUMBLED_OVER = {
     r"can(not)? be had|\bto be had\b": "is (not) available",

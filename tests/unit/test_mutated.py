@@ -26,9 +26,10 @@ from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.artifacts.pull import decode
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.inputs.bases.install import read as read_deb
-from graphcrate.model.errors import UNREADABLE, IntegrityError
+from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError
 from graphcrate.oci import realms, spec
 from graphcrate.oci.spec import LayerBlob
+from graphcrate.oci.validate import inspect_layer
 from graphcrate.resolve import index
 from tests.unit import squashfs_samples, tars, test_debian_install, test_elf, test_fatbin, test_sif, test_squashfs
 from tests.unit.wheelmaker import wheel_bytes
@@ -37,6 +38,7 @@ FOUND = Path(__file__).with_name("mutated")
 EXAMPLES = int(os.environ.get("FUZZ") or 100)
 WHEEL = "pkg-1.0-py3-none-any.whl"
 CODE = {"pkg/a.py": b"a = 1\n" * 50, "pkg/b": b"b"}
+COMPRESSIONS = (spec.LAYER_TAR, spec.LAYER_GZIP, spec.LAYER_ZSTD)
 LAYER = [tars.folder("d"), tars.file("d/a", b"a" * 600), tars.symlink("l", "d"), tars.hardlink("h", "d/a")]
 PAGE = {"meta": {"api-version": "1.1"}, "files": [{"filename": "a.whl", "url": "a.whl"}]}
 PAGE["files"][0]["hashes"] = {"sha256": "0" * 64}
@@ -103,6 +105,14 @@ def read_layer(data, place):
         assert sorted({path.name for path in place.iterdir()} - {"root", ".root.lock"}) == before
 
 
+def read_blob(data, place):
+    for kind in COMPRESSIONS:
+        with contextlib.suppress(LayoutError):
+            found = inspect_layer(LayerBlob(path=at(place, "layer", data), media_type=kind))
+            assert found.digest == tars.sha256(data)
+            assert not [name for name in found.entries.found if name.startswith("/") or ".." in name.split("/")]
+
+
 def read_code(data, _):
     found = fatbin.unloaded(io.BytesIO(data), Extent(0, len(data)), "a.so", ["7.0"])
     assert all(one.offset > 0 and one.offset + one.size <= len(data) for one in found.code)
@@ -139,6 +149,7 @@ TARGETS = {
     "binary": (lambda: test_elf.WHOLE, lambda data, _: binary.read([data], "a.so")),
     "fatbin": (lambda: test_fatbin.WHOLE, read_code),
     "layer": (lambda: tars.tar(LAYER), read_layer),
+    "blob": (lambda: [tars.compressed(tars.tar(LAYER), kind) for kind in COMPRESSIONS], read_blob),
     "manifest": (lambda: json.dumps(MANIFEST).encode(), document(spec.Manifest)),
     "index": (lambda: json.dumps(INDEX).encode(), document(spec.Index)),
     "config": (lambda: json.dumps(CONFIG).encode(), document(spec.ImageConfig)),

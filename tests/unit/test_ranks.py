@@ -1,5 +1,7 @@
 """Who a process is in its job, from what srun, enroot, torchrun and job scripts set."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,10 +31,11 @@ def test_a_process_alone_and_one_of_enroots_hook_or_a_job_script():
     assert from_environment(NAMES) == Place(3, 4, 1, 0, "n1", 29500, "RANK and MASTER_ADDR")
 
 
-def test_torchruns_agent_keeps_the_port_it_names():
+def test_torchruns_agent_keeps_the_port_it_names_and_its_ranks_are_not_slurms():
     torchrun = {**NAMES, "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
     assert from_environment(torchrun) == Place(3, 4, 1, 2, "n1", 29501, "torchrun")
     assert from_environment({**torchrun, "MASTER_PORT": "65535"}).port == 65534
+    assert from_environment({**STEP, **torchrun, "RANK": "0", "LOCAL_RANK": "0"}).rank == 0
 
 
 def test_plain_srun():
@@ -69,12 +72,6 @@ def test_pyxis_with_enroots_hook():
 @pytest.mark.parametrize("hook", [True, False])
 def test_pyxis_with_an_image_that_does_not_say_it_has_pytorch(hook):
     assert from_environment(under_pyxis(image={"PATH": "/usr/bin"}, hook=hook)) == from_environment(STEP)
-
-
-def test_torchrun_once_on_each_node_of_a_job():
-    agents = {**STEP, "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
-    torchrun = {**NAMES, "WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "7"}
-    assert from_environment({**agents, **torchrun}).rank == 0
 
 
 def test_a_batch_script_is_one_process():
@@ -130,19 +127,12 @@ def test_contradictions_are_named(variables, said):
         ("n[1-2,07],login", ["n1", "n2", "n07", "login"]),
         ("gpu-[098-101]", ["gpu-098", "gpu-099", "gpu-100", "gpu-101"]),
         ("r[1-2]n[3-4]x,a.b-c", ["r1n3x", "r1n4x", "r2n3x", "r2n4x", "a.b-c"]),
+        *((text, None) for text in ("n[1-", "n]1[", "n[[1]]", "n[]", "n[1-2", "n[a-b]", "n[3-1]", "n[1-99999999]")),
     ],
 )
-def test_lists_of_nodes(text, hosts):
-    assert list(expand(text)) == hosts
-
-
-@pytest.mark.parametrize("text", ["n[1-", "n]1[", "n[[1]]", "n[]", "n[1-2", "n[a-b]", "n[3-1]", "n[1-99999999]"])
-def test_what_is_no_list_of_nodes(text):
-    with pytest.raises(Fault, match="no list of nodes"):
-        list(expand(text))
-
-
-def test_tasks_of_nodes():
+def test_lists_of_nodes_and_of_their_tasks(text, hosts):
+    with contextlib.nullcontext() if hosts is not None else pytest.raises(Fault, match="no list of nodes"):
+        assert list(expand(text)) == hosts
     assert tasks_by_node("2(x3),1") == [2, 2, 2, 1]
     assert tasks_by_node("4") == [4]
     assert tasks_by_node("") == tasks_by_node("2(y3)") == []

@@ -1,9 +1,13 @@
+"""Manifests and blobs from registries, where an upload goes, and who sees a login. A whole push is in test_push."""
+
 import base64
+import contextlib
 import json
 import os
 import re
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from graphcrate.host.connections import HttpError, Reason
@@ -12,7 +16,10 @@ from graphcrate.host.retry import Retry
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.oci import credentials, reference, spec
 from graphcrate.oci.credentials import Credential
+from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import Repository
+from graphcrate.oci.upload import Blob, Outcome, Pace, upload
+from tests.made import refused
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
 
@@ -26,17 +33,19 @@ def repository(server, credential=None):
 
 
 def layers(document):
-    return [spec.Descriptor(**_snake(layer)) for layer in json.loads(document.data)["layers"]]
+    return msgspec.json.decode(document.data, type=spec.Manifest).layers
 
 
-def _snake(layer):
-    return {"media_type": layer["mediaType"], "digest": layer["digest"], "size": layer["size"]}
+@contextlib.contextmanager
+def registry(docker=False, **options):
+    """A registry with the image team/base:v1, and that image's descriptor."""
+    with RegistryServer(**options) as server:
+        yield server, server.image("team/base", [LAYER], "v1", docker=docker)
 
 
 @pytest.mark.parametrize("docker", [False, True])
 def test_a_manifest_by_tag_and_by_digest(docker):
-    with RegistryServer() as server:
-        pushed = server.image("team/base", [LAYER], "v1", docker=docker)
+    with registry(docker) as (server, pushed):
         client = Client({}, sleep=lambda _: None)
         unasked = Repository(client, reference.parse(f"{server.host}/team/base"), lambda: pytest.fail("a login"))
         by_tag = unasked.manifest("v1")
@@ -83,10 +92,8 @@ def test_a_registry_that_is_not_there_has_no_mirror(reason, writes, advice):
     ],
 )
 def test_a_fault_that_stays_is_named_and_explained(faults, digest, kind, message):
-    with RegistryServer(faults={"manifests": faults}) as server:
-        pushed = server.image("team/base", [LAYER], "v1")
-        with pytest.raises(kind) as caught:
-            repository(server).manifest(pushed["digest"] if digest else "v1")
+    with registry(faults={"manifests": faults}) as (server, pushed), pytest.raises(kind) as caught:
+        repository(server).manifest(pushed["digest"] if digest else "v1")
     assert re.search(message, str(caught.value))
 
 
@@ -101,8 +108,7 @@ def test_a_fault_that_stays_is_named_and_explained(faults, digest, kind, message
 )
 def test_a_login_goes_to_the_token_server_and_not_to_the_registry(password, credential, method, sent):
     user = {"user": "alice", "password": password} if password else {}
-    with RegistryServer(login="bearer", **user) as server:
-        server.image("team/base", [LAYER], "v1")
+    with registry(login="bearer", **user) as (server, _):
         repo = repository(server, credential)
         assert repo.manifest("v1") == repo.manifest("v1")
     (token,) = server.seen("/token")
@@ -114,9 +120,8 @@ def test_a_login_goes_to_the_token_server_and_not_to_the_registry(password, cred
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_an_identity_token_follows_no_redirect(status):
     login = Credential(identity_token="refresh me")
-    with RegistryServer() as evil, RegistryServer(login="bearer", user="alice", password="refresh me") as server:
+    with RegistryServer() as evil, registry(login="bearer", user="alice", password="refresh me") as (server, _):
         server.sends_on = (status, f"http://{evil.host}/token")
-        server.image("team/base", [LAYER], "v1")
         with pytest.raises(NetworkError, match=f"refuses access .*HTTP {status}"):
             repository(server, login).manifest("v1")
     assert evil.asked == []
@@ -132,27 +137,23 @@ def test_only_this_machine_needs_no_certificate(host, scheme):
 
 
 def test_a_login_for_this_machine_goes_through_no_proxy():
-    login = Credential(user="alice", password="wonder:land")
-    with RegistryServer() as proxy, RegistryServer(login="basic", user="alice", password="wonder:land") as server:
-        pushed = server.image("team/base", [LAYER], "v1")
+    with RegistryServer() as proxy, registry(login="basic", user="alice", password="wonder:land") as (server, pushed):
         client = Client({"http_proxy": f"http://{proxy.host}"}, sleep=lambda _: None)
-        found = Repository(client, reference.parse(f"{server.host}/team/base"), lambda: login).manifest("v1")
+        found = Repository(client, reference.parse(f"{server.host}/team/base"), lambda: ALICE).manifest("v1")
     assert found.digest == pushed["digest"]
     assert proxy.asked == []
 
 
 @pytest.mark.parametrize("login", ["basic", "bearer"])
 def test_a_wrong_login_is_a_refusal(login):
-    with RegistryServer(login=login, user="alice", password="wonder:land") as server:
-        pushed = server.image("team/base", [LAYER], "v1")
+    with registry(login=login, user="alice", password="wonder:land") as (server, pushed):
         assert repository(server, ALICE).manifest("v1").digest == pushed["digest"]
         for wrong, cause in (
             (None, "There is no login for it here."),
             (Credential(user="alice", password="no"), "The login on this machine is not enough."),
         ):
-            with pytest.raises(NetworkError, match="refuses access") as caught:
+            with refused(NetworkError, "refuses access", cause):
                 repository(server, wrong).manifest("v1")
-            assert cause in caught.value.cause
 
 
 class Answering:
@@ -207,16 +208,14 @@ def blob(tmp_path):
 
 
 def test_a_blob_is_resumed_and_checked(blob):
-    with RegistryServer(faults={"/blobs/": ["truncate", "truncate"]}) as server:
-        server.image("team/base", [LAYER], "v1")
+    with registry(faults={"/blobs/": ["truncate", "truncate"]}) as (server, _):
         layer, content, counted = blob(server)
     assert (tars.sha256(content), counted) == (layer.digest, layer.size)
     assert len(server.seen("/blobs/")) == 3
 
 
 def test_tokens_stay_with_the_registry_when_blobs_lie_elsewhere(blob):
-    with RegistryServer() as storage, RegistryServer(login="bearer", storage=f"http://{storage.host}") as server:
-        server.image("team/base", [LAYER], "v1")
+    with RegistryServer() as storage, registry(login="bearer", storage=f"http://{storage.host}") as (server, _):
         storage.blobs = server.blobs
         layer, content, _ = blob(server)
         storage.faults["storage"] = [403]
@@ -240,9 +239,36 @@ def test_a_token_that_expires_is_renewed(tmp_path):
 
 def test_a_blob_cannot_name_a_path(tmp_path):
     evil = spec.Descriptor(media_type=spec.LAYER_GZIP, digest="sha256:../../x", size=1)
-    with RegistryServer() as server, pytest.raises(IntegrityError, match="not a sha256 digest"):
-        repository(server).blob(evil, tmp_path / "partial", lambda _: None)
-    assert server.asked == []
+    client = Answering()
+    with pytest.raises(IntegrityError, match="not a sha256 digest"):
+        Repository(client, reference.parse("registry.example/a")).blob(evil, tmp_path / "partial", lambda _: None)
+    assert client.asked == []
+
+
+@pytest.mark.parametrize(
+    ("location", "place", "known"),
+    [
+        ("/v2/up/1", "https://registry.example/v2/up/1?", True),
+        ("https://registry.example/v2/up/1?state=a%2Fb", "https://registry.example/v2/up/1?state=a%2Fb&", True),
+        ("http://registry.example/v2/up/1", "https://registry.example/v2/up/1?", True),
+        ("https://registry.example:8443/v2/up/1", "https://registry.example:8443/v2/up/1?", False),
+        ("https://storage.example/1", "https://storage.example/1?", False),
+        ("https://registry.example.evil.net/1", "https://registry.example.evil.net/1?", False),
+        ("https://registry.example@evil.net/1", "https://registry.example@evil.net/1?", False),
+        ("http://storage.example/1", "sent to storage.example without encryption", None),
+    ],
+)
+def test_an_upload_goes_where_the_registry_says_and_its_login_to_the_registry_alone(location, place, known):
+    data = b"a layer"
+    blob = Blob(descriptor=spec.Descriptor(media_type="x", digest=digest_of(data), size=len(data)), data=data)
+    wants_login = (401, {"WWW-Authenticate": 'Basic realm="x"'}, b"")
+    client = Answering(wants_login, (404, {}, b""), (202, {"Location": location}, b""), (201, {}, b""))
+    target = Repository(client, reference.parse("registry.example/team/image"), lambda: ALICE, writes=True)
+    with contextlib.nullcontext() if known is not None else refused(NetworkError, place):
+        assert upload(target, blob, lambda _: None, Pace(0)).outcome is Outcome.SENT
+        method, url, headers = client.asked[-1]
+        assert (method, url) == ("PUT", f"{place}digest=sha256%3A{blob.descriptor.digest[7:]}")
+        assert headers.get("Authorization") == (ALICE.basic if known else None)
 
 
 def auth(user, password):

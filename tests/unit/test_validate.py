@@ -1,10 +1,10 @@
+"""Layouts whose documents, layers and digests disagree are refused. Damaged bytes are in test_mutated."""
+
 import hashlib
 import json
 import tarfile
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
@@ -31,16 +31,6 @@ def test_what_belongs_to_nobody_is_all_that_a_good_layout_is_warned_of(good, tmp
     assert validate(good) == ()
     (good.path / "blobs" / "sha256" / ("0" * 64)).write_text("x")
     assert validate(good) == (f"blobs/sha256/{'0' * 64} belongs to no image of the layout",)
-
-
-@pytest.mark.parametrize("number", range(3))
-def test_one_flipped_bit_in_a_layer_is_found(good, number):
-    blob = good.layer_blobs[number].path
-    data = bytearray(blob.read_bytes())
-    data[len(data) // 2] ^= 1
-    tars.overwrite(blob, data)
-    with pytest.raises(LayoutError):
-        validate(good)
 
 
 def test_a_layer_that_is_another_one_is_found_by_its_digest(tmp_path):
@@ -95,11 +85,6 @@ def test_empty_layers_in_the_history_do_not_count(good):
     assert len(validate(layout)) == 2  # the two documents that were replaced
 
 
-def inspected(folder, content, media_type=spec.LAYER_TAR):
-    (folder / "layer").write_bytes(content)
-    return inspect_layer(LayerBlob(path=folder / "layer", media_type=media_type))
-
-
 PLAIN = tars.tar([tars.file("a"), tars.file("b")])
 WANTS_ALL = tarfile.TarInfo("././@PaxHeader")
 WANTS_ALL.type, WANTS_ALL.size = tarfile.XHDTYPE, 1 << 40
@@ -115,34 +100,11 @@ BROKEN[2 * 512 + 3] ^= 1  # in the name of b: tarfile itself would end in silenc
         (spec.LAYER_GZIP, tars.compressed(PLAIN, spec.LAYER_GZIP) + b"garbage!" * 10, "compressed data is broken"),
     ],
 )
-def test_a_hostile_layer_is_refused(tmp_path, media_type, content, message):
+def test_a_hostile_layer_is_refused_and_one_without_end_blocks_is_read(tmp_path, media_type, content, message):
+    layer = LayerBlob(path=tmp_path / "layer", media_type=media_type)
+    layer.path.write_bytes(content)
     with pytest.raises(LayoutError, match=message):
-        inspected(tmp_path, content, media_type)
-
-
-def test_a_tar_without_end_blocks_is_read(tmp_path):
-    assert set(inspected(tmp_path, PLAIN[: 4 * 512]).entries.found) == {"a", "b"}
-    assert inspected(tmp_path, b"").entries.found == {}
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_any_damage_to_a_tar_is_a_layout_error_or_harmless(tmp_path_factory, data):
-    """No exception of tarfile, struct or the decompressors comes through, whatever the bytes."""
-    entries = [tars.file("a" * 120, b"x" * 700), tars.symlink("l", "a"), tars.file("ü", mtime=1.5), tars.folder("d")]
-    media_type = data.draw(st.sampled_from(TYPES))
-    format = data.draw(st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]))
-    plain = bytearray(tars.tar(entries, format)[: 12 * 512])
-    for _ in range(data.draw(st.integers(1, 3))):
-        plain[data.draw(st.integers(0, len(plain) - 1))] = data.draw(st.integers(0, 255))
-    content = bytearray(tars.compressed(bytes(plain), media_type))
-    if data.draw(st.booleans()):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    if data.draw(st.booleans()):
-        del content[data.draw(st.integers(0, len(content))) :]
-    try:
-        facts = inspected(tmp_path_factory.mktemp("damage"), content, media_type)
-    except LayoutError:
-        return
-    assert facts.digest == tars.sha256(bytes(content))
-    assert all(not name.startswith("/") and ".." not in name.split("/") for name in facts.entries.found)
+        inspect_layer(layer)
+    for plain, names in ((PLAIN[: 4 * 512], {"a", "b"}), (b"", set())):
+        layer.path.write_bytes(tars.compressed(plain, media_type))
+        assert inspect_layer(layer).entries.found.keys() == names

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from graphcrate.artifacts.wheel import check_tags, open_wheel, supported_tags
+from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.model.errors import BuildError, IntegrityError
 from tests.unit.wheelmaker import entry, make_wheel, record_row
 
@@ -56,23 +56,9 @@ def refused(path, words):
     assert str(caught.value).startswith(path.name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../evil",
-        "pkg/../../evil",
-        "/etc/passwd",
-        "C:/evil",
-        "pkg\\evil",
-        "pkg/evil\n",
-        "pkg//evil",
-        "./x",
-        "x/.",
-        "x/..",
-    ],
-)
-def test_hostile_names_are_refused(tmp_path, name):
-    refused(make_wheel(tmp_path, entries=[(entry(name), b"evil")]), "not a plain relative path")
+def test_hostile_names_are_refused(tmp_path):
+    for name in ("../evil", "a/../../evil", "/etc/passwd", "C:/evil", "a\\b", "a/b\n", "a//b", "./x", "x/.", "x/.."):
+        refused(make_wheel(tmp_path, entries=[(entry(name), b"evil")]), "not a plain relative path")
 
 
 @pytest.mark.parametrize("second", ["pkg/\u00e9.py", "pkg/e\u0301.py", "pkg/\u00e9.py/below.py"])
@@ -177,14 +163,9 @@ def test_archives_that_are_damaged_or_made_to_deceive_are_refused(tmp_path, chan
         ("six-1.17-py2.py3-none-any.whl", "3.9", "2.31", True),
         ("old-1.0-py2-none-any.whl", "3.9", "2.31", False),
         ("free-1.0-cp313-cp313t-manylinux_2_28_x86_64.whl", "3.13", "2.41", False),
+        ("torch-2.0.1-cp311-cp311-musllinux_1_2_x86_64.whl", "3.11", "2.36", False),
     ],
 )
 def test_a_wheel_must_be_for_the_images_python_and_glibc(name, python, glibc, fits):
     with contextlib.nullcontext() if fits else pytest.raises(BuildError, match="is not for this image"):
         check_tags(name, python, glibc)
-
-
-def test_tags_do_not_depend_on_the_host():
-    tags = {str(tag) for tag in supported_tags("3.9", "2.31")}
-    assert "cp39-cp39-manylinux_2_31_x86_64" in tags
-    assert not any("2_36" in tag or "macos" in tag or "win" in tag for tag in tags)
