@@ -31,18 +31,6 @@ def test_every_folder_counts_but_those_of_runs_and_a_file_with_two_names_once(ca
     assert next(iter(measure(cache))) == "files", "the largest is first"
 
 
-def test_what_is_freed_is_gone_and_the_rest_stays(cache):
-    kept, freed = keep(cache, "files", "1", "a.whl"), keep(cache, "rootfs", "1", "root", "a")
-    freed.parent.chmod(0o500)  # an image's folder may lack permission to write
-    release(cache, ["rootfs"])
-    assert kept.exists()
-    assert used(cache) == {"files": SIZE}
-    release(cache, ["all"])
-    assert used(cache) == {}
-    cache.write(cache.blob("sha256:1"), b"new")
-    assert cache.blob("sha256:1").read_bytes() == b"new"
-
-
 def test_nothing_is_freed_while_another_run_is_at_work(cache):
     path = keep(cache, "files", "1", "a.whl")
     other = Cache(cache.root)
@@ -52,10 +40,12 @@ def test_nothing_is_freed_while_another_run_is_at_work(cache):
     other.close()
     release(cache, ["all"])
     assert not path.exists()
+    cache.write(cache.blob("sha256:1"), b"new")
+    assert cache.blob("sha256:1").read_bytes() == b"new"
 
 
 def test_the_command_shows_and_frees(cache, context, typed):
-    keep(cache, "rootfs", "1", "root", "a")
+    keep(cache, "rootfs", "1", "root", "a").parent.chmod(0o500)  # an image's folder may lack permission to write
     keep(cache, "files", "1", "a.whl")
     cache.close()
     code, out, _ = typed("cache")
@@ -68,7 +58,7 @@ def test_the_command_shows_and_frees(cache, context, typed):
     assert not (cache.root / "rootfs").exists()
     assert "files            41.0 kB" in out
     assert typed("cache", "--free", "all")[0] == 0
-    assert list((cache.root / "files").iterdir()) == []
+    assert used(cache) == {}
 
 
 @pytest.mark.parametrize("name", ["everything", "tmp", "..", ""])

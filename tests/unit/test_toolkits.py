@@ -153,27 +153,22 @@ TOOLKIT_FILES = [
 SYSTEM = [folder("etc"), file("etc/passwd"), file("usr/bin/python3")]
 
 
-@pytest.fixture
-def server(registry_server):
-    return registry_server
-
-
 def image_toolkit(server, layers, **more):
     described = server.image("nvidia/cuda", layers, "11.8.0-devel", **more)
     return ImageToolkit(version="11.8", reference=f"{server.host}/nvidia/cuda", digest=described["digest"])
 
 
-def test_an_images_toolkit_is_taken_out_of_its_layers(server, cache, tmp_path):
+def test_an_images_toolkit_is_taken_out_of_its_layers(registry_server, cache, tmp_path):
     later = [file("usr/local/cuda-11.8/.wh.removed", b""), file("usr/local/cuda-11.8/version.json", b"{}")]
     types = (spec.LAYER_GZIP, spec.LAYER_ZSTD, spec.LAYER_TAR)
-    toolkit = image_toolkit(server, [SYSTEM, TOOLKIT_FILES, later], types=types)
+    toolkit = image_toolkit(registry_server, [SYSTEM, TOOLKIT_FILES, later], types=types)
     made = toolkits.prepare(toolkit, {}, tmp_path, place(cache))
     files = {str(path.relative_to(made)) for path in made.rglob("*") if not path.is_dir()}
     assert files == {"bin/also", "bin/nvcc", "targets/x86_64-linux/lib/libcudart_static.a", "version.json"}
     assert (made / "lib64" / "libcudart_static.a").read_bytes() == b"small"
-    asked = len(server.asked)
+    asked = len(registry_server.asked)
     assert toolkits.prepare(toolkit, {}, tmp_path, place(cache)) == made == toolkits.cached(toolkit, cache)
-    assert len(server.asked) == asked
+    assert len(registry_server.asked) == asked
 
 
 @pytest.mark.parametrize(
@@ -185,7 +180,7 @@ def test_an_images_toolkit_is_taken_out_of_its_layers(server, cache, tmp_path):
         [folder("usr/local/cuda/bin")],
     ],
 )
-def test_an_image_without_a_toolkit(server, cache, tmp_path, layer):
+def test_an_image_without_a_toolkit(registry_server, cache, tmp_path, layer):
     with refused(ResolutionError, "has no CUDA toolkit", "devel"):
-        toolkits.prepare(image_toolkit(server, [layer]), {}, tmp_path, place(cache))
+        toolkits.prepare(image_toolkit(registry_server, [layer]), {}, tmp_path, place(cache))
     assert not list((cache.root / "tmp").glob("run-*/*"))
