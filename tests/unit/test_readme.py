@@ -1,7 +1,6 @@
 """README.md and the pages of docs/ agree with the code: what is generated is fresh, what they name exists."""
 
 import re
-from xml.etree import ElementTree
 
 import pytest
 
@@ -11,7 +10,6 @@ from graphcrate.compat import recipes, targets
 from graphcrate.model.lock import decode_lock
 from tests import ROOT
 from tools import generate
-from tools.pictures import pictures
 
 FILES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in FILES}
@@ -25,16 +23,6 @@ TABLE = re.compile(r"<!-- [\w ]+(?:, generated|: written by .*?) -->.*?<!-- end 
 
 def test_what_is_generated_is_fresh():
     assert [path for path, text in generate.files() if path.read_text(encoding="utf-8") != text] == [], "make generate"
-
-
-def test_pictures_are_small_described_and_ask_nobody():
-    drawn = dict(pictures())
-    assert set(drawn) == set((ROOT / "docs/pictures").glob("*.svg"))
-    for path, text in drawn.items():
-        assert len(text.encode()) < 30_000, path
-        assert ElementTree.fromstring(text).get("aria-label"), path
-        assert "prefers-color-scheme: dark" in text
-        assert set(re.findall(r"https?://[^\"]*", text)) == {"http://www.w3.org/2000/svg"}
 
 
 def test_the_terminal_picture_shows_what_a_build_prints():

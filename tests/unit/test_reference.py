@@ -69,20 +69,11 @@ def test_any_text_is_a_reference_or_a_usage_error(text):
     assert not any(character.isspace() for character in str(reference))
 
 
-@pytest.mark.parametrize(
-    ("text", "reference"),
-    [
-        ("docker://registry.example.com/team/pyg:1", "registry.example.com/team/pyg:1"),
-        ("registry.example.com#team/pyg:1", "registry.example.com/team/pyg:1"),
-        ("registry:5000/team/pyg:1", "registry:5000/team/pyg:1"),
-        ("localhost/pyg", "localhost/pyg"),
-        ("docker://pytorch/pytorch", "pytorch/pytorch"),
-        ("pytorch/pytorch", ""),
-        ("pyg:1", ""),
-        ("./pyg.sqsh", ""),
-        ("oci:dist/pyg", ""),
-        ("docker:pyg:1", ""),
-    ],
-)
-def test_what_a_person_types_for_a_registry(text, reference):
-    assert on_registry(text) == reference
+def test_what_a_person_types_for_a_registry():
+    for text in ("docker://r.example.com/team/pyg:1", "r.example.com#team/pyg:1", "r.example.com/team/pyg:1"):
+        assert on_registry(text) == "r.example.com/team/pyg:1"
+    for text in ("registry:5000/team/pyg:1", "localhost/pyg"):
+        assert on_registry(text) == text
+    assert on_registry("docker://pytorch/pytorch") == "pytorch/pytorch"
+    for text in ("pytorch/pytorch", "pyg:1", "./pyg.sqsh", "oci:dist/pyg", "docker:pyg:1"):
+        assert on_registry(text) == ""
