@@ -96,14 +96,13 @@ def test_torch_comes_from_its_channel_and_the_rest_from_the_index(server, lock, 
 
 def test_extensions_from_pyg_s_page(server, cache, lock):
     pytorch_channel(server)
-    versions = (("2.1.1+pt20cu118", CP311), ("2.1.2+pt20cu118", CP311), ("2.1.2+pt20cu118", CP310))
-    wanted = [small_wheel("torch_scatter", version, tag=tag) for version, tag in versions]
-    wanted.append(small_wheel("torch_scatter", "2.1.3+pt20cu117", tag=CP311))
-    server.pyg("2.0.0+cu118", dict(wanted))
+    versions = (("2.1.2+pt20cu118", CP311), ("2.1.3+pt20cu118", CP310), ("2.1.3+pt20cu117", CP311))
+    wheels = dict(small_wheel("torch_scatter", version, tag=tag) for version, tag in versions)
+    server.pyg("2.0.0+cu118", wheels)
     locked = lock(PYTORCH)
     scatter = locked.package("torch-scatter")
     assert (scatter.version, scatter.channel) == ("2.1.2+pt20cu118", Channel.PYG)
-    assert scatter.file.sha256 == hashlib.sha256(dict(wanted)[scatter.file.name]).hexdigest()
+    assert scatter.file.sha256 == hashlib.sha256(wheels[scatter.file.name]).hexdigest()
     assert any("taken from the file itself" in note for note in locked.notes)
     assert cache.file(scatter.file.sha256, scatter.file.name).exists()
     (missing,) = locked.missing

@@ -84,23 +84,14 @@ def test_singularity_finds_its_files():
 
 
 def test_the_definition_says_where_the_image_comes_from():
-    told = config(labels={"org.opencontainers.image.description": "CUDA and PyTorch"})
-    assert (
-        runtime_files.definition(told, "pyg:1@sha256:0") == "# CUDA and PyTorch\nBootstrap: oci\nFrom: pyg:1@sha256:0\n"
-    )
-    odd = config(labels={"org.opencontainers.image.description": "a\n%post\nrm -rf /"})
-    assert runtime_files.definition(odd, "x") == "Bootstrap: oci\nFrom: x\n"
+    for description, line in (("CUDA and PyTorch", "# CUDA and PyTorch\n"), ("a\n%post\nrm -rf /", "")):
+        told = config(labels={"org.opencontainers.image.description": description})
+        assert runtime_files.definition(told, "pyg:1@sha256:0") == f"{line}Bootstrap: oci\nFrom: pyg:1@sha256:0\n"
 
 
 def test_enroots_files_are_those_of_its_import():
-    run = {
-        "env": ("PATH=/bin", "A=b c"),
-        "labels": {"l": "m\nn"},
-        "working_dir": "/work dir",
-        "entrypoint": ("/entry",),
-        "cmd": ("it's",),
-        "volumes": {"/data": {}},
-    }
+    run = {"env": ("PATH=/bin", "A=b c"), "labels": {"l": "m\nn"}, "working_dir": "/work dir"}
+    run |= {"entrypoint": ("/entry",), "cmd": ("it's",), "volumes": {"/data": {}}}
     seen = by_path(runtime_files.enroot_additions(config(**run), "oci:pyg:1"))
     assert seen["work dir"].content is None
     assert seen["etc/environment"].content == b"PATH=/bin\nA=b c\n"

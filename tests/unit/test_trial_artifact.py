@@ -1,6 +1,7 @@
 """What a REF is taken for, which suites it gets, and what is refused. Engines are in tests/engines."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -19,9 +20,11 @@ from graphcrate.model.report import Artifact
 from graphcrate.model.trial import Resources
 from graphcrate.oci.layout import read_layout
 from tests import ROOT
+from tests.made import refused
 from tests.unit import small_layouts
 
 REGISTRY = "registry.example.com/team/torch:1"
+PYXIS = (REGISTRY, "a.sqsh")  #: what pyxis alone opens
 SIF = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0".ljust(600, b"\0")
 
 
@@ -82,13 +85,12 @@ def test_a_job_runs_the_file_of_an_image_by_digest(ours):
 
 
 def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suites(ctx, ours):
-    found = find("torch:1", ctx, ours)
-    assert (found.runner, found.artifact.kind, found.suites) == ("embedded", "layout", ("torch",))
+    for ref in ("torch:1", ours / "torch" / "1" / "oci"):
+        found = find(ref, ctx, ours)
+        assert (found.runner, found.artifact.kind, found.suites) == ("embedded", "layout", ("torch",))
+        assert found.layout == found.artifact.digest
     assert find("torch:1", ctx, ours, suites=("ops",)).suites == ("ops",)
-    assert found.layout == found.artifact.digest
-    assert found.folder == ours / "torch" / "1" / "trials" / "embedded"
-    by_path = find(ours / "torch" / "1" / "oci", ctx, ours)
-    assert (by_path.artifact.digest, by_path.suites) == (found.artifact.digest, found.suites)
+    assert find("torch:1", ctx, ours).folder == ours / "torch" / "1" / "trials" / "embedded"
 
 
 def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(ctx, ours, tmp_path, conversions):
@@ -100,13 +102,13 @@ def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(ctx, ours, 
     for ref in (image / "oci", image / "apptainer" / "torch.sif"):
         assert find(ref, ctx, ours, suites=("torch",)).passes.resolve() == passes.resolve()
     assert find("torch:1", ctx, ours, "apptainer").passes == passes
-    assert find("registry.example.com/team/torch:1", ctx, ours, "slurm", pyxis=True).passes == passes
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "torch.sif").write_bytes(SIF)
+    assert find(REGISTRY, ctx, ours, "slurm", pyxis=True).passes == passes
     foreign = tmp_path / "elsewhere" / "torch.sif"
+    foreign.parent.mkdir()
+    foreign.write_bytes(SIF)
     assert find(foreign, ctx, ours, suites=("torch",)).passes == ours / "trials" / "passes"
-    (tmp_path / "elsewhere" / "report.json").write_bytes((image / "report.json").read_bytes())
-    assert find(foreign, ctx, ours, suites=("torch",)).passes == tmp_path / "elsewhere" / "passes"
+    shutil.copy(image / "report.json", foreign.parent)
+    assert find(foreign, ctx, ours, suites=("torch",)).passes == foreign.parent / "passes"
 
 
 @pytest.mark.parametrize(
@@ -122,9 +124,9 @@ def test_a_layout_is_converted_once_to_what_the_runner_opens(ctx, ours, conversi
 
 
 def test_pyxis_opens_an_image_on_a_registry(ctx, ours):
-    registry = find("registry.example.com/team/torch:1", ctx, ours, "slurm", pyxis=True)
+    registry = find(REGISTRY, ctx, ours, "slurm", pyxis=True)
     assert pyxis.container(registry.artifact) == "registry.example.com#team/torch:1"
-    for other in ("docker://registry.example.com/team/torch:1", "registry.example.com#team/torch:1"):
+    for other in (f"docker://{REGISTRY}", "registry.example.com#team/torch:1"):
         assert find(other, ctx, ours, "slurm", pyxis=True).artifact == registry.artifact
     assert registry.suites == ("torch",)  # by its name, as built here
 
@@ -160,26 +162,22 @@ def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monke
         ("torch:1", "auto", ("nonsense",), "no smoke suite 'nonsense'", ""),
         ("a.sif", "auto", (), "no suites are known", "--suite"),
         ("text", "auto", (), "is not an image", ""),
-        ("a.sqsh", "auto", ("torch",), "runs in Slurm, with pyxis", "--runner slurm --partition NAME"),
-        ("a.sqsh", "slurm", ("torch",), "srun has no --container-image here", "give a .sif"),
-        (REGISTRY, "auto", ("torch",), "runs in Slurm, with pyxis", "--runner slurm --partition NAME"),
-        (REGISTRY, "slurm", ("torch",), "srun has no --container-image here", "give a .sif"),
+        *((ref, "auto", ("torch",), "runs in Slurm, with pyxis", "--runner slurm --partition NAME") for ref in PYXIS),
+        *((ref, "slurm", ("torch",), "srun has no --container-image here", "give a .sif") for ref in PYXIS),
     ],
 )
 def test_what_cannot_be_tested_is_refused(ctx, ours, tmp_path, monkeypatch, ref, runner, suites, message, next_step):
     monkeypatch.chdir(tmp_path)
     for name, content in {"a.sif": SIF, "a.sqsh": squashfs.MAGIC, "text": b"no image at all"}.items():
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(UsageError, message, next_step):
         find(ref, ctx, ours, runner, suites)
-    assert next_step in caught.value.next_step
 
 
 def test_a_loaded_image_is_what_the_engine_names(monkeypatch):
     def load(code, *lines):
-        engine = SimpleNamespace(
-            call=lambda *_: Completed(code, lines), inspect=lambda _: {"Id": "sha256:1", "Size": 2}
-        )
+        about = {"Id": "sha256:1", "Size": 2}
+        engine = SimpleNamespace(call=lambda *_: Completed(code, lines), inspect=lambda _: about)
         monkeypatch.setattr(subject.oci.oci_engine, "find", lambda *_: engine)
         return subject.oci.Engine("docker").load("/a.tar", {}).reference
 

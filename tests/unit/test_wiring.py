@@ -172,6 +172,7 @@ def world(tmp_path, monkeypatch, typed, registry):
 ROWS = [
     (2, "there is no image 'torch:none'", ("run", "torch:none", "--", "true")),
     (2, "docker installs wheels as they are", (*BUILD, "--engine", "docker", "--slim", "all")),
+    (2, "there are embedded, docker, podman, apptainer, singularity", (*BUILD, "--engine", "kaniko")),
     (4, "recipe torch is not available for CUDA '10.2'", ("image", "torch", "--cuda", "10.2")),
 ]
 
