@@ -16,6 +16,7 @@ from graphcrate.artifacts.formats import docker_archive, packed, runtime_files, 
 from graphcrate.artifacts.formats.merged import Addition, check_digest, with_additions
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.artifacts.locate import Form as ImageForm
 from graphcrate.artifacts.locate import find_image, locate
 from graphcrate.compat import facts
@@ -25,7 +26,7 @@ from graphcrate.host.atomic import check_link, link, writing
 from graphcrate.host.cache import require_room
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
-from graphcrate.model.errors import HostError, UsageError
+from graphcrate.model.errors import HostError, LayoutError, UsageError
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.validate import inspect_layer
@@ -240,9 +241,22 @@ def _sqsh(job: _Job) -> _Written:
             f"{job.target} is compressed with {compression}, since enroot unpacks it by unsquashfs, whatever the "
             f"kernel; where that is older than {facts.limits().tools_zstd.since} (2019): --compression gzip"
         )
+    if _is_same_sqsh(job, compression):
+        return _leave(job, compression)
     _refuse_existing(job)
     _write_squashed(job, compression, runtime_files.enroot_additions(job.layout.config, f"oci:{job.title}"))
     return _Written(compression)
+
+
+def _is_same_sqsh(job: _Job, compression: Compression) -> bool:
+    """Whether a whole squashfs is there whose start script names this image."""
+    script = runtime_files.enroot_rc(job.layout.config, f"oci:{job.title}").encode("utf-8", "surrogateescape")
+    with contextlib.suppress(OSError, LayoutError), Squashfs(job.target) as there:
+        padded = there.size + -there.size % squashfs_writer.ALIGNMENT
+        if there.compression == compression and job.target.stat().st_size == padded:
+            scripts = (content for path, _, content in there.entries() if path == "/etc/rc" and content)
+            return any(b"".join(there.chunks(content)) == script for content in scripts)
+    return False
 
 
 def _is_same(target: Path, offset: int, front: Callable[[int], bytes]) -> bool:

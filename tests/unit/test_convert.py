@@ -90,7 +90,7 @@ def test_an_unchanged_sif_is_not_written_again(tmp_path, image):
     assert not converted(tmp_path, compression=Compression.ZSTD, force=True).unchanged
 
 
-@pytest.mark.parametrize("to", ["docker", "oci-archive"])
+@pytest.mark.parametrize("to", ["docker", "oci-archive", "sqsh"])
 def test_an_unchanged_archive_is_not_written_again_and_another_file_is_refused(tmp_path, image, to):
     first = converted(tmp_path, to)
     assert converted(tmp_path, to).unchanged

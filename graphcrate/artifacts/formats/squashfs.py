@@ -96,7 +96,7 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
         if head[:4] != MAGIC:
             self.fail("this is not a squashfs")
         _, _, _, block_size, fragments, compression, _, _, ids, major, _, *places = SUPERBLOCK.unpack(head)
-        root, _, id_table, _, inodes, folders, fragment_table, _ = places
+        root, self.size, id_table, _, inodes, folders, fragment_table, _ = places  # size: bytes, without padding
         if major != 4 or not 4096 <= block_size <= _LARGEST_BLOCK:
             self.fail(f"squashfs version {major} with blocks of {block_size} bytes is not known")
         self._block_size, self._root, self._inodes, self._folders = block_size, root, inodes, folders

@@ -30,7 +30,7 @@ _NO_XATTR = 0xFFFFFFFF
 _MOST_IDS = 1 << 16
 _MOST_NAMES = 256  #: below one header of a folder's listing
 _FARTHEST = 1 << 15  #: from the number of a header's inode to that of a name below it
-_ALIGNMENT = 4096  #: of the end, for a loop device
+ALIGNMENT = 4096  #: of the end, for a loop device
 _EXTENDED = 7  #: more than the basic type of an inode
 _FOLDER, _FILE, _LINK, _BLOCK_DEVICE, _DEVICE, _PIPE = range(1, 7)
 _TAR_TYPES = tarfile.DIRTYPE, tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.BLKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE
@@ -69,7 +69,7 @@ def write(
     starts += [_write_table(stream, begin, data, compress) for data in tables]
     starts.append(tree.xattrs.write(stream, begin, compress))
     end = stream.tell() - begin
-    stream.write(bytes(-end % _ALIGNMENT))
+    stream.write(bytes(-end % ALIGNMENT))
     inodes, folders, fragment_table, export_table, id_table, xattr_table = starts
     stream.seek(begin)
     stream.write(
