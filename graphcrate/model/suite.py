@@ -18,17 +18,19 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     cpu_limit: int
     cuda_limit: int
     draws: bool = False  #: understands `--curve FILE`
+    needs: str = ""  #: the package that it trains with, where that is not torch alone
     requires: bool = False  #: understands `--require NAME,…`: extensions that must be there
 
 
 _UNTIL_PROVEN = ("--until-proven", "--every", "3")  #: docs/decisions/smoke-length.md
 _TWO = ("--ranks", "2")
+_PYG, _GLT = "torch-geometric", "graphlearn-torch"
 
 SUITES: Mapping[str, Suite] = {
     "torch": Suite(program="torch_check.py", cpu_limit=300, cuda_limit=300),
-    "dna": Suite(program="dna.py", cpu=_UNTIL_PROVEN, cpu_limit=1800, cuda_limit=600, draws=True),
+    "dna": Suite(program="dna.py", cpu=_UNTIL_PROVEN, cpu_limit=1800, cuda_limit=600, draws=True, needs=_PYG),
     "ops": Suite(program="ops.py", cpu_limit=600, cuda_limit=600, requires=True),
-    "ddp": Suite(program="ddp.py", cpu=_TWO, cuda=_TWO, cpu_limit=600, cuda_limit=300),
-    "glt": Suite(program="glt_check.py", cpu_limit=900, cuda_limit=600),
-    "glt-distributed": Suite(program="glt_distributed.py", cpu_limit=600, cuda_limit=600),
+    "ddp": Suite(program="ddp.py", cpu=_TWO, cuda=_TWO, cpu_limit=600, cuda_limit=300, needs=_PYG),
+    "glt": Suite(program="glt_check.py", cpu_limit=900, cuda_limit=600, needs=_GLT),
+    "glt-distributed": Suite(program="glt_distributed.py", cpu_limit=600, cuda_limit=600, needs=_GLT),
 }

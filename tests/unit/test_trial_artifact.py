@@ -16,7 +16,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Artifact
+from graphcrate.model.report import Artifact, PackageLine
 from graphcrate.model.trial import Resources
 from graphcrate.oci.layout import read_layout
 from tests import ROOT
@@ -53,7 +53,8 @@ def ours(tmp_path):
     """dist/torch/1 with its layout and report; the output folder."""
     folder = tmp_path / "dist" / "torch" / "1"
     made = small_layouts.layout(folder, [], tag="1", environment={"PATH": "/usr/bin"})
-    (folder / "report.json").write_bytes(encode(small_layouts.report(made)))
+    torch = PackageLine(name="torch", version="2.0.1", channel="pypi")
+    (folder / "report.json").write_bytes(encode(small_layouts.report(made, packages=(torch,))))
     return tmp_path / "dist"
 
 
@@ -160,6 +161,7 @@ def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monke
         ("torch:1", "kubernetes", (), "there is no runner 'kubernetes'", ""),
         ("torch:2", "auto", (), "there are torch:1", ""),
         ("torch:1", "auto", ("nonsense",), "no smoke suite 'nonsense'", ""),
+        ("torch:1", "auto", ("dna",), "dna needs torch-geometric, which torch:1 does not have", "--suite torch or"),
         ("a.sif", "auto", (), "no suites are known", "--suite"),
         ("text", "auto", (), "is not an image", ""),
         *((ref, "auto", ("torch",), "runs in Slurm, with pyxis", "--runner slurm --partition NAME") for ref in PYXIS),

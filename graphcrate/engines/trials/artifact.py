@@ -115,17 +115,29 @@ def find(
     home = _image_folder(source, output)
     reports = (read_report(folder / "report.json") for folder in (home / artifact.engine, home))
     report = next((report for report in reports if report), None)
+    packages = tuple(package.name for package in report.packages) if report else ()
+    _refuse_unfit(suites, packages, reference)
     folder = source.ours / "trials" if source.ours else output / "trials" / _name(source).replace(":", "-")
     return Subject(
         reference=reference,
         runner=chosen,
         artifact=artifact,
         suites=tuple(suites) or _recipe_suites(reference, report, ctx),
-        packages=tuple(package.name for package in report.packages) if report else (),
+        packages=packages,
         folder=folder / chosen,
         passes=(home if (home / "report.json").is_file() else output / "trials") / memory.FOLDER,
         layout=source.layout().digest if source.has_layout else "",
     )
+
+
+def _refuse_unfit(suites: Sequence[str], packages: Sequence[str], reference: str) -> None:
+    """Raise UsageError for a suite of which the image, known by its packages, lacks what it trains with."""
+    for name in suites:
+        if packages and (needed := SUITES[name].needs) and needed not in packages:
+            raise UsageError(
+                f"the suite {name} needs {needed}, which {reference} does not have",
+                next_step=f"--suite {' or --suite '.join(one for one in SUITES if not SUITES[one].needs)}",
+            )
 
 
 def _open(source: Located, runner: str, ctx: Context, pyxis: bool) -> Artifact | None:

@@ -63,13 +63,14 @@ def suites_lines(suites: Sequence[SmokeReport]) -> list[str]:
     """Describe each suite: `dna: passed on Tesla V100 in 41 s (driver 535.54.03, apptainer 1.4.5)`."""
     lines = []
     for suite in suites:
+        device = f" on {suite.device}" if suite.device not in ("", "none") else ""  # it may end before it has one
         job = f"job {suite.job} on {suite.node}, partition {suite.partition}" if suite.job else ""
         driver = f"driver {suite.driver}" if suite.driver else ""
         details = ", ".join(part for part in (driver, _runtime(suite), job) if part)
         end = f": {suite.reason}" if suite.reason else ""
         if suite.remembered:
             end = f", on {suite.remembered[:10]}; not run again, --rerun runs it"
-        lines.append(f"{suite.suite}: {suite.status} on {suite.device} in {suite.seconds:.0f} s ({details}){end}")
+        lines.append(f"{suite.suite}: {suite.status}{device} in {suite.seconds:.0f} s ({details}){end}")
     return lines
 
 
