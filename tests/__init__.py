@@ -1,5 +1,17 @@
 """Tests of graphcrate. `ROOT` is the project's folder."""
 
+import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def imports(tree):
+    """Every module that is imported, wherever the statement stands; of `from a import b` also a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide the room"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

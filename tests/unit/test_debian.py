@@ -1,27 +1,153 @@
+"""A Debian system: what its lock says, and its .debs up to the point where dpkg runs in it."""
+
+import gzip
+import io
+import itertools
+import lzma
+import tarfile
+
 import pytest
+import zstandard
 
-from graphcrate.inputs.bases import BaseDriftError, debian
-from tests.made import bookworm, deb
+from graphcrate.host.process import Completed
+from graphcrate.inputs.bases import BaseDriftError, debian, install
+from graphcrate.inputs.bases.install import Owner, asked, read
+from graphcrate.model.errors import BuildError, DiskFullError, HostError, IntegrityError
+from tests import made
+from tests.made import bookworm, refused
+from tests.unit.tars import entry, file, folder, hardlink, symlink, tar
+
+PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
 
 
-def test_versions_of_python_and_glibc_come_from_the_lock():
-    lock = bookworm(
-        deb("libc6", "2.36-9+deb12u14"),
-        deb("libpython3.11-stdlib", "3.11.9-1"),
-        deb("python3", "3.11.2-1+b1"),
-        deb("python3.11", "3.11.2-6+deb12u9"),
-        deb("tar", "1:1.34+dfsg-1"),
-    )
-    assert debian.python_version(lock) == "3.11.2"
-    assert [debian._upstream(lock, name) for name in ("libc6", "tar")] == ["2.36", "1.34+dfsg"]
+def member(name, content):
+    head = f"{name:16}{'0':12}{'0':6}{'0':6}{'100644':8}{len(content):<10}`\n".encode()
+    return head + content + b"\n" * (len(content) % 2)
+
+
+def deb(folder_, name, entries, kind=".xz", **fields):
+    """A package of these files."""
+    lines = [f"{key.replace('_', '-')}: {value}\n" for key, value in {"Package": name, **fields}.items()]
+    text = "".join([*lines, " more\n"])
+    control = tar([file("./control", text.encode())])
+    path = folder_ / f"{name}_1_all.deb"
+    parts = [("debian-binary", b"2.0\n"), (f"control.tar{kind}", control), (f"data.tar{kind}", tar(entries))]
+    packed = [(label, PACKERS[kind](data) if ".tar" in label else data) for label, data in parts]
+    path.write_bytes(b"!<arch>\n" + b"".join(member(label, data) for label, data in packed))
+    return path
+
+
+def test_the_version_of_python_comes_from_the_lock():
+    versions = {"libpython3.11-stdlib": "3.11.9-1", "python3": "3.11.2-1+b1", "python3.11": "3.11.2-6+deb12u9"}
+    assert debian.python_version(bookworm(*itertools.starmap(made.deb, versions.items()))) == "3.11.2"
 
 
 def test_drift_names_what_is_gone_and_what_is_there_instead():
-    wanted = [deb("libfoo", "1.2-1"), deb("libbar", "1"), deb("same", "1", sha256="1" * 64), deb("there", "1")]
-    debian.check_drift("bookworm", wanted, [*wanted, deb("there", "2")])
-    available = [deb("libfoo", "1.2-2"), deb("same", "1", sha256="2" * 64), deb("there", "1")]
-    with pytest.raises(BaseDriftError) as caught:
-        debian.check_drift("bookworm", wanted, available)
-    assert "libfoo 1.2-1 (now 1.2-2), libbar 1 (now absent) and same 1 (now 1)" in caught.value.what
+    there = made.deb("there")
+    wanted = [made.deb("foo", "1.2-1"), made.deb("bar"), made.deb("same"), there]
+    debian.check_drift("bookworm", wanted, [*wanted, made.deb("there", "2")])
+    told = "foo 1.2-1 (now 1.2-2), bar 1 (now absent) and same 1 (now 1)"
+    with refused(BaseDriftError, told, "lock again") as caught:
+        debian.check_drift("bookworm", wanted, [made.deb("foo", "1.2-2"), made.deb("same", sha256="2" * 64), there])
     assert "there" not in caught.value.what
-    assert "lock again" in caught.value.next_step
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_a_package_is_read_and_written_without_compression(tmp_path, kind):
+    entries = [folder("./usr"), file("./usr/wall", b"odd", uid=0, gid=5), file("./usr/x", b"x" * 70_001)]
+    found = read(deb(tmp_path, "some", entries, kind, Essential="yes"), tmp_path)
+    assert (found.name, found.fields["Essential"], found.owners) == ("some", "yes", {"usr/wall": Owner(0, 5)})
+    with tarfile.open(fileobj=io.BytesIO(found.path.read_bytes()[found.data :])) as archive:
+        assert archive.extractfile("./usr/x").read() == b"x" * 70_001
+
+
+def test_what_dpkg_needs_to_run_is_written_over_links_into_usr(tmp_path, monkeypatch):
+    """The essential packages with what they depend on, in the tree that dpkg then installs all of them into."""
+    su = [folder("./"), folder("./bin"), file("./bin/su", b"su", mode=0o4755), hardlink("./bin/b", "./bin/su")]
+    debs = [
+        deb(tmp_path, "dpkg", [], Essential="yes", Pre_Depends="libc6 (>= 2.36), login | other"),
+        deb(tmp_path, "libc6", [file("./lib/c", b"c")], Depends="libgcc-s1, absent"),
+        deb(tmp_path, "gcc-12-base", [file("./lib/gcc", b"")], Provides="libgcc-s1 (= 1), more"),
+        deb(tmp_path, "login", [*su, symlink("./bin/c", "su")]),
+        deb(tmp_path, "python3", [file("./usr/python", b"")], Depends="libc6"),
+    ]
+
+    def run_in(root, command, *, writable):
+        for line in ("Unpacking dpkg (1.21) ...", "Setting up dpkg:amd64 (1.21) ...", "Unpacking dpkg (1.21) over ..."):
+            command.on_line(line)
+        return Completed(0 if writable else 1, ())
+
+    monkeypatch.setattr(install, "run_in", run_in)
+    monkeypatch.setattr(install, "_FILES", {"etc/passwd": "", "etc/group": ""})
+    debs.append(deb(tmp_path, "etc", [folder("./etc")], Essential="yes"))
+    root, counted = tmp_path / "root", []
+    assert install.install(debs, root, "bookworm", counted.append) == {}
+    assert counted == [debs[0].stat().st_size // 2] * 2 + [0], "each package counts once for each step"
+    assert (root / "usr/bin/su").stat().st_mode & 0o7777 == 0o4755
+    assert (root / "usr/bin/b").read_bytes() == (root / "usr/bin/c").read_bytes() == b"su"
+    assert ((root / "usr/lib/c").is_file(), (root / "usr/lib/gcc").is_file()) == (True, True)
+    assert not (root / "usr/python").exists()
+    monkeypatch.setattr(install.platform, "machine", lambda: "aarch64")
+    with pytest.raises(HostError, match="cannot be made on aarch64"):
+        install.install([], tmp_path / "other", "bookworm", lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([file("./../out", b"")], "leaves the tree"),
+        ([file("./a/../../out", b"")], "leaves the tree"),
+        ([symlink("./lib", "/"), file("./lib/out", b"")], "leaves the tree"),
+        ([symlink("./lib", "../../"), file("./lib/out", b"")], "leaves the tree"),
+        ([hardlink("./a", "./../secret")], "hard link out of the tree"),
+        ([entry("./null", tarfile.CHRTYPE, devmajor=1, devminor=3)], "a device or a pipe"),
+    ],
+)
+def test_packages_that_leave_the_tree_are_refused(tmp_path, entries, message):
+    root = tmp_path / "place" / "root"
+    root.mkdir(parents=True)
+    (root.parent / "secret").write_text("secret")
+    with pytest.raises(IntegrityError, match=f"the package bad has .*{message}"):
+        install._extract(read(deb(tmp_path, "bad", entries), tmp_path), root)
+    assert {path.name for path in root.parent.iterdir()} == {"root", "secret"}
+
+
+def test_owners_are_what_scripts_asked_for(tmp_path):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n_apt:x:42:65534::/:/bin/false\n")
+    (tmp_path / "etc/group").write_text("root:x:0:\nshadow:x:43:\n")
+    (tmp_path / "var/lib/x").mkdir(parents=True)
+    (tmp_path / "var/lib/x/y").touch()
+    calls = (
+        ("chown", "/", "root:shadow", "/etc/shadow", "etc/gshadow"),
+        ("chgrp", "/var", "-h", "7", "mail"),
+        ("chown", "/var/lib", "-R", "_apt", "x"),
+        ("chown", "/", "--reference=/etc/shells", "/etc/shells.tmp"),
+    )
+    text = b"".join(b"\0".join(word.encode() for word in call) + b"\0\0\0" for call in calls)
+    assert asked(text, tmp_path) == {
+        "etc/shadow": Owner(0, 43),
+        "etc/gshadow": Owner(0, 43),
+        "var/mail": Owner(0, 7),
+        "var/lib/x": Owner(42, 0),
+        "var/lib/x/y": Owner(42, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        ("dpkg: error processing package bad:amd64 (--configure):", BuildError, "cannot install bad:amd64\n"),
+        ("dpkg: error processing archive /tmp/debs/bad_1_all.deb (--unpack):", BuildError, "install bad_1_all.deb"),
+        ("tar: ./usr/x: Cannot write: No space left on device", DiskFullError, "is full"),
+        ("this kernel has no seccomp filters: Invalid argument", HostError, "cannot be made here"),
+    ],
+)
+def test_what_dpkg_cannot_install_is_named_with_its_last_lines(tmp_path, monkeypatch, line, kind, message):
+    lines = ("Setting up bad (1) ...", "exit status 7", line)
+    monkeypatch.setattr(install, "run_in", lambda *_, **__: Completed(1, lines))
+    path = deb(tmp_path, "bad", [file("./etc/x", b"")], Essential="yes")
+    with pytest.raises(kind, match=message) as caught:
+        install.install([path], tmp_path / "root", "bookworm", lambda _: None)
+    assert line.partition(":")[0] in caught.value.what
+    assert {one.name for one in tmp_path.iterdir()} == {"root", path.name}

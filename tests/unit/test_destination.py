@@ -1,6 +1,7 @@
 """Logins go to whom they are for: the registry that is sent to, its own token server, and nobody else."""
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -10,16 +11,23 @@ from graphcrate.model.errors import NetworkError, UsageError
 from graphcrate.oci import credentials, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
+from tests.made import refused
 from tests.unit.registry_server import RegistryServer
 
 WANTED = reference.parse("registry.example/team/image")
 BOTH = {"REGISTRY_USER": "robot", "REGISTRY_TOKEN": "canary-token"}
+LOGIN = Credential(user="robot", password="canary-token")
+
+
+def repository(server):
+    """What a server has, for somebody with this login."""
+    return Repository(Client({}, sleep=lambda _: None), reference.parse(f"{server.host}/team/base"), lambda: LOGIN)
 
 
 def test_the_environment_comes_first(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"auths": {"registry.example": {"username": "a"}}}))
     files = {"DOCKER_CONFIG": str(tmp_path)}
-    assert credentials.for_destination(WANTED, BOTH | files) == Credential(user="robot", password="canary-token")
+    assert credentials.for_destination(WANTED, BOTH | files) == LOGIN
     assert credentials.for_destination(WANTED, files).user == "a"
     assert credentials.for_destination(WANTED, {}) is None
     assert credentials.find(WANTED, BOTH) is None  # bases are not pulled with it
@@ -34,39 +42,28 @@ def test_half_a_login_is_an_error_that_shows_no_secret(name):
 
 def test_a_credential_does_not_show():
     login = Credential(user="robot", password="canary-token", identity_token="canary-refresh")
-    assert "canary" not in f"{login!r} {login} {[login]}"
-    assert "Y2FuYXJ5" not in repr(login)
+    assert not re.search("canary|Y2FuYXJ5", f"{login!r} {login} {[login]}")
 
 
 def test_a_strange_realm_gets_no_login_until_the_user_says_so():
     with RegistryServer(login="bearer", realm="https://tokens.example.net/token") as server:
-        where = reference.parse(f"{server.host}/team/base")
-        login = Credential(user="robot", password="canary-token")
-        with pytest.raises(NetworkError) as caught:
-            Repository(Client({}, sleep=lambda _: None), where, lambda: login).manifest("v1")
-    assert "sent to tokens.example.net" in caught.value.what
-    assert "REGISTRY_REALMS=tokens.example.net" in caught.value.next_step
+        with refused(NetworkError, "sent to tokens.example.net", "REGISTRY_REALMS=tokens.example.net") as caught:
+            repository(server).manifest("v1")
     assert "canary" not in str(caught.value)
-    assert credentials.trusted_realms({"REGISTRY_REALMS": "Tokens.example.net, b.example,"}) == (
-        "tokens.example.net",
-        "b.example",
-    )
+    told = credentials.trusted_realms({"REGISTRY_REALMS": "Tokens.example.net, b.example,"})
+    assert told == ("tokens.example.net", "b.example")
 
 
 def test_a_challenge_from_where_a_blob_lies_is_not_answered(tmp_path):
     """A registry redirects to a storage, which asks for a login: that is no business of ours."""
-    login = Credential(user="robot", password="canary-token")
     with RegistryServer(login="bearer", user="robot", password="canary-token") as evil, RegistryServer() as server:
         evil.realm = f"http://{evil.host}/token"
         server.storage = f"http://{evil.host}/v2/team/base/blobs"
         server.image("team/base", [[]], "v1")
-        where = reference.parse(f"{server.host}/team/base")
-        repository = Repository(Client({}, sleep=lambda _: None), where, lambda: login)
-        about = msgspec.json.decode(repository.manifest("v1").data, type=spec.Manifest).layers[0]
+        about = msgspec.json.decode(repository(server).manifest("v1").data, type=spec.Manifest).layers[0]
         with pytest.raises(NetworkError):
-            repository.config(about)
+            repository(server).config(about)
         with pytest.raises(NetworkError):
-            repository.blob(about, tmp_path / "partial", lambda _: None)
-    assert evil.asked
+            repository(server).blob(about, tmp_path / "partial", lambda _: None)
     assert {asked.authorization for asked in evil.asked} == {""}
     assert evil.seen("/token") == []

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from graphcrate.model.errors import UsageError
 from graphcrate.oci import reference
 from graphcrate.publish.destinations.parse import Folder, Registry, parse, reference_for, vpc_reference
+from tests.made import refused
 
 HOME = {"HOME": "/home/me"}
 ACR = "registry.cn-hangzhou.aliyuncs.com"
-LAB = "lab-registry.us-west-1.cr.aliyuncs.com"
 
 
 @pytest.mark.parametrize(
@@ -18,23 +18,18 @@ LAB = "lab-registry.us-west-1.cr.aliyuncs.com"
     [
         ("registry.example/team", "registry.example/team/pyg:2.0"),
         ("registry.example", "registry.example/pyg:2.0"),
-        ("registry.example/", "registry.example/pyg:2.0"),
         ("localhost/a", "localhost/a/pyg:2.0"),
         ("localhost:5000", "localhost:5000/pyg:2.0"),
         ("127.0.0.1:5000/a/b", "127.0.0.1:5000/a/b/pyg:2.0"),
         ("registry.example/team/mine:v1", "registry.example/team/mine:v1"),
         ("docker://registry.example/team", "registry.example/team/pyg:2.0"),
-        ("docker.io/me", "docker.io/me/pyg:2.0"),
         ("index.docker.io/me", "docker.io/me/pyg:2.0"),
         ("oras://registry.example/team", "oras registry.example/team/pyg:2.0"),
         ("oras://localhost:5000/a/pyg:1", "oras localhost:5000/a/pyg:1"),
         ("acr:cn-hangzhou/ns", f"{ACR}/ns/pyg:2.0"),
         ("acr:cn-hangzhou/ns/pyg:1.2", f"{ACR}/ns/pyg:1.2"),
-        ("acr:lab@us-west-1/ns", f"{LAB}/ns/pyg:2.0"),
-        ("acr:lab@us-west-1/ns/deep", f"{LAB}/ns/deep/pyg:2.0"),
-        ("acr:crpi-a1b2@cn-beijing/ns", "crpi-a1b2.cn-beijing.personal.cr.aliyuncs.com/ns/pyg:2.0"),
+        ("acr:lab@us-west-1/ns/deep", "lab-registry.us-west-1.cr.aliyuncs.com/ns/deep/pyg:2.0"),
         ("/shared/images", Folder(path="/shared/images")),
-        ("./images", Folder(path="./images")),
         ("../images.d/x", Folder(path="../images.d/x")),
         (".", Folder(path=".")),
         ("~/images", Folder(path="/home/me/images")),
@@ -42,7 +37,6 @@ LAB = "lab-registry.us-west-1.cr.aliyuncs.com"
         ("file:images", Folder(path="images")),
         ("file:/shared/images", Folder(path="/shared/images")),
         ("file:///shared/images", Folder(path="/shared/images")),
-        ("/media/usb/a b", Folder(path="/media/usb/a b")),
     ],
 )
 def test_what_a_person_may_write_and_where_an_image_goes(text, wanted):
@@ -58,7 +52,6 @@ def test_what_a_person_may_write_and_where_an_image_goes(text, wanted):
         ("", "no host"),
         ("images", "./images"),
         ("team/pyg", "docker.io/team/pyg"),
-        ("Registry/pyg", "no host"),
         ("pyg.sif", "looks like a file"),
         ("/shared/pyg.sif", "a folder is wanted"),
         ("bundle:pyg", "not a host name"),
@@ -85,10 +78,8 @@ def test_what_a_person_may_write_and_where_an_image_goes(text, wanted):
     ],
 )
 def test_anything_else_is_refused_with_the_forms(text, why):
-    with pytest.raises(UsageError) as caught:
+    with refused(UsageError, why, "acr:cn-hangzhou/NAMESPACE"):
         parse(text, HOME)
-    assert why in str(caught.value)
-    assert "acr:cn-hangzhou/NAMESPACE" in caught.value.next_step
 
 
 def test_a_home_that_nobody_knows_is_said():
@@ -112,9 +103,9 @@ def test_the_address_inside_the_vpc_is_found_from_either_way_to_name_it(text, in
     assert vpc_reference(by_host) == vpc_reference(there)
 
 
-@pytest.mark.parametrize("host", ["registry.example", "registry-vpc.cn-hangzhou.aliyuncs.com", "aliyuncs.com"])
-def test_other_hosts_have_none(host):
-    assert vpc_reference(reference.parse(f"{host}/ns/pyg:1")) is None
+def test_other_hosts_have_none():
+    for host in ("registry.example", "registry-vpc.cn-hangzhou.aliyuncs.com", "aliyuncs.com"):
+        assert vpc_reference(reference.parse(f"{host}/ns/pyg:1")) is None
 
 
 @given(st.text(max_size=40) | st.from_regex(r"(acr|oras|file|docker):(//)?[a-z.@:/-]{0,30}", fullmatch=True))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import socket
 
 import pytest
@@ -17,7 +18,7 @@ OWN = f"unix://{docker_engine.SOCKET}"
     ("kind", "installed", "what", "step"),
     [
         ("none", True, "the Docker daemon is not running", "sudo systemctl start docker "),
-        ("the socket of a dead one", True, "the Docker daemon is not running", "sudo systemctl start docker "),
+        ("a dead one's socket", True, "the Docker daemon is not running", "sudo systemctl start docker "),
         ("none", False, "Docker is not installed", "sudo apt-get install docker.io "),
         ("elsewhere", True, "no Docker daemon answers at tcp://127.0.0.1:", "docker --host tcp://127.0.0.1:"),
         ("something else", True, "no Docker daemon answers at tcp://127.0.0.1:", "docker --host tcp://127.0.0.1:"),
@@ -27,7 +28,7 @@ def test_a_daemon_that_cannot_be_used_is_told_with_what_to_type(tmp_path, monkey
     monkeypatch.setattr(docker_engine.process, "find", lambda program: f"/usr/bin/{program}" if installed else None)
     monkeypatch.setattr(docker_engine, "start_command", lambda where: "sudo systemctl start docker")
     address = f"unix://{tmp_path}/docker.sock"
-    if kind == "the socket of a dead one":
+    if kind == "a dead one's socket":
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(tmp_path / "docker.sock"))
     with socket.socket() as free, DockerDaemon(version="nonsense", api="nonsense") as daemon:
@@ -39,13 +40,9 @@ def test_a_daemon_that_cannot_be_used_is_told_with_what_to_type(tmp_path, monkey
             raise AssertionError("it is connected")
     assert caught.value.what.startswith(what)
     assert caught.value.next_step.startswith(step)
-
-
-def test_a_user_outside_the_group():
     error = docker_engine.explain(OWN, PermissionError(13, "Permission denied"), {"USER": "ada"})
     assert "may not be used by this user" in error.what
-    assert error.next_step.startswith("sudo usermod -aG docker ada ")
-    assert "--engine embedded" in error.next_step
+    assert re.match("sudo usermod -aG docker ada .*--engine embedded", error.next_step)
 
 
 def test_the_address_is_the_docker_commands_own(tmp_path, monkeypatch):

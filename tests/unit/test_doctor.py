@@ -49,16 +49,7 @@ def card(driver, expected, container="", devices=DEVICES, python=None, environme
     return gpu_in(container), {**fields, "environment": environment, "closed": closed}, expected
 
 
-CUINIT = {
-    34: "STUB_LIBRARY | stubs",
-    46: "DEVICE_UNAVAILABLE | COMPUTE",
-    100: "NO_DEVICE | CUDA_VISIBLE_DEVICES",
-    802: "SYSTEM_NOT_READY | fabricmanager",
-    803: "SYSTEM_DRIVER_MISMATCH | reboot",
-    804: "COMPAT_NOT_SUPPORTED | compat",
-    999: "UNKNOWN | nvidia_uvm",
-    4711: "error 4711 | cuda.h",
-}
+CUINIT = {802: "SYSTEM_NOT_READY | fabricmanager", 803: "SYSTEM_DRIVER_MISMATCH | reboot", 4711: "error 4711 | cuda.h"}
 ENDINGS = {
     "no answer within 30 s": Done(None, "", ""),
     "ended by signal 11": Done(-11, "", ""),
@@ -116,14 +107,8 @@ GPUS = [
 
 # torch
 
-THERE = Nvidia(
-    driver="535.54.03",
-    devices=("/dev/nvidia0",),
-    loaded=True,
-    code=0,
-    cuda="12.2",
-    gpus=(Gpu("V100", "7.0", 32 * GIB),),
-)
+ONE_GPU = (Gpu("V100", "7.0", 32 * GIB),)
+THERE = Nvidia(driver="535.54.03", devices=("/dev/nvidia0",), loaded=True, code=0, cuda="12.2", gpus=ONE_GPU)
 BLIND = {"name": "cuda", "available": False, "error": "RuntimeError: no", "count": 0, "archs": ["sm_70"], "gpus": []}
 WORKS = {"available": True, "error": "", "count": 1, "gpus": [["V100", [7, 0]]]}
 FOR_CUDA, FOR_CPU = {"version": "2.3.1", "cuda": "12.1"}, {"version": "2.13.0+cpu", "cuda": None}
@@ -164,10 +149,8 @@ STACKS = [
     torch("ok", torch=FOR_CPU, nvidia=Nvidia()),
     versions("torch==2.0.1+cu118 torch_scatter==2.1.2+pt20cu118", extension_version=None),
     versions("torch==2.0.1+cu118 torch_scatter==2.1.2+pt21cu118", extension_version="fail"),
-    versions("torch==2.0.1+cu118 torch_scatter==2.1.2+pt20cu117", extension_version="fail"),
     versions("torch==2.10.0 torch_scatter==2.1.2+pt210cu128", extension_version=None),
     versions("torch==2.10.0 torch_scatter==2.1.2+pt21cu128", extension_version="fail"),
-    versions("torch==2.1.0 torch_scatter==2.1.2+pt210cu128", extension_version="fail"),
     versions("torch==2.3.1 graphlearn_torch==0.2.4 torch_sparse==0.6.18", glt="ok"),
     versions("torch==1.13.1 graphlearn_torch==0.2.4 torch_sparse==0.6.18", glt="fail | graphlearn-torch==0.2.2"),
     versions("torch==2.3.1 graphlearn_torch==0.2.4", glt="fail"),
@@ -199,6 +182,8 @@ OLD = {"/proc/sys/kernel/osrelease": "3.10.0-1160.el7.x86_64\n", "/proc/cpuinfo"
 INFINIBAND = "/sys/class/infiniband/mlx5_{}/ports/1/state"
 PORTS = {INFINIBAND.format(0): "4: ACTIVE\n", INFINIBAND.format(1): "1: DOWN\n"}
 VERBS = {**PORTS, "/dev/infiniband/uverbs0": ""}
+LINUX = "Linux 12 (bookworm), kernel 5.15.0"
+CGROUP, TWO = "/sys/fs/cgroup{}/memory.max", f"{2 * GIB}\n"
 LIMITED = {"memory": "warn | 2 GiB by the cgroup's limit, of 125 GiB | --mem"}
 TMPFS = {"/proc/self/mounts": "tmpfs /tmp tmpfs rw 0 0\n"}
 SMALL = {"/tmp": Room(64 << 20, 64 << 20)}
@@ -218,24 +203,10 @@ def shared_memory(total, free, told):
 
 
 MACHINES = [
-    computer(
-        {
-            "*": "ok note",
-            "system": "| Linux 12 (bookworm), kernel 5.15.0",
-            "memory": "| 125 GiB, 114 GiB free",
-        },
-        **RELEASE,
-    ),
+    computer({"*": "ok note", "system": f"| {LINUX}", "memory": "| 125 GiB, 114 GiB free"}, **RELEASE),
     computer({"kernel": "| gzip alone", "avx2": "| Illegal instruction"}, **OLD),
-    computer(
-        LIMITED,
-        **{
-            "/proc/self/cgroup": "0::/a/b\n",
-            "/sys/fs/cgroup/a/b/memory.max": "max\n",
-            "/sys/fs/cgroup/a/memory.max": "2147483648\n",
-        },
-    ),
-    computer(LIMITED, **{"/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/memory.max": "2147483648\n"}),
+    computer(LIMITED, **{"/proc/self/cgroup": "0::/a/b\n", CGROUP.format("/a/b"): "max\n", CGROUP.format("/a"): TWO}),
+    computer(LIMITED, **{"/proc/self/cgroup": "0::/\n", CGROUP.format(""): TWO}),
     shared_memory(64 << 20, 64 << 20, "fail | --shm-size"),
     shared_memory(GIB, 10 << 20, "fail | --shm-size"),
     shared_memory(GIB, 500 << 20, "warn | --shm-size"),
@@ -265,7 +236,8 @@ OPEN = Interpreter("3.11", "/opt/venv", "/opt/venv/bin/python", ("/usr/lib/pytho
 SHUT = OPEN._replace(path=("/usr/lib/python3.11", SITE), user_on=False)
 IMAGE = (f"{SITE}/torch-2.3.1.dist-info/", f"{SITE}/torch/", f"{SITE}/numpy-1.26.4.dist-info/")
 LEAK = (f"{USER}/torch/", f"{USER}/torch-1.13.1.dist-info/", f"{USER}/black/")
-TOOLKIT = tuple(f"/sw/cuda/lib64/{name}" for name in ("libcublas.so.12", "libnvJitLink.so.12", "libfoo.so"))
+SW = "/sw/cuda/lib64"
+TOOLKIT = tuple(f"{SW}/{name}" for name in ("libcublas.so.12", "libnvJitLink.so.12", "libfoo.so"))
 LIBS = "/.singularity.d/libs"
 MODULES = tuple(f"/home/alice/{name}.py" for name in ("torch", "random", "train"))
 
@@ -284,14 +256,9 @@ LEAKS = [
     leak("python-path", "warn | /sw", "/sw/mine.py", PYTHONPATH="/sw"),
     leak("python-path", "note | /sw", container="", PYTHONPATH="/sw"),
     leak("python-home", "fail | /sw", PYTHONHOME="/sw"),
-    leak(
-        "library-path",
-        "warn | has /sw/cuda/lib64 with libcublas, libnvJitLink",
-        *TOOLKIT,
-        LD_LIBRARY_PATH="/sw/cuda/lib64",
-    ),
+    leak("library-path", f"warn | {SW} with libcublas, libnvJitLink", *TOOLKIT, LD_LIBRARY_PATH=SW),
     leak("library-path", f"note | {LIBS}", f"{LIBS}/libcuda.so.1", LD_LIBRARY_PATH=LIBS),
-    leak("library-path", "fail | stubs", LD_LIBRARY_PATH="/sw/cuda/lib64/stubs"),
+    leak("library-path", "fail | stubs", LD_LIBRARY_PATH=f"{SW}/stubs"),
     leak("preload", "warn | has /gone/libx.so", LD_PRELOAD="/gone/libx.so libc.so.6"),
     leak("conda", "warn | CONDA_PREFIX=/conda", CONDA_PREFIX="/conda"),
     leak("conda", None, container="", CONDA_PREFIX="/conda"),
@@ -315,10 +282,9 @@ NO_NAMESPACES = {
 NONE = {"/proc/sys/user/max_user_namespaces": "0\n"}
 BROKEN = {"singularity": Done(127, "", "error while loading shared libraries: libseccomp.so.2\n")}
 IGNORED = {"APPTAINERENV_OMP_NUM_THREADS": "4", "APPTAINER_CLEANENV": "", "APPTAINER_CACHEDIR": "/x"}
-CONTAINER_VARIABLES = {
-    "container-variables": {"SINGULARITYENV_PREPEND_PATH": "/sw/bin", "APPTAINERENV_PYTHONNOUSERSITE": ""},
-    "container-switches": {"APPTAINER_CLEANENV": "1", "SINGULARITY_CONTAINALL": "1"},
-}
+#: variable → the finding that tells of it
+VARIABLES = dict.fromkeys(("SINGULARITYENV_PREPEND_PATH", "APPTAINERENV_PYTHONNOUSERSITE"), "container-variables")
+VARIABLES |= dict.fromkeys(("APPTAINER_CLEANENV", "SINGULARITY_CONTAINALL"), "container-switches")
 
 
 def apptainer(expected, files=(), programs=(), environment=(), **more):
@@ -328,14 +294,7 @@ def apptainer(expected, files=(), programs=(), environment=(), **more):
 
 APPTAINERS = [
     (judge_singularity, {}, {"singularity": "note"}),
-    apptainer(
-        {
-            "*": "ok",
-            "singularity": "| apptainer version 1.3.4-1.el8, /usr/bin/apptainer",
-            "start": f"| by the set-uid program {SUID}",
-        },
-        setuid=[SUID],
-    ),
+    apptainer({"*": "ok", "singularity": "| version 1.3.4-1.el8, /usr/bin/", "start": f"| {SUID}"}, setuid=[SUID]),
     *[apptainer({"start": f"fail | {fix}"}, {path: text}) for path, (text, fix) in NO_NAMESPACES.items()],
     apptainer({"start": "| `allow setuid = no`"}, {**NONE, CONFIGURATION: "allow setuid = no\n"}, setuid=[SUID]),
     apptainer({"start": "note"}, NONE, uid=0),
@@ -344,12 +303,8 @@ APPTAINERS = [
     apptainer({"mount": "| missing"}, {}, SQUASHFUSE),
     apptainer({"mount": "| closed"}, FUSE, SQUASHFUSE, closed=["/dev/fuse"]),
     apptainer({"mount": "warn"}, {**FUSE, "/proc/sys/kernel/osrelease": "3.10.0-1160.el7\n"}, SQUASHFUSE),
-    *[
-        apptainer({found: f"warn | unset {name}"}, environment={name: value})
-        for found, variables in CONTAINER_VARIABLES.items()
-        for name, value in variables.items()
-    ],
-    apptainer(dict.fromkeys(CONTAINER_VARIABLES), environment=IGNORED),
+    *[apptainer({found: f"warn | unset {name}"}, environment={name: "1"}) for name, found in VARIABLES.items()],
+    apptainer(dict.fromkeys(VARIABLES.values()), environment=IGNORED),
     apptainer({"nv": "fail"}, {NVLIBLIST: "# libcuda.so\nlibnvidia-ml.so\n"}),
     apptainer(
         {"nv": f"| {NVLIBLIST} is missing", "home": "note"}, {NVLIBLIST: None, CONFIGURATION: "mount home = no\n"}
@@ -532,9 +487,8 @@ def test_the_page():
     report = [("GPU", [ok("a", "fine"), warn("b", "seen " * 30, "because", "do this")])]
     lines = list(page_lines(report, 80, colour=False))
     assert lines[:2] == ["GPU", "  ok    fine"]
-    assert "        why: because" in lines
-    assert "        fix: do this" in lines
     assert lines[-1] == "1 to look at."
+    assert {"        why: because", "        fix: do this"} <= set(lines)
     assert all(len(line) <= 80 for line in lines)
     assert not cannot_work(report)
     assert "\033[33mwarn" in "".join(page_lines(report, 80, colour=True))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, imports
 
 COPIED = sorted((ROOT / "examples").glob("*.py"))
 PROGRAMS = [*COPIED, *sorted((ROOT / "examples" / "glt").glob("*.py")), *sorted((ROOT / "suites").rglob("*.py"))]
@@ -24,11 +24,9 @@ def test_the_oldest_python_of_an_image_reads_them():
 def test_what_is_copied_needs_nothing_of_ours():
     allowed = {*sys.stdlib_module_names, "graphlearn_torch", "numpy", "torch", "torch_geometric"}
     for path in COPIED:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) else []
-            assert {name.partition(".")[0] for name in names} <= allowed, path
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 115, path
+        text = path.read_text(encoding="utf-8")
+        assert {name.partition(".")[0] for name in imports(ast.parse(text))} <= allowed, path
+        assert len(text.splitlines()) <= 115, path
 
 
 STEP = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_JOB_ID": "12"}

@@ -3,27 +3,17 @@
 import ast
 import functools
 import graphlib
-from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent.parent.parent / "graphcrate"
+from tests import ROOT, imports
 
-#: Floor of each room. Two rooms on one floor do not know of each other.
-FLOORS = {
-    "cli": 8,
-    "build": 7,
-    "publish": 7,
-    "resolve": 6,
-    "engines": 6,
-    "pages": 6,
-    "inputs": 5,
-    "checks": 5,
-    "smoke": 5,
-    "artifacts": 4,
-    "oci": 3,
-    "compat": 3,
-    "host": 2,
-    "model": 1,
-}
+PACKAGE = ROOT / "graphcrate"
+
+#: from the highest floor to the lowest; two rooms on one floor do not know of each other
+FLOORS = (
+    {"cli"}, {"build", "publish"}, {"resolve", "engines", "pages"}, {"inputs", "checks", "smoke"}, {"artifacts"},
+    {"oci", "compat"}, {"host"}, {"model"},
+)  # fmt: skip
+ROOMS = {room: floor for floor, rooms in enumerate(reversed(FLOORS), 1) for room in rooms}
 #: from one room to another: a tree of fourteen rooms that anybody can hold in their head
 MOST_ARROWS = 75
 #: what only `host` may import: processes, connections, the clock
@@ -33,37 +23,17 @@ DOORS = {
 }
 #: what a pure module may not import either
 TOUCHING = DOORS | {"os", "io", "tempfile", "shutil", "glob", "fcntl", "mmap", "multiprocessing", "threading"}
-#: values in, values out: packages and modules, by the longest name that fits; `False` for what is not
+#: values in, values out: packages and modules
 PURE = {
-    "graphcrate.model": True,
-    "graphcrate.model.codec": False,
-    "graphcrate.compat": True,
-    "graphcrate.compat.catalog": False,
-    "graphcrate.compat.explain": False,
-    "graphcrate.checks.audit": True,
-    "graphcrate.checks.audit.run": False,
-    "graphcrate.checks.contracts": True,
-    "graphcrate.checks.contracts.run": False,
-    "graphcrate.checks.wording": True,
-    "graphcrate.artifacts.formats.runtime_files": True,
-    "graphcrate.artifacts.tree.compare": True,
-    "graphcrate.engines.render": True,
-    "graphcrate.pages.charts": True,
-    "graphcrate.pages.html": True,
-    "graphcrate.engines.render.files": False,
-    "graphcrate.engines.render.jobs": False,
-    "graphcrate.oci.image": True,
-    "graphcrate.oci.layer": True,
-    "graphcrate.oci.names": True,
-    "graphcrate.oci.realms": True,
-    "graphcrate.oci.reference": True,
-    "graphcrate.oci.spec": True,
-    "graphcrate.oci.tar": True,
-    "graphcrate.publish.attest": True,
-    "graphcrate.publish.attest.keys": False,
-    "graphcrate.publish.destinations.parse": True,
-    "graphcrate.publish.policy": True,
-    "graphcrate.smoke.verdict": True,
+    *("model", "compat", "checks.audit", "checks.contracts", "checks.wording"),
+    *("artifacts.formats.runtime_files", "artifacts.tree.compare", "engines.render", "pages.charts", "pages.html"),
+    *("oci.image", "oci.layer", "oci.names", "oci.realms", "oci.reference", "oci.spec", "oci.tar"),
+    *("publish.attest", "publish.destinations.parse", "publish.policy", "smoke.verdict"),
+}
+#: modules of these packages that are not
+IMPURE = {
+    *("model.codec", "compat.catalog", "compat.explain", "checks.audit.run", "checks.contracts.run"),
+    *("engines.render.files", "engines.render.jobs", "publish.attest.keys"),
 }
 #: runs inside an image, by the image's Python: no part of graphcrate while it works
 GUESTS = {
@@ -86,22 +56,6 @@ def room(module):
     return module.split(".")[1] if "." in module.removesuffix(".__main__") else ""
 
 
-def imports(tree):
-    """Every module that is imported, wherever the statement stands; of `from a import b` also a.b."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative imports hide the room"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def below(imported, importing):
-    """Whether a room may know of another: itself, or one on a lower floor."""
-    return imported == importing or FLOORS[imported] < FLOORS[importing]
-
-
 @functools.cache
 def tree_of(module):
     return ast.parse(SOURCES[module].read_text(encoding="utf-8"))
@@ -113,22 +67,22 @@ def known(module):
 
 
 def is_pure(module):
-    while module and module not in PURE:
-        module = module.rpartition(".")[0]
-    return PURE.get(module, False)
+    name = module.removeprefix("graphcrate.")
+    return name not in IMPURE and any(name == one or name.startswith(f"{one}.") for one in PURE)
 
 
 def test_every_module_is_in_a_room():
-    assert [module for module in SOURCES if room(module) not in ("", *FLOORS)] == []
+    assert [module for module in SOURCES if room(module) not in ("", *ROOMS)] == []
     assert sorted(path.name for path in PACKAGE.glob("*.py")) == ["__init__.py", "__main__.py"]
 
 
 def test_rooms_import_from_rooms_below():
     assert [
-        f"{module} (floor {FLOORS[room(module)]}) imports {imported} ({FLOORS[room(imported)]})"
+        f"{module} imports {imported}"
         for module in SOURCES
         for imported in sorted(known(module))
-        if room(module) and room(imported) and not below(room(imported), room(module))
+        if all((room(module), room(imported))) and room(module) != room(imported)
+        if ROOMS[room(imported)] >= ROOMS[room(module)]
     ] == []
 
 
@@ -154,7 +108,7 @@ def uses(module, imported, used):
 
 
 def test_pure_modules_do_not_touch_the_world():
-    assert set(PURE) <= set(SOURCES), "a pure module moved; say here where to"
+    assert {f"graphcrate.{name}" for name in PURE | IMPURE} <= set(SOURCES), "a pure module moved; say here where to"
     pure = [module for module in SOURCES if is_pure(module)]
     assert [touch for module in pure for touch in uses(module, TOUCHING, {"open", "input", "print"})] == []
 
@@ -164,3 +118,8 @@ def test_only_host_opens_doors():
     doors = {*(f"os.{call}" for call in calls), "datetime.now", "datetime.today", "date.today"}
     others = [module for module in SOURCES if module not in GUESTS and room(module) != "host"]
     assert [use for module in others for use in uses(module, DOORS, doors)] == []
+
+
+def test_the_command_line_alone_imports_the_doctor():
+    importing = [module for module in SOURCES for one in set(imports(tree_of(module))) if one.startswith("doctor.")]
+    assert set(importing) == {"graphcrate.cli.main"}
