@@ -4,7 +4,6 @@ import hashlib
 
 import pytest
 
-from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
 from graphcrate.model.errors import IntegrityError
 from tests.unit.wheel_server import Fault
@@ -63,14 +62,6 @@ def test_cut_connections_cost_only_the_rest(server, download):
     starts = [int(asked.headers.get("range", "bytes=0-")[6:-1]) for asked in server.asked]
     assert starts == sorted(starts)
     assert 0 < starts[1] <= 2_000_000
-
-
-def test_a_download_that_never_succeeds_keeps_its_part(download, tmp_path):
-    with pytest.raises(HttpError):
-        download(faults=[Fault(cut_after=1_500_000)] + [Fault(status=503)] * 9)
-    kept = (tmp_path / "part").read_bytes()
-    assert kept
-    assert CONTENT.startswith(kept)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,11 @@ def tables(strings, symbols):
 TABLES = tables(b"\0libc.so.6\0and more names\0", bytes(24))
 
 
+#: sstrip leaves what the kernel and the loader need; the tables are still there, and nothing says where
+SEGMENT = struct.pack("<IIQQQQQQ", 2, 6, 64, 0, 0, 16, 16, 8)  # PT_DYNAMIC
+STRIPPED = WHOLE[:16] + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0) + SEGMENT
+
+
 def read(data):
     return elf.read_stream(io.BytesIO(data), "libmine.so")
 
@@ -75,14 +80,11 @@ def test_what_a_library_need_not_have():
 def test_libraries_that_compilers_made():
     """The extension of a dependency, and the interpreter."""
     extension = read(Path(msgspec._core.__file__).read_bytes())
-    assert extension.machine == "EM_X86_64"
     assert "libc.so.6" in extension.needed
-    assert any(symbol.name == "PyInit__core" for symbol in extension.defined)
-    assert any(symbol.name == "PyErr_SetString" for symbol in extension.undefined)
+    assert "PyInit__core" in {symbol.name for symbol in extension.defined}
+    assert "PyErr_SetString" in {symbol.name for symbol in extension.undefined}
     assert any(need.version.startswith("GLIBC_2.") for need in extension.needs)
-    interpreter = read(Path(sys.executable).read_bytes())
-    assert interpreter.type in ("ET_DYN", "ET_EXEC")
-    assert "ld-linux" in interpreter.interpreter
+    assert "ld-linux" in read(Path(sys.executable).read_bytes()).interpreter
 
 
 def test_only_the_tables_of_a_large_file_are_read(tmp_path):
@@ -102,9 +104,10 @@ def test_only_the_tables_of_a_large_file_are_read(tmp_path):
         (b"\x7fELF", "is not a whole ELF file"),
         (b"\x7fELF\x01\x01\x01" + WHOLE[7:], "32 bits"),
         (WHOLE[:5] + b"\x02" + WHOLE[6:], "only 64 bits, little-endian"),
+        (STRIPPED, "no section headers"),
     ],
 )
-def test_what_is_no_whole_file_of_64_bits_is_refused(data, said):
+def test_what_is_no_file_of_64_bits_with_sections_is_refused(data, said):
     with pytest.raises(IntegrityError, match=said) as caught:
         read(data)
     assert caught.value.what.startswith("libmine.so ")
@@ -116,14 +119,6 @@ def test_names_and_versions_outside_of_their_tables_are_refused():
     torn = good[: at + 12] + b"\xff\xff\x00\x00" + good[at + 16 :]
     with pytest.raises(IntegrityError, match="leads outside of itself"):
         read(torn)
-
-
-def test_a_library_whose_section_headers_were_stripped_is_told():
-    """sstrip leaves what the kernel and the loader need; the tables are still there, and nothing says where."""
-    segment = struct.pack("<IIQQQQQQ", 2, 6, 64, 0, 0, 16, 16, 8)  # PT_DYNAMIC
-    head = struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
-    with pytest.raises(IntegrityError, match="no section headers"):
-        read(b"\x7fELF\x02\x01\x01" + bytes(9) + head + segment)
 
 
 VERNEED = struct.pack("<HHIII", 1, 1, 1, 16, 16)

@@ -92,6 +92,13 @@ def build(plan, files, cache, progress=None, base=BASE, compiled=None):
     return embedded.build_layers(order, 0)
 
 
+@pytest.fixture
+def one(tmp_path):
+    """A plan with a layer of one small wheel, and its file."""
+    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
+    return planned(wheels_step("t", packages)), files
+
+
 def names(cache, record):
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(cache.blob(record.digest).read_bytes()))) as archive:
         return {member.name: member for member in archive}
@@ -101,10 +108,8 @@ def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
     contents = {"one/__init__.py": b"x = 1\n", "one/bad.py": b"print 1"}
     packages, files = wheels(tmp_path, one=contents, two={"two/lib.so": bytes(200_000)})
     folder = PlannedFile(path="/opt/venv/bin", folder=True, mode=0o755)
-    plan = planned(
-        FilesStep(title="venv", files=(PlannedFile(path="/opt/venv/bin/python", link="/usr/bin/python3"), folder)),
-        wheels_step("both", packages),
-    )
+    venv = FilesStep(title="venv", files=(PlannedFile(path="/opt/venv/bin/python", link="/usr/bin/python3"), folder))
+    plan = planned(venv, wheels_step("both", packages))
     progress = Recorder()
     monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
     order = Order(plan=plan, folder=tmp_path, base=BASE, files=files, cache=cache, environment={}, progress=progress)
@@ -115,25 +120,18 @@ def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
     assert [name.rpartition(".cpython")[0] for name in compiled] == [f"{PACKAGES}/one/__pycache__/__init__"]
     layout = read_layout(tmp_path / "oci")
     validate(layout)
-    assert layout.tag == "1.0"
     assert (artifact.kind, artifact.reference, artifact.digest) == ("layout", str(tmp_path / "oci"), layout.digest)
-    assert [layer.size for layer in layout.layers] == [
-        cache.blob(layer.digest).stat().st_size for layer in layout.layers
-    ]
-    total = sum(package.file.size for package in packages)
-    assert progress.total == total
-    assert total * 0.95 < progress.done <= total
+    assert (layout.tag, progress.total) == ("1.0", sum(package.file.size for package in packages))
+    assert progress.total * 0.95 < progress.done <= progress.total
 
 
-def test_nothing_is_done_twice_but_for_another_python(tmp_path, cache, compiled_here):
-    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
-    plan = planned(wheels_step("t", packages), FilesStep(title="f", files=(PlannedFile(path="/etc/x", content="1"),)))
+def test_nothing_is_done_twice_but_for_another_python(one, cache, compiled_here):
+    plan, files = one
     first = build(plan, files, cache)
     progress = Recorder()
     # The wheels need not even be there.
     assert build(plan, {}, cache, progress) == first
-    assert progress.total == 0
-    assert len(compiled_here) == 1
+    assert (progress.total, len(compiled_here)) == (0, 1)
     build(plan, files, cache, base=msgspec.structs.replace(BASE, python_version="3.11.9"))
     assert len(compiled_here) == 2
 
@@ -149,9 +147,8 @@ def test_nothing_is_done_twice_but_for_another_python(tmp_path, cache, compiled_
     ],
     ids=["no blob", "a short one", "record", "other record", "installation"],
 )
-def test_what_is_gone_or_damaged_is_made_again(tmp_path, cache, pattern, damage, compiled_here):
-    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
-    plan = planned(wheels_step("t", packages))
+def test_what_is_gone_or_damaged_is_made_again(one, cache, pattern, damage, compiled_here):
+    plan, files = one
     first = build(plan, files, cache)
     content = cache.blob(first[0].digest).read_bytes()
     for path in cache.root.glob(pattern):
@@ -161,9 +158,8 @@ def test_what_is_gone_or_damaged_is_made_again(tmp_path, cache, pattern, damage,
     assert len(compiled_here) == 1  # the bytecode was still there
 
 
-def test_a_layer_that_rotted_in_the_cache_goes_into_no_image(tmp_path, cache, monkeypatch):
-    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
-    plan = planned(wheels_step("t", packages))
+def test_a_layer_that_rotted_in_the_cache_goes_into_no_image(one, cache):
+    plan, files = one
     (first,) = build(plan, files, cache)
     blob = cache.blob(first.digest)
     content = blob.read_bytes()
@@ -245,23 +241,16 @@ def test_a_wheel_or_a_base_of_another_python_and_what_nobody_has_locked_are_refu
         build(planned(step), {}, cache)
 
 
-def test_a_damaged_wheel_leaves_no_layer_and_no_record(tmp_path, cache):
-    packages, files = wheels(tmp_path, one={"one/x": bytes(1000)})
-    path = files[packages[0].file.sha256]
-    good = path.read_bytes()
-    path.write_bytes(good.replace(b"one/x", b"one/y", 1))
+def test_a_damaged_wheel_leaves_no_layer_and_too_little_room_is_told(one, cache, monkeypatch):
+    plan, files = one
+    (path,) = files.values()
+    path.write_bytes(path.read_bytes().replace(b"one/__init__", b"one/__exit__", 1))
     with pytest.raises(IntegrityError, match="another name than the directory"):
-        build(planned(wheels_step("t", packages)), files, cache)
+        build(plan, files, cache)
     assert not list((cache.root / "blobs" / "sha256").iterdir())
-    path.write_bytes(good)
-    assert build(planned(wheels_step("t", packages)), files, cache)
-
-
-def test_too_little_room_is_told_before_work_begins(tmp_path, cache, monkeypatch):
-    packages, files = wheels(tmp_path, one={"one/x": bytes(1000)})
     monkeypatch.setattr(Cache, "free_bytes", lambda self: 1000)
     with pytest.raises(DiskFullError, match="making layers needs"):
-        build(planned(wheels_step("t", packages)), files, cache)
+        build(plan, files, cache)
 
 
 def test_planned_files_get_their_modes_and_folders(cache):
@@ -276,16 +265,9 @@ def test_planned_files_get_their_modes_and_folders(cache):
     )
     record = build(planned(step), {}, cache)[0]
     found = names(cache, record)
-    assert {name: oct(member.mode) for name, member in found.items() if not member.issym()} == {
-        "root": "0o700",
-        "root/.config": "0o755",
-        "root/.config/x": "0o600",
-        "srv": "0o755",
-        "srv/data": "0o1777",
-        "srv/data/in": "0o644",
-        "usr": "0o755",
-        "usr/bin": "0o755",
-    }
+    modes = {"root": 0o700, "root/.config": 0o755, "root/.config/x": 0o600, "srv": 0o755, "srv/data": 0o1777}
+    modes |= {"srv/data/in": 0o644, "usr": 0o755, "usr/bin": 0o755}
+    assert {name: member.mode for name, member in found.items() if not member.issym()} == modes
     assert found["usr/bin/tool"].linkname == "other"
     assert record.owners[0].bytes == 3
 

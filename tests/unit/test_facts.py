@@ -13,19 +13,16 @@ PYG = RECIPES["pyg"]
     ("gpu", "model", "capability"),
     [
         ("v100", "V100", "7.0"),
-        ("titan v", "TITAN_V", "7.0"),
         ("Tesla V100-SXM2-32GB", "V100", "7.0"),
         ("NVIDIA A100-SXM4-80GB", "A100", "8.0"),
         ("NVIDIA GeForce RTX 3090 Ti", "RTX3090", "8.6"),
         ("NVIDIA RTX 6000 Ada Generation", "RTX_6000_ADA", "8.9"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX_PRO_6000", "12.0"),
         ("sm_80", "sm_80", "8.0"),
-        ("SM_103", "sm_103", "10.3"),
         ("12.0", "sm_120", "12.0"),
         ("3090", "RTX3090", "8.6"),
         ("2080ti", "RTX2080", "7.5"),
         ("gtx1080", "GTX1080", "6.1"),
-        ("k80", "K80", "3.7"),
         ("sm89", "sm_89", "8.9"),
         ("89", "sm_89", "8.9"),
     ],
@@ -94,3 +91,9 @@ def test_every_gpu_that_torch_runs_on_runs_what_is_compiled_by_default():
 def test_numbers_come_in_their_order():
     assert facts.ordered(["GLIBC_2.10", "GLIBC_2.9", "GLIBC_2.2.5"]) == ("GLIBC_2.2.5", "GLIBC_2.9", "GLIBC_2.10")
     assert facts.ordered(["10.0f", "10.0", "9.0"]) == ("9.0", "10.0", "10.0f")
+    assert [facts.numbers(version) for version in ("3.10.0-1160.el7", "el7")] == [(3, 10), ()]
+
+
+def test_drivers_and_the_cuda_that_they_know():
+    assert [facts.oldest_driver(cuda) for cuda in ("11.8", "10.2", "99.1")] == ["450.80.02", "440.33", ""]
+    assert [facts.newest_cuda(driver) for driver in ("535.104.05", "300.1")] == ["12.2", ""]

@@ -14,23 +14,19 @@ def connect():
         client.connect(("192.0.2.1", 80))
 
 
-@pytest.mark.parametrize(
-    "attempt",
-    [
+def test_reaching_outside_is_an_error_that_nothing_swallows():
+    for attempt in (
         lambda: subprocess.run(["true"], check=True),
         lambda: os.posix_spawn("/bin/true", ["true"], {}),
         os.fork,
         lambda: os.system("true"),
         connect,
         lambda: socket.getaddrinfo("example.org", 80),
-    ],
-    ids=["subprocess", "posix_spawn", "fork", "system", "connect", "name"],
-)
-def test_reaching_outside_is_an_error_that_nothing_swallows(attempt):
-    with pytest.raises(ForbiddenError):
-        attempt()
-    assert guard.seen
-    guard.seen.clear()
+    ):
+        with pytest.raises(ForbiddenError):
+            attempt()
+        assert guard.seen
+        guard.seen.clear()
 
 
 def test_loopback_is_open():

@@ -10,27 +10,21 @@ from pathlib import Path
 from graphcrate.model import errors
 from tests import ROOT
 
-#: made by programs or by a person's work here; not part of the project
+#: made by programs or by a person's work here; not part of the project (in a worktree .git is a file)
 NOT_OURS = {
     *(".git", ".venv", "dist", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "__pycache__", "build"),
-    "doctor.py",
+    *("doctor.py", "graphcrate.egg-info"),
 }
 
 
 def files():
     for folder, folders, names in os.walk(ROOT):
-        folders[:] = sorted(name for name in folders if name not in NOT_OURS and not name.endswith(".egg-info"))
-        yield from (
-            # In a worktree .git is a file.
-            Path(folder, name)
-            for name in sorted(names)
-            if not name.endswith(".sif") and name not in NOT_OURS
-        )
+        folders[:] = sorted(set(folders) - NOT_OURS)
+        yield from (Path(folder, name) for name in sorted(set(names) - NOT_OURS) if not name.endswith(".sif"))
 
 
-FILES = list(files())
-PYTHON = [path for path in FILES if path.suffix == ".py"]
-TEXTS = {path: path.read_text(encoding="utf-8") for path in FILES if path.is_file()}
+TEXTS = {path: path.read_text(encoding="utf-8") for path in files() if path.is_file()}
+PYTHON = [path for path in TEXTS if path.suffix == ".py"]
 
 
 @functools.cache
@@ -69,33 +63,28 @@ def test_names_say_what_a_thing_is():
 
 
 def pins(name):
-    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
-
-
-def wanted(name):
-    return set(re.findall(r"^([a-z0-9][a-z0-9-]*)", (ROOT / name).read_text(), re.MULTILINE))
+    """The requirements of a file, each with its version and at least one hash."""
+    entries = re.split(r"^(?=[a-z0-9-]+==)", TEXTS[ROOT / name], flags=re.MULTILINE)
+    return dict(re.match(r"([a-z0-9-]+)==(\S+)(?s:.*)--hash=sha256:", one).groups() for one in entries if one.strip())
 
 
 def test_requirements_are_pinned_with_hashes_and_agree():
     run, dev = pins("requirements.txt"), pins("requirements-dev.txt")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads(TEXTS[ROOT / "pyproject.toml"])["project"]
+    wanted = re.findall(r"^[a-z0-9][a-z0-9-]*", TEXTS[ROOT / "requirements-dev.in"], re.MULTILINE)
     assert set(project["dependencies"]) <= set(run), "tools/lock-requirements"
-    assert wanted("requirements-dev.in") <= set(dev), "tools/lock-requirements"
+    assert set(wanted) <= set(dev), "tools/lock-requirements"
     assert run.items() <= dev.items()
-    for name in ("requirements.txt", "requirements-dev.txt"):
-        entries = re.split(r"^(?=[a-z0-9-]+==)", (ROOT / name).read_text(), flags=re.MULTILINE)
-        assert all("--hash=sha256:" in entry for entry in entries if entry.strip())
 
 
 def test_preparing_uses_the_exit_codes_of_the_errors():
-    text = (ROOT / "tools" / "prepare.py").read_text()
-    numbers = re.search(r"^NETWORK, HASHES, HOST, DISK, BUILD = (.*?)  #", text, re.MULTILINE)[1]
+    numbers = re.search(r"^NETWORK, HASHES, HOST, DISK, BUILD = (.*?)  #", TEXTS[ROOT / "tools/prepare.py"], re.M)[1]
     kinds = (errors.NetworkError, errors.IntegrityError, errors.HostError, errors.DiskFullError, errors.BuildError)
     assert [int(number) for number in numbers.split(",")] == [kind.exit_code for kind in kinds]
 
 
 def test_every_make_target_is_explained_and_phony():
-    text = (ROOT / "Makefile").read_text()
+    text = TEXTS[ROOT / "Makefile"]
     targets = set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
     assert targets == set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
     assert targets == set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
@@ -103,15 +92,15 @@ def test_every_make_target_is_explained_and_phony():
 
 def test_every_error_has_a_next_step():
     """Those of its class, where whoever raises it has no better."""
-    lacking = []
-    for path in sorted((ROOT / "graphcrate").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                kind = getattr(errors, node.func.id, None)
-                is_error = isinstance(kind, type) and issubclass(kind, errors.GraphcrateError)
-                if is_error and not kind.usual and "next_step" not in {word.arg for word in node.keywords}:
-                    lacking.append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    assert lacking == []
+    kinds = {name for name, kind in vars(errors).items() if hasattr(kind, "exit_code") and not kind.usual}
+    assert [
+        f"{label(path)}:{node.lineno}"
+        for path in PYTHON
+        if label(path).startswith("graphcrate/")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds
+        if "next_step" not in {word.arg for word in node.keywords}
+    ] == []
 
 
 def test_nobody_catches_a_part_of_what_documents_of_others_raise():
@@ -136,37 +125,29 @@ STUMBLED_OVER = {
 }
 
 
-def words_for_people():
-    """What a person reads: strings of the program (help, errors, results), README and the pages for users."""
-    for path in PYTHON:
-        if label(path).startswith(("graphcrate/", "doctor/")):
-            yield from ((f"{label(path)}:{node.lineno}", node.value) for node in strings(tree(path)))
-    for path in FILES:
-        if path.suffix == ".md" and re.fullmatch(PAGES, label(path)):
-            yield from ((f"{label(path)}:{at}", line) for at, line in enumerate(TEXTS[path].splitlines(), 1))
-
-
-def strings(module):
-    """String constants that are sentences: no docstrings but those of commands, no programs for another Python."""
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    first = [node.body[0] for node in ast.walk(module) if isinstance(node, documented) and node.body]
-    docstrings = {id(one.value) for one in first if isinstance(one, ast.Expr)}
-    for node in ast.walk(module):
-        text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-        if text and "import " not in node.value:
-            yield node
-
-
 #: what users read; decisions and the architecture are for developers
 PAGES = r"README\.md|docs/(?!architecture)[\w-]+\.md|docs/tutorials/[\w-]+\.md|examples/README\.md"
 
 
+def words_for_people():
+    """What a person reads: strings of the program (help, errors, results), README and the pages for users."""
+    for path, text in TEXTS.items():
+        if re.fullmatch(PAGES, label(path)):
+            yield from ((f"{label(path)}:{at}", line) for at, line in enumerate(text.splitlines(), 1))
+        if label(path).startswith(("graphcrate/", "doctor/")) and path in PYTHON:
+            nodes = list(ast.walk(tree(path)))
+            docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+            for node in nodes:
+                text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None
+                if isinstance(text, str) and "import " not in text:  # no program for another Python
+                    yield f"{label(path)}:{node.lineno}", text
+
+
 def test_words_that_readers_stumbled_over_are_gone():
-    hits = [
+    assert [
         f"{place}: {text.strip()[:100]!r}: write {better!r}"
         for place, text in words_for_people()
         for pattern, better in STUMBLED_OVER.items()
         for hit in re.finditer(pattern, text)
         if not re.search(r"there $", text[: hit.start()], re.IGNORECASE)
-    ]
-    assert hits == []
+    ] == []

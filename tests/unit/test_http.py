@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import urllib3
@@ -52,13 +53,6 @@ def test_credentials_stay_with_scheme_host_and_port(monkeypatch, client, target,
     assert ("Authorization" in asked[1]) is kept
 
 
-def raising(error):
-    def fail(*_, **__):
-        raise error
-
-    return fail
-
-
 UNTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
 
 
@@ -85,7 +79,7 @@ def test_what_went_wrong_is_named(server, pauses, monkeypatch, url, broken, reas
         monkeypatch.setattr(pool, "READ_SECONDS", 0.05)
     if broken:
         where = broken[0] if broken[0].startswith("ssl") else f"socket.{broken[0]}"
-        monkeypatch.setattr(where, raising(broken[1]))
+        monkeypatch.setattr(where, mock.Mock(side_effect=broken[1]))
     client = Client({"https_proxy": "http://127.0.0.1:1", "no_proxy": "192.0.2.1"}, sleep=pauses.append)
     with pytest.raises(HttpError) as caught:
         client.request("GET", url.format(port=server.port))
@@ -100,7 +94,7 @@ def test_a_refusal_is_final_crosses_process_borders_and_holds_no_secrets(server,
     with pytest.raises(HttpError) as caught:
         client.request("GET", address)
     copy = pickle.loads(pickle.dumps(caught.value))
-    assert (copy.status, copy.host, copy.what) == (status, "127.0.0.1", caught.value.what)
+    assert (copy.status, copy.what) == (status, caught.value.what)
     assert (copy.constraint, pauses) == (f"HTTP {status} (127.0.0.1)", [])
     assert not [secret for secret in ("hunter2", "abc") if secret in str(caught.value)]
     assert redacted(address) == f"http://127.0.0.1:{server.port}/file"
@@ -116,23 +110,16 @@ def test_server_faults_are_tried_again_as_long_as_the_server_asks_for(server, cl
     after = Fault(status=429, headers=(("Retry-After", "7"),))
     server.faults["/page"] = [Fault(status=500), after, Fault(cut_after=3)]
     assert client.request("GET", server.url("/page")).body == b"at last"
-    assert len(pauses) == 3
-    assert pauses[1] == 7.0
+    assert (len(pauses), pauses[1]) == (3, 7.0)
 
 
-@pytest.mark.parametrize(
-    ("user", "netrc", "sent"),
-    [
-        ("me:pass%40word@", "", b"me:pass@word"),
-        ("", "machine 127.0.0.1 login me password secret\n", b"me:secret"),
-    ],
-)
-def test_credentials_of_the_address_or_netrc_are_sent(server, tmp_path, pauses, user, netrc, sent):
-    (tmp_path / ".netrc").write_text(netrc)
+def test_credentials_of_the_address_or_netrc_are_sent(server, tmp_path):
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
     (tmp_path / ".netrc").chmod(0o600)
     server.put("/page", b"ok")
-    Client({"HOME": str(tmp_path)}, sleep=pauses.append).request("GET", f"http://{user}127.0.0.1:{server.port}/page")
-    assert base64.b64decode(server.asked[0].headers["authorization"].removeprefix("Basic ")) == sent
+    for user, sent in (("me:pass%40word@", b"me:pass@word"), ("", b"me:secret")):
+        Client({"HOME": str(tmp_path)}).request("GET", f"http://{user}127.0.0.1:{server.port}/page")
+        assert base64.b64decode(server.asked.pop().headers["authorization"].removeprefix("Basic ")) == sent
 
 
 def test_requests_go_through_the_proxy(server, pauses):

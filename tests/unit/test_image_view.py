@@ -1,8 +1,7 @@
-"""From trees, odd ones too, to what contracts ask about; drivers and versions as people write them."""
+"""From trees, odd ones too, to what contracts ask about."""
 
 from graphcrate.checks.contracts.paths import find_program, resolve
 from graphcrate.checks.contracts.view import make_view, wants_content
-from graphcrate.compat import facts
 from graphcrate.model.contract import ImageView, Settings
 from graphcrate.model.tree import Entry
 
@@ -48,9 +47,3 @@ def test_only_small_files_and_the_c_library_are_kept():
     kept = {"/etc/profile.d/a.sh": 100, "/usr/lib/x86_64-linux-gnu/libc-2.31.so": 2_000_000}
     left = {"/usr/lib/x86_64-linux-gnu/libtorch.so": 2_000_000, "/bin/bash": 1_000_000, "/opt/lib/torch/nn.py": 1000}
     assert {path: size for path, size in {**kept, **left}.items() if wants_content(path, size)} == kept
-
-
-def test_drivers_and_the_cuda_that_they_know():
-    assert [facts.oldest_driver(cuda) for cuda in ("11.8", "10.2", "99.1")] == ["450.80.02", "440.33", ""]
-    assert [facts.newest_cuda(driver) for driver in ("535.104.05", "300.1")] == ["12.2", ""]
-    assert [facts.numbers(version) for version in ("3.10.0-1160.el7", "el7")] == [(3, 10), ()]
