@@ -4,57 +4,35 @@ import pytest
 
 from graphcrate.compat import glt
 
-PACKAGES = ("torch", "torch_sparse", "graphlearn-torch")
+ALL = ("torch", "torch_sparse", "graphlearn-torch")
 ABSENT = "graphlearn-torch imports torch_sparse at start-up; its metadata does not say so."
 FITS = "ask for graphlearn-torch==0.2.2, which fits"
 
 
-@pytest.mark.parametrize(
-    ("version", "torch", "cuda", "python"),
-    [
-        ("0.2.2", "1.13.1+cu116", "11.6", "3.9"),
-        ("0.2.4", "2.3.1", "12.1", "3.11"),
-        ("0.2.3", "2.6.0", "12.4", "3.10"),
-        ("0.3.0", "2.9.0", "12.8", "3.12"),
-    ],
-)
-def test_what_fits(version, torch, cuda, python):
-    verdict = glt.judge(version, torch, cuda, python, PACKAGES)
-    assert (verdict.reasons, verdict.next_step) == ((), "")
-    note = "nobody has checked graphlearn-torch 0.3.0"
-    if version != "0.3.0":
-        note = f"graphlearn-torch {version} has machine code for compute capabilities 5.0,"
-    assert verdict.notes[0].startswith(note)
+def test_what_fits():
+    code = "has machine code for compute capabilities 5.0,"
+    for about, note in (
+        (("0.2.2", "1.13.1+cu116", "11.6", "3.9"), f"graphlearn-torch 0.2.2 {code}"),
+        (("0.2.3", "2.6.0", "12.4", "3.10"), f"graphlearn-torch 0.2.3 {code}"),
+        (("0.3.0", "2.9.0", "12.8", "3.12"), "nobody has checked graphlearn-torch 0.3.0"),
+    ):
+        verdict = glt.judge(*about, ALL)
+        assert (verdict.reasons, verdict.next_step) == ((), "")
+        assert verdict.notes[0].startswith(note)
 
 
 @pytest.mark.parametrize(
     ("version", "torch", "cuda", "python", "packages", "reasons", "next_step"),
     [
-        (  # what `pip install graphlearn-torch` does to torch 1.13
-            *("0.2.4", "1.13.1+cu116", "11.6", "3.9", PACKAGES),
-            "graphlearn-torch 0.2.4 was compiled for torch 2.3, 2.4, 2.5 and 2.6 and cannot be imported with torch "
-            "1.13.1: 21 undefined symbols, such as c10::cuda::ExchangeDevice.",
-            FITS,
-        ),
-        (
-            *("0.2.2", "2.0.0", "11.7", "3.9", PACKAGES),
-            "with torch 2.0.0: 8 undefined symbols of 2.0.1, such as at::_ops::narrow::call.",
-            "",
-        ),
-        ("0.2.2", "1.9.0", "11.1", "3.9", PACKAGES, "cannot be imported with torch 1.9.0.", ""),
-        (
-            *("0.2.4", "2.3.1+cu118", "11.8", "3.11", PACKAGES),
-            "graphlearn-torch 0.2.4 calls the runtime of CUDA 12; torch 2.3.1+cu118 brings that of 11.8.",
-            "",
-        ),
-        (
-            *("0.2.2", "1.13.1", "11.7", "3.11", PACKAGES),
-            "graphlearn-torch 0.2.2 has no wheel for Python 3.11; it has for 3.7, 3.8, 3.9 and 3.10.",
-            "",
-        ),
+        # what `pip install graphlearn-torch` does to torch 1.13
+        ("0.2.4", "1.13.1+cu116", "11.6", "3.9", ALL, "21 undefined symbols, such as c10::cuda::ExchangeDevice.", FITS),
+        ("0.2.2", "2.0.0", "11.7", "3.9", ALL, "8 undefined symbols of 2.0.1, such as at::_ops::narrow::call.", ""),
+        ("0.2.2", "1.9.0", "11.1", "3.9", ALL, "cannot be imported with torch 1.9.0.", ""),
+        ("0.2.4", "2.3.1+cu118", "11.8", "3.11", ALL, "runtime of CUDA 12; torch 2.3.1+cu118 brings that of 11.8.", ""),
+        ("0.2.2", "1.13.1", "11.7", "3.11", ALL, "no wheel for Python 3.11; it has for 3.7, 3.8, 3.9 and 3.10.", ""),
         ("0.2.4", "2.3.1", "12.1", "3.11", ("torch",), ABSENT, "add torch-sparse to the recipe"),
         ("0.2.4", "1.13.1", "11.7", "3.9", (), ABSENT, f"{FITS}; add torch-sparse to the recipe"),
-        ("0.9", "2.3.1+cpu", "cpu", "3.11", PACKAGES, "with device=torch.device('cpu').", ""),
+        ("0.9", "2.3.1+cpu", "cpu", "3.11", ALL, "with device=torch.device('cpu').", ""),
     ],
 )
 def test_what_does_not(version, torch, cuda, python, packages, reasons, next_step):
@@ -65,7 +43,7 @@ def test_what_does_not(version, torch, cuda, python, packages, reasons, next_ste
 
 def test_a_torch_for_the_cpu_is_refused_with_what_was_counted():
     for version, torch, counted in (("0.2.4", "2.3.1+cpu", "46 undefined"), ("0.2.2", "1.13.1+cpu", "44 undefined")):
-        (reason,) = glt.judge(version, torch, "cpu", "3.9", PACKAGES).reasons
+        (reason,) = glt.judge(version, torch, "cpu", "3.9", ALL).reasons
         assert counted in reason
         assert "c10::cuda::CUDACachingAllocator and the CUDA runtime" in reason
 
@@ -75,7 +53,7 @@ def test_facts_agree_with_each_other():
     judged = set()
     for check in [check for check in glt._facts().check if check.torch_cuda != "cpu"]:
         for release in filter(None, map(glt.known, check.releases)):
-            found = glt.judge(release.version, check.torch, check.torch_cuda, release.python[-1], PACKAGES)
+            found = glt.judge(release.version, check.torch, check.torch_cuda, release.python[-1], ALL)
             assert bool(found.reasons) == bool(check.undefined) == bool(check.example), (release.version, check.torch)
             judged.add(release)
     assert judged == set(glt.releases())

@@ -9,9 +9,8 @@ from proof.verdict import Fault
 
 
 def config(tmp_path, text):
-    path = tmp_path / "hosts.yml"
-    path.write_text(text)
-    return hosts.read(path)
+    (tmp_path / "hosts.yml").write_text(text)
+    return hosts.read(tmp_path / "hosts.yml")
 
 
 WHOLE = """\
@@ -33,10 +32,8 @@ arguments: --fan_outs 15,10 --hidden 128
 
 def test_the_config_of_the_tutorial_is_read(tmp_path):
     found = config(tmp_path, WHOLE)
-    assert [(host.user, host.port, host.devices) for host in found.hosts] == [
-        ("ann", 22, "0,1,2,3"),
-        ("bob", 2200, "0"),
-    ]
+    told = [(host.user, host.port, host.devices) for host in found.hosts]
+    assert told == [("ann", 22, "0,1,2,3"), ("bob", 2200, "0")]
     argv = launch.command(found, found.hosts[1], launch.arguments(["--config", "hosts.yml", "--epochs", "3"]))
     assert argv[:5] == ["singularity", "exec", "--nv", "glt.sif", "python"]
     told = train_distributed.arguments(argv[6:])
@@ -57,7 +54,6 @@ def test_the_config_of_the_tutorial_is_read(tmp_path):
         (("dataset: /data/parts", "dataset: {a: b}"), "hosts.yml:7: dataset: it must be a list of texts"),
         (("in_channel: 100", "in_channel: many"), "hosts.yml:8: in_channel: 'many' is no number"),
         (("nodes:", "nodes: ["), "hosts.yml:2: it is no YAML"),
-        (("arguments: ", "arguments: '"), "it is no YAML"),
         (("exec --nv", '"exec --nv'), "hosts.yml:6: python_bins: .*No closing quotation"),
         (("ports: [22, 2200]", "ports: 22\nports: 23"), "hosts.yml:5: ports: it is there twice"),
     ],

@@ -13,18 +13,17 @@ from proof.partitions import Partitions, Request
 from proof.supervised import Meeting
 from proof.verdict import Fault, Layer, Proof
 
+from tests.unit.test_glt_check import first_neighbours
+
 REQUEST = Request("generated", "", 2, 0)
 PART = {"nodes": 5, "edges": 9, "bytes": 100, "train": 3, "valid": 1, "test": 1}
-FOUND = Partitions(
-    REQUEST, "a" * 64, "b" * 64, 10, 18, 4, 3, (PART, {**PART, "train": 2}), {"graphlearn_torch": "0.2.4"}
-)
+FOUND = Partitions(REQUEST, "a" * 64, "b" * 64, 10, 18, 4, 3, (PART, {**PART, "train": 2}), {"torch": "2.3.1"})
 
 
-def written(folder, found=FOUND, **changes):
-    """A folder that says it has these partitions."""
+def written(folder, **changes):
+    """A folder that says it has FOUND."""
     folder.mkdir()
-    fields = {"format": 1, **{name: getattr(found, name) for name in vars(found)}, **changes}
-    fields["request"] = vars(fields["request"]) if isinstance(fields["request"], Request) else fields["request"]
+    fields = {"format": 1, **vars(FOUND), "request": vars(REQUEST), **changes}
     (folder / "partitions.json").write_text(json.dumps(fields))
     return folder
 
@@ -118,18 +117,15 @@ def test_a_node_is_placed_as_pai_or_srun_tell_it():
     assert ports == list(range(place.port, place.port + ranks.PORTS_OF_A_JOB))
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
+def test_half_a_place_and_equal_ports_are_told():
+    for argv, message in (
         (["--num_nodes=2"], "wants --node_rank"),
         (["--num_nodes=2", "--node_rank=2", "--master_addr=a"], "is not one of 2 nodes"),
         (["--num_nodes=0", "--node_rank=0"], "0 nodes"),
         (["--training_pg_master_port=5000", "--test_loader_master_port=5000"], "must be different ones"),
-    ],
-)
-def test_half_a_place_and_equal_ports_are_told(argv, message):
-    with pytest.raises(Fault, match=message):
-        node.choose_ports(options(*argv), node.find_place(options(*argv), {}))
+    ):
+        with pytest.raises(Fault, match=message):
+            node.choose_ports(options(*argv), node.find_place(options(*argv), {}))
 
 
 def test_a_port_in_use_is_told_with_the_option():
@@ -138,9 +134,8 @@ def test_a_port_in_use_is_told_with_the_option():
         listener.setsockopt(machine.socket.SOL_SOCKET, machine.socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
         listener.listen()
-        with pytest.raises(
-            Fault, match=f"port {port} of .* is in use by another program.*--test_loader_master_port"
-        ) as caught:
+        said = f"port {port} of .* is in use by another program.*--test_loader_master_port"
+        with pytest.raises(Fault, match=said) as caught:
             machine.check_ports({"--test_loader_master_port": port})
     assert caught.value.layer is Layer.NETWORK
 
@@ -166,19 +161,16 @@ def test_a_partition_is_loaded_while_the_nodes_own_gpu_is_the_current_one(argv, 
     """GLT keeps features with the current GPU, and the training's process samples there (--sampling=collocated)."""
     done = []
     cuda = SimpleNamespace(device_count=lambda: 2, set_device=lambda index: done.append(("current", index)))
-    for module, name, value in (
-        (node.partitions, "read", lambda folder: FOUND),
-        (node.machine, "check_ports", lambda ports: None),
-        (node.glt, "prepare", lambda interface: None),
-        (node.glt, "load_glt", lambda proof: None),
-        (node.stack, "load_torch", lambda proof: SimpleNamespace(cuda=cuda)),
-        (node.stack, "load_pyg", lambda proof: []),
-        (node.stack, "choose_device", lambda *_: SimpleNamespace(type="cuda")),
-        (node.supervised, "load_dataset", lambda *_: done.append("loaded")),
-        (node, "_share_cores", lambda options: None),
-        (node, "_work", lambda *given: done.append(given[4]) or {}),
+    for name in ("machine.check_ports", "glt.prepare", "glt.load_glt", "stack.load_pyg", "_share_cores"):
+        monkeypatch.setattr(f"proof.node.{name}", lambda *_: None)
+    for name, value in (
+        ("partitions.read", lambda folder: FOUND),
+        ("stack.load_torch", lambda proof: SimpleNamespace(cuda=cuda)),
+        ("stack.choose_device", lambda *_: SimpleNamespace(type="cuda")),
+        ("supervised.load_dataset", lambda *_: done.append("loaded")),
+        ("_work", lambda *given: done.append(given[4]) or {}),
     ):
-        monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(f"proof.node.{name}", value)
     told = ["--num_nodes=2", "--node_rank=0", "--master_addr=127.0.0.1", "--num_training_procs=1"]
     node.run(options(*told, "--sampling=collocated", *argv), Proof("glt-train"))
     assert done == [("current", first), "loaded", (0, options(*argv).gpu)]
@@ -194,14 +186,13 @@ def test_widths_and_numbers_that_the_folder_contradicts_are_told():
 
 
 def test_too_little_shared_memory_names_what_needs_none(monkeypatch):
-    meeting = Meeting(2, 0, 1, "a", 1, 2, 3)
-    monkeypatch.setattr(machine, "SHARED_MEMORY", Path("/proc/self"))
+    given = FOUND, Meeting(2, 0, 1, "a", 1, 2, 3), Proof("glt-train")
     check_of = machine.check_shared_memory
     monkeypatch.setattr(machine, "check_shared_memory", lambda needed: check_of(needed, Path("/proc")))
     with pytest.raises(Fault, match=r"--shm-size=1g.*--sampling=collocated") as caught:
-        node._check_sizes(options(), FOUND, meeting, Proof("glt-train"))
+        node._check_sizes(options(), *given)
     assert caught.value.layer is Layer.MACHINE
-    node._check_sizes(options("--sampling=collocated"), FOUND, meeting, Proof("glt-train"))
+    node._check_sizes(options("--sampling=collocated"), *given)
 
 
 @pytest.mark.parametrize("argv", [["--epochs", "0"], ["--fan_outs", "5,x"], ["--fan_outs", "0"], ["--sampling", "no"]])
@@ -222,32 +213,17 @@ LINKS = neighbours.link(GRAPH.edges, len(GRAPH.labels))
 
 def a_sound_run():
     """made, figures, recorded: as if nodes with even numbers were in part 0."""
-    recorded = [[sampled([seed for seed in SPLIT.train if seed % 2 == rank])] for rank in range(2)]
+    seeds = [[seed for seed in SPLIT.train if seed % 2 == rank] for rank in range(2)]
+    recorded = [[first_neighbours(LINKS, one, check.FAN_OUTS)] for one in seeds]
     parts = [{"nodes": 1354, "train": len(samples[0].seeds)} for samples in recorded]
     made = {"nodes": len(GRAPH.labels), "edges": len(LINKS.sources), "parts": parts}
-    figures = {
-        "epochs": [{"epoch": 1, "loss": 1.2}, {"epoch": 2, "loss": 0.1}],
-        "test_accuracy": 0.88,
-        "tested": len(SPLIT.test),
-        "iterations_per_second": 9.0,
-        "sampling": "collocated",
-        "backend": "gloo",
-    }
+    figures = {"epochs": [{"epoch": 1, "loss": 1.2}, {"epoch": 2, "loss": 0.1}], "test_accuracy": 0.88}
+    figures |= {"tested": len(SPLIT.test), "iterations_per_second": 9.0, "sampling": "collocated", "backend": "gloo"}
     return made, [dict(figures), dict(figures)], recorded
 
 
 def sampled(seeds):
-    """A right batch: of each node of two hops the first neighbours, as many as the fan-out."""
-    edges, nodes, frontier = [], list(seeds), list(seeds)
-    for fan_out in check.FAN_OUTS:
-        fresh = []
-        for one in frontier:
-            for number in LINKS.leaving[one][:fan_out]:
-                edges.append((one, LINKS.targets[number], number))
-                fresh.append(LINKS.targets[number])
-        frontier = [one for one in dict.fromkeys(fresh) if one not in set(nodes)]
-        nodes += frontier
-    return neighbours.Sample(seeds, nodes, edges)
+    return first_neighbours(LINKS, seeds, check.FAN_OUTS)
 
 
 def judged(made, figures, recorded):
@@ -281,7 +257,7 @@ def spoil_edge(made, figures, recorded):
 
 
 def spoil_missing(made, figures, recorded):
-    recorded[0] = [sampled(recorded[0][0].seeds[1:])]
+    recorded[0] = [first_neighbours(LINKS, recorded[0][0].seeds[1:], check.FAN_OUTS)]
 
 
 def test_the_suite_calls_the_programs_as_they_want_it(tmp_path):
