@@ -17,14 +17,13 @@ from graphcrate.inputs.extensions.check import check_wheel
 from graphcrate.inputs.extensions.compile import provide, unpack_source
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.model.errors import BuildError
-from graphcrate.model.lock import Compilation, DebianToolkit, LockedFile, LockedPackage
+from graphcrate.model.lock import Compilation, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
 from tests.made import bookworm, deb
 from tests.unit import tars
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
+from tests.unit.small_index import TOOLKIT
 from tests.unit.wheelmaker import make_wheel
-
-TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
 
 
 def package(name, sha256="", version="1.0", *, compiled=False):
@@ -34,20 +33,12 @@ def package(name, sha256="", version="1.0", *, compiled=False):
 
 
 def step(**changes):
-    values = {
-        "architectures": ("7.0",),
-        "compiler": "g++-11",
-        "base": bookworm(deb("g++-11"), deb("libc6"), deb("openssl")),
-        "tools": (package("setuptools"), package("wheel")),
-        "toolkit": TOOLKIT,
-    }
+    values = {"architectures": ("7.0",), "compiler": "g++-11", "toolkit": TOOLKIT}
+    values |= {"base": bookworm(deb("g++-11"), deb("libc6"), deb("openssl"))}
+    values |= {"tools": (package("setuptools"), package("wheel"))}
     compilation = Compilation(**{key: changes.pop(key, value) for key, value in values.items()})
-    plain = {
-        "title": "extensions",
-        "python": "3.11",
-        "packages": (package("torch-scatter", compiled=True),),
-        "against": (package("numpy"), package("torch")),
-    }
+    packages, against = (package("torch-scatter", compiled=True),), (package("numpy"), package("torch"))
+    plain = {"title": "extensions", "python": "3.11", "packages": packages, "against": against}
     return CompileStep(**{**plain, **changes}, compilation=compilation)
 
 
@@ -56,9 +47,9 @@ def key(**changes):
     return extensions.origin(made.packages[0], made)
 
 
-@pytest.mark.parametrize(
-    ("same", "changes"),
-    [
+def test_what_changes_a_wheel_and_nothing_else_changes_its_key(monkeypatch):
+    others = (package("torch-x", compiled=True),)
+    for same, changes in (
         (False, {"architectures": ("7.0", "8.0")}),
         (False, {"compiler": "g++-12"}),
         (False, {"base": bookworm(deb("g++-11"), deb("libc6", "2"))}),
@@ -70,37 +61,29 @@ def key(**changes):
         (True, {"base": bookworm(deb("openssl", "2"), deb("libc6"), deb("g++-11"))}),
         (True, {"against": (package("numpy", "other"), package("torch"))}),
         (True, {"tools": (package("wheel"), package("setuptools"))}),
-    ],
-)
-def test_what_changes_a_wheel_and_nothing_else_changes_its_key(same, changes):
-    assert (key(**changes) == key()) is same
-
-
-def test_the_headers_are_in_the_key_of_what_gets_them(monkeypatch):
-    others = (package("torch-x", compiled=True),)
+    ):
+        assert (key(**changes) == key()) is same, changes
     before = key(), key(packages=others)
-    monkeypatch.setitem(compilers.STAND_INS, "torch/torch.h", ("#pragma once",))
+    monkeypatch.setitem(compilers.STAND_INS, "torch/torch.h", ("#pragma once",))  # for what gets these headers
     assert (key() == before[0], key(packages=others) == before[1]) == (False, True)
 
 
 def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
     made = step()
     other = filelock.FileLock(cache.root / "locks" / "wheelhouse.lock")
-    place = extensions.folder(made.packages[0], made, cache)
+    wheel = extensions.folder(made.packages[0], made, cache) / "one-1.0-cp311-cp311-linux_x86_64.whl"
 
     def finish(message):
-        place.mkdir(parents=True)
-        (place / "one-1.0-cp311-cp311-linux_x86_64.whl").touch()
+        wheel.parent.mkdir(parents=True)
+        wheel.touch()
         other.release()
         progress.note(message)
 
     other.acquire()
     job = SimpleNamespace(step=made, cache=cache, progress=SimpleNamespace(note=finish))
     assert extensions.cached(made, cache) == {}
-    assert provide(job) == {"torch-scatter": place / "one-1.0-cp311-cp311-linux_x86_64.whl"}
+    assert provide(job) == provide(job) == extensions.cached(made, cache) == {"torch-scatter": wheel}
     assert progress.lines == ["compiling: another run is compiling; waiting for it"]
-    assert provide(job) == extensions.cached(made, cache)
-    assert len(progress.lines) == 1
 
 
 @pytest.mark.parametrize(
@@ -188,29 +171,20 @@ def test_slower_ways_fewer_jobs_and_failures_are_heard(progress):
     for stray in ("Traceback (most recent call last):", "7"):
         watcher.read(stray)
     slower, fewer = progress.lines
-    assert "one needs more than the small headers, in a.cu at least" in slower
-    assert "(a.cu(3): error: no such)" in slower
+    assert re.search(r"one needs more than the small headers, in a\.cu at .*\(a\.cu\(3\): error: no such\)", slower)
     assert "from here 1 at a time, and b.cu again" in fewer
     assert (watcher.failed, watcher.source, watcher.log) == ("one", "b.cu", "/build/x.log")
     assert list(watcher.strays) == ["Traceback (most recent call last):", "7"]
 
 
 COMPILATION = step(architectures=("3.5", "7.0"), compiler="g++-12").compilation
-GCC = """g++-11 -c csrc/scatter.cpp -o build/scatter.o
-csrc/scatter.cpp: In function 'int f()':
-csrc/scatter.cpp:12:9: warning: unused variable 'error' [-Wunused-variable]
+GCC = """csrc/scatter.cpp:12:9: warning: unused variable 'error' [-Wunused-variable]
 csrc/scatter.cpp:14:9: error: 'nonsense' was not declared in this scope
-   14 | int x = nonsense;
 csrc/scatter.cpp:15:9: error: 'more' was not declared in this scope
-Traceback (most recent call last):
-  File "compile.py", line 1, in <module>
 distutils.errors.CompileError: command '/usr/bin/g++-11' failed with exit code 1
 """
 TOO_NEW = """In file included from /usr/local/cuda/include/cuda_runtime.h:83,
-                 from <command-line>:
-/usr/local/cuda/include/crt/host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions later than 11 \
-are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to override this version check;
-  132 | #error -- unsupported GNU version!
+crt/host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions later than 11 are not supported!
 """
 
 
@@ -228,11 +202,7 @@ are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to ov
         ("/usr/bin/ld: cannot find -lcudart: No such file\n", "cannot find -lcudart", "lacks a header or library"),
         ("cc1plus: fatal error: x.s: No space left on device\n", "No space left", "disk"),
         ("cc1plus: fatal error: x.s: Disk quota exceeded\n", "Disk quota", "quota"),
-        (
-            "RuntimeError: The detected CUDA version (12.4) mismatches the version that was used to compile",
-            "RuntimeError",
-            "built for another CUDA",
-        ),
+        ("mismatches the version that was used to compile PyTorch (11.8)", "(11.8)", "built for another CUDA"),
         ("Traceback\nModuleNotFoundError: No module named 'numpy'\n", "ModuleNotFoundError", "Python package"),
         ("error: command 'g++-11' failed: No such file or directory\n", "g++-11", "no such compiler"),
         ("one\nlast words\n", "last words", "do not go with"),
@@ -242,26 +212,23 @@ are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to ov
 )
 def test_the_first_error_and_its_cause(output, line, cause):
     found = diagnose(output, COMPILATION)
-    assert line in found[0]
-    assert cause in found[1]
-    assert found[2]
+    assert (line in found[0], cause in found[1], bool(found[2])) == (True, True, True)
 
 
 LINKER = """running bdist_wheel
 /usr/bin/ld: cannot find -lcublas: No such file or directory
-collect2: error: ld returned 1 exit status
 error: command '/usr/bin/g++-11' failed with exit code 1
 """
+
+
+B_CPP = {"source": "b.cpp", "log": "/build/logs/torch-scatter.build_temp_b.o.log"}
 
 
 @pytest.mark.parametrize(
     ("event", "what", "order"),
     [
         ({}, "cannot find -lcublas", ["", ".build_temp_a.o", ".build_temp_b.o"]),
-        (
-            {"source": "b.cpp", "log": "/build/logs/torch-scatter.build_temp_b.o.log"},
-            *("at b.cpp: b.cpp:1:1: error: no", [".build_temp_b.o", "", ".build_temp_a.o"]),
-        ),
+        (B_CPP, "at b.cpp: b.cpp:1:1: error: no", [".build_temp_b.o", "", ".build_temp_a.o"]),
     ],
 )
 def test_a_failure_is_told_from_the_log_of_the_package_or_the_file(tmp_path, event, what, order):
@@ -281,6 +248,7 @@ def test_a_failure_is_told_from_the_log_of_the_package_or_the_file(tmp_path, eve
 # What is compiled is judged by its bytes
 
 CODE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80))
+HOPPER = fat_binary(entry(SASS, 90, flags=0x100011)) + fat_binary()
 NEEDED = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libcudart.so.11.0", "libstdc++.so.6", "libc.so.6")
 ASKED, IN_WORDS = ("7.0", "8.0+PTX"), "asked for was 7.0, 8.0 and 8.0 (PTX)."
 
@@ -295,10 +263,7 @@ ASKED, IN_WORDS = ("7.0", "8.0+PTX"), "asked for was 7.0, 8.0 and 8.0 (PTX)."
         ({"needed": ("libc.so.6",), "fatbin": None}, ASKED, None),  # without torch
         (None, ASKED, "has no extension module: nothing was compiled."),
         ({"fatbin": fat_binary(entry(SASS, 70))}, ASKED, f"has GPU code for 7.0; {IN_WORDS}"),
-        (
-            {"fatbin": CODE + fat_binary(entry(SASS, 90, flags=0x100011)) + fat_binary()},
-            *(ASKED, f"has GPU code for 7.0, 8.0, 9.0a and 8.0 (PTX); {IN_WORDS}"),
-        ),
+        ({"fatbin": CODE + HOPPER}, ASKED, f"has GPU code for 7.0, 8.0, 9.0a and 8.0 (PTX); {IN_WORDS}"),
         ({"fatbin": None}, ASKED, f"no library has GPU code; {IN_WORDS} It was compiled for the CPU alone."),
         ({}, (), "has GPU code for 7.0, 8.0 and 8.0 (PTX); asked for was no GPU."),
     ],

@@ -48,8 +48,7 @@ def compiled(capsys):
 def test_the_longest_file_of_all_packages_is_the_first(work, compiled):
     works = [work(f"{seconds}.cpp", seconds, package=f"p{seconds % 2}") for seconds in (5, 9, 1, 7)]
     commands, failed, events = compiled(works)
-    assert commands == [["9.cpp"], ["7.cpp"], ["5.cpp"], ["1.cpp"]]
-    assert not any(failed)
+    assert (commands, any(failed)) == ([["9.cpp"], ["7.cpp"], ["5.cpp"], ["1.cpp"]], False)
     assert events[0] == {"event": "compiled", "package": "p1", "source": "9.cpp", "weight": 9}
 
 
@@ -66,8 +65,7 @@ def test_a_compiler_that_the_kernel_ended_runs_again_with_fewer_beside_it(work, 
     assert [(event["event"], event.get("jobs")) for event in events] == [("fewer", 2), ("fewer", 1), ("compiled", None)]
     tries.clear()
     _, failed, events = compiled([work("a.cpp")], lambda *given: short_of_memory(*given) or 1, jobs=2)
-    assert failed == [True]
-    assert [event["event"] for event in events] == ["fewer", "failed"]
+    assert (failed, [event["event"] for event in events]) == ([True], ["fewer", "failed"])
     assert events[1]["log"].endswith("a.cpp.log")
 
 
@@ -82,29 +80,22 @@ def test_a_compiler_that_the_kernel_ended_runs_again_with_fewer_beside_it(work, 
 def test_setups_own_way_is_the_last(work, compiled, command, headers, ways):
     one = work(command[command.index("-c") + 1], headers=headers, command=command)
     commands, failed, events = compiled([one], lambda command, _: command[1] != "-x" and command != ways[-1])
-    header = header_of(one).source
-    assert [way for way in commands if way[1] != "-x"] == [
-        [word.replace("HEADER", header) for word in way] for way in ways
-    ]
-    assert failed == [False]
+    tried = [[word.replace(header_of(one).source, "HEADER") for word in way] for way in commands if way[1] != "-x"]
+    assert (tried, failed) == (ways, [False])
     assert [event["event"] for event in events] == ["slower"] * (len(ways) - 1) + ["compiled"]
 
 
 def test_files_with_the_same_options_share_a_header_that_is_made_once(work, compiled):
     other = [word.replace("csrc/a.cpp", "csrc/b.cpp").replace("CUDA", "PYTHON") for word in GCC]
-    works = [
-        work(command[6], headers="/headers", command=command)._replace(target="a.o")
-        for command in (GCC, other, [*GCC, "-O3"])
-    ]
+    commands = GCC, other, [*GCC, "-O3"]
+    works = [work(one[6], headers="/headers", command=one)._replace(target="a.o") for one in commands]
     commands, _, _ = compiled(works)
     made = [command for command in commands if command[1] == "-x"]
     assert made == [header_of(works[0]).command, header_of(works[2]).command]
     assert header_of(works[0])[3:4] == header_of(works[1])[3:4]
     header = header_of(works[0]).source
-    assert made[0] == [
-        *("g++-11", "-x", "c++-header", header, "-o", f"{header}.gch"),
-        *("-I/headers", "-O2", "-I/torch", "-std=c++17"),
-    ]
+    own = ["-I/headers", "-O2", "-I/torch", "-std=c++17"]
+    assert made[0] == ["g++-11", "-x", "c++-header", header, "-o", f"{header}.gch", *own]
     assert Path(header).read_text() == "#include <torch/extension.h>\n"
     commands, failed, _ = compiled(works[:2], lambda command, _: command[1] == "-x")  # one that cannot be made
     assert [command[1] for command in commands] == ["-x", "-I/headers", "-I/headers"]

@@ -72,8 +72,8 @@ def test_files_of_all_channels_arrive(server, progress, tmp_path, get):
     numpy = msgspec.structs.replace(numpy, build=(flit,))
     lock = lock_of(locked(TORCH, "pytorch"), locked(scatter, "pyg"), locked(own, "local"), numpy)
     files = get(lock, wheels=tmp_path)
+    assert {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in files.values()} == files
     assert len(files) == 5
-    assert all(hashlib.sha256(path.read_bytes()).hexdigest() == sha256 for sha256, path in files.items())
     assert progress.done == progress.total == sum(path.stat().st_size for path in files.values())
     assert (tmp_path / own[0]).read_bytes() == own[1]
     asked = len(server.asked)
@@ -85,19 +85,16 @@ def test_what_only_a_compile_needs_is_fetched_by_itself_and_not_where_the_wheel_
     """numpy is installed, scatter compiled with ninja and a toolkit of one wheel and one .deb."""
     wheels = [small_wheel(name, "1.0") for name in ("numpy", "ninja", "cudart")]
     numpy, ninja, cudart, scatter = served(server, *wheels, small_sdist("scatter", "1.0", pyproject=""))
-    scatter, libc = msgspec.structs.replace(scatter, compiled=True), deb("libc6", size=1000)
-    toolkit = msgspec.structs.replace(
-        compiled_plans.TOOLKITS["debian"], packages=(deb("nvcc", size=70_000),), wheels=(cudart,)
-    )
+    changed, libc, gcc = msgspec.structs.replace, deb("libc6", size=1000), deb("g++-11", size=5000)
+    scatter = changed(scatter, compiled=True)
+    toolkit = changed(compiled_plans.TOOLKITS["debian"], packages=(deb("nvcc", size=70_000),), wheels=(cudart,))
     lock = compiled_plans.lock(toolkit, (numpy, scatter))
-    compilation = msgspec.structs.replace(
-        lock.compilation, base=bookworm(libc, deb("g++-11", size=5000)), tools=(ninja,)
-    )
-    lock = msgspec.structs.replace(lock, base=bookworm(libc), compilation=compilation)
+    compilation = changed(lock.compilation, base=bookworm(libc, gcc), tools=(ninja,))
+    lock = changed(lock, base=bookworm(libc), compilation=compilation)
     built = {scatter.file.sha256}
     assert missing_packages(lock, cache, built) == [numpy]
     assert bytes_to_fetch(lock, cache, built) == numpy.file.size + 1000
-    assert missing_packages(msgspec.structs.replace(lock, packages=(numpy,)), cache) == [numpy]
+    assert missing_packages(changed(lock, packages=(numpy,)), cache) == [numpy]
     total = sum(package.file.size for package in (numpy, scatter, ninja, cudart)) + 1000 + 5000 + 70_000
     assert bytes_to_fetch(lock, cache) == total == sum(file.size for file in lock.files().values())
     assert set(get(lock)) == {numpy.file.sha256}

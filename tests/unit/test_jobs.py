@@ -100,6 +100,7 @@ def test_what_a_runtime_cannot_do_is_refused_by_name(wanted, message):
 def test_a_job_asks_for_what_its_partition_has(typed, context):
     with pytest.raises(UsageError, match="a node of dgx2 has 16 GPUs, not 17"):
         in_partition("singularity", "/a.sif", partition="dgx2", gpus=17)
+    assert in_partition("singularity", "/a.sif", partition="dgx2", gpus=16).gpus == 16
     described = "gpus = ['H100']\n[partitions.gpu]\ncores_per_gpu = 12\n"
     (context.root / "targets").mkdir()
     for name, cores in (("targets/ours.toml", "12"), ("mine.toml", "3")):
