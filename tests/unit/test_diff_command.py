@@ -10,7 +10,6 @@ import requests.exceptions
 
 from graphcrate.host import docker_engine
 from tests.unit import small_layouts
-from tests.unit.squashfs_samples import sample
 from tests.unit.tars import file, folder
 from tests.unit.test_tree_readers import docker_archive
 
@@ -83,16 +82,6 @@ def test_what_cannot_be_compared_is_said_before_anything_is_read(call, layout, t
     (tmp_path / "text").write_text("hello\n")
     code, out, err = call("one:tag", argument)
     assert (code, out, message in err, "reading" in err) == (2, "", True, False)
-
-
-def test_squashed_images_whole_and_broken(call, tmp_path):
-    (tmp_path / "a.sqsh").write_bytes(sample("gzip"))
-    (tmp_path / "b.sqsh").write_bytes(sample("zstd"))
-    code, out, err = call("a.sqsh", "b.sqsh", "--strict")
-    assert (code, out.splitlines()[-1]) == (0, "identical"), err
-    (tmp_path / "b.sqsh").write_bytes(sample("zstd")[:1000])
-    code, _, err = call("a.sqsh", "b.sqsh")
-    assert (code, "b.sqsh" in err) == (12, True)
 
 
 class Api:

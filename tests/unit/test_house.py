@@ -3,12 +3,14 @@
 import ast
 import functools
 import os
+import pickle
 import re
 import tomllib
 from pathlib import Path
 
 from graphcrate.model import errors
 from tests import ROOT
+from tests.faults import page
 
 #: made by programs or by a person's work here; not part of the project (in a worktree .git is a file)
 NOT_OURS = {
@@ -77,6 +79,17 @@ def test_requirements_are_pinned_with_hashes_and_agree():
     assert run.items() <= dev.items()
 
 
+KINDS = [kind for kind in vars(errors).values() if hasattr(kind, "exit_code")]
+
+
+def test_an_error_has_an_exit_code_of_its_own_survives_pickling_and_says_cause_and_next_step():
+    assert len({kind.exit_code for kind in KINDS}) == len(KINDS)
+    assert str(errors.UsageError("a")) == "a"
+    for kind in KINDS:
+        copy = pickle.loads(pickle.dumps(kind("what", cause="why", next_step="make help")))
+        assert (type(copy), str(copy)) == (kind, "what\ncause: why\nnext:  make help")
+
+
 def test_preparing_uses_the_exit_codes_of_the_errors():
     numbers = re.search(r"^NETWORK, HASHES, HOST, DISK, BUILD = (.*?)  #", TEXTS[ROOT / "tools/prepare.py"], re.M)[1]
     kinds = (errors.NetworkError, errors.IntegrityError, errors.HostError, errors.DiskFullError, errors.BuildError)
@@ -92,13 +105,13 @@ def test_every_make_target_is_explained_and_phony():
 
 def test_every_error_has_a_next_step():
     """Those of its class, where whoever raises it has no better."""
-    kinds = {name for name, kind in vars(errors).items() if hasattr(kind, "exit_code") and not kind.usual}
+    lacking = {kind.__name__ for kind in KINDS if not kind.usual}
     assert [
         f"{label(path)}:{node.lineno}"
         for path in PYTHON
         if label(path).startswith("graphcrate/")
         for node in ast.walk(tree(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in lacking
         if "next_step" not in {word.arg for word in node.keywords}
     ] == []
 
@@ -141,6 +154,12 @@ def words_for_people():
                 text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None
                 if isinstance(text, str) and "import " not in text:  # no program for another Python
                     yield f"{label(path)}:{node.lineno}", text
+
+
+def test_the_page_of_faults_has_every_row_and_no_other():
+    """A row more or less wants `make faults`."""
+    rows = re.findall(r"^\| ((?!fault |---).+?) \| (.+?) \| .* \| [\d.]* \|$", TEXTS[page.PAGE], re.MULTILINE)
+    assert rows == [(row.fault, row.done) for _, row in page.load()]
 
 
 def test_words_that_readers_stumbled_over_are_gone():

@@ -1,7 +1,8 @@
-"""The HTTP client against a loopback server with faults."""
+"""The HTTP client against a loopback server with faults, and what it downloads."""
 
 import base64
 import errno
+import hashlib
 import pickle
 import socket
 import ssl
@@ -15,7 +16,7 @@ import urllib3
 from graphcrate.host import pool
 from graphcrate.host.connections import HttpError, Reason, proxy_for, redacted
 from graphcrate.host.http import Client
-from graphcrate.model.errors import HostError
+from graphcrate.model.errors import HostError, IntegrityError
 from tests.unit.wheel_server import Fault
 
 
@@ -87,15 +88,14 @@ def test_what_went_wrong_is_named(server, pauses, monkeypatch, url, broken, reas
     assert caught.value.next_step
 
 
-@pytest.mark.parametrize("status", [403, 404])
-def test_a_refusal_is_final_crosses_process_borders_and_holds_no_secrets(server, client, pauses, status):
+def test_a_refusal_is_final_crosses_process_borders_and_holds_no_secrets(server, client, pauses):
     address = f"http://me:hunter2@127.0.0.1:{server.port}/file?token=abc#part"
-    server.faults["/file"] = [Fault(status=status)]
+    server.faults["/file"] = [Fault(status=403)]
     with pytest.raises(HttpError) as caught:
         client.request("GET", address)
     copy = pickle.loads(pickle.dumps(caught.value))
-    assert (copy.status, copy.what) == (status, caught.value.what)
-    assert (copy.constraint, pauses) == (f"HTTP {status} (127.0.0.1)", [])
+    assert (copy.status, copy.what) == (403, caught.value.what)
+    assert (copy.constraint, pauses) == ("HTTP 403 (127.0.0.1)", [])
     assert not [secret for secret in ("hunter2", "abc") if secret in str(caught.value)]
     assert redacted(address) == f"http://127.0.0.1:{server.port}/file"
 
@@ -161,3 +161,73 @@ def test_knocking_asks_for_nothing_and_ends_in_time(server, client, monkeypatch)
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: released.wait(30) and SimpleNamespace(close=int))
     assert not client.reaches("https://download.pytorch.org/whl", 0.05)
     released.set()
+
+
+# Downloads: resumed, checked, and what happens to their parts
+
+CONTENT = bytes(range(256)) * 20_000  # 5 MB
+SIZE = len(CONTENT)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def download(server, client, tmp_path):
+    """Downloads CONTENT over a part that is there; returns its hash, what is there then, and the bytes counted."""
+    server.put("/torch.whl", CONTENT)
+
+    def run(there=None, *, size=SIZE, sha256=SHA256, faults=()):
+        part, counted = tmp_path / "part", []
+        if there is not None:
+            part.write_bytes(there)
+        server.faults["/torch.whl"] = list(faults)
+        found = client.download(server.url("/torch.whl"), part, size=size, sha256=sha256, advance=counted.append)
+        return found, part.read_bytes(), sum(counted)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("there", "size", "ranges", "asked"),
+    [
+        (None, SIZE, True, [None]),
+        (None, None, True, [None]),
+        (CONTENT[:1_234_567], SIZE, True, ["bytes=1234567-"]),
+        (CONTENT, SIZE, True, []),
+        (CONTENT[:1000], SIZE, False, ["bytes=1000-"]),
+        (b"?" * 4096, SIZE, True, ["bytes=4096-", None]),
+        (CONTENT + b"more", SIZE, True, [None]),
+    ],
+    ids=["new", "of unknown size", "resumed", "complete", "without ranges", "a spoilt part", "too long a part"],
+)
+def test_a_download_is_whole_whatever_was_there(server, download, there, size, ranges, asked):
+    server.ranges = ranges
+    assert download(there, size=size) == (SHA256, CONTENT, SIZE)
+    assert [one.headers.get("range") for one in server.asked] == asked
+    assert {one.headers["accept-encoding"] for one in server.asked} <= {"identity"}, "or the hash is of other bytes"
+
+
+def test_another_range_than_was_asked_for_is_not_appended(server, download):
+    """Of a file whose hash nobody promised, as on PyG's older pages, nothing else would tell."""
+    server.shift = 500
+    assert download(size=None, sha256=None, faults=[Fault(cut_after=2_000_000)])[0] == SHA256
+    assert [bool(asked.headers.get("range")) for asked in server.asked] == [False, True, False]
+
+
+def test_cut_connections_cost_only_the_rest(server, download):
+    assert download(faults=[Fault(cut_after=2_000_000) for _ in range(2)]) == (SHA256, CONTENT, SIZE)
+    first, second, third = (int(asked.headers.get("range", "bytes=0-")[6:-1]) for asked in server.asked)
+    assert first == 0 < second <= 2_000_000 < third
+
+
+@pytest.mark.parametrize(
+    ("size", "faults", "message"),
+    [
+        (SIZE, [Fault(wrong=True)], r"torch\.whl from 127\.0\.0\.1 has sha256"),
+        (SIZE - 1, [], f"instead of {SIZE - 1}"),
+        (SIZE + 1, [], f"instead of {SIZE + 1}"),
+    ],
+)
+def test_other_bytes_than_promised_are_refused_and_removed(download, tmp_path, size, faults, message):
+    with pytest.raises(IntegrityError, match=message):
+        download(size=size, faults=faults)
+    assert not (tmp_path / "part").exists()

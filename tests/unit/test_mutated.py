@@ -31,7 +31,7 @@ from graphcrate.oci import realms, spec
 from graphcrate.oci.spec import LayerBlob
 from graphcrate.oci.validate import inspect_layer
 from graphcrate.resolve import index
-from tests.unit import squashfs_samples, tars, test_debian_install, test_elf, test_fatbin, test_sif, test_squashfs
+from tests.unit import squashfs_samples, tars, test_debian, test_elf, test_fatbin, test_sif, test_squashfs
 from tests.unit.wheelmaker import wheel_bytes
 
 FOUND = Path(__file__).with_name("mutated")
@@ -126,7 +126,7 @@ def record():
 def package():
     with tempfile.TemporaryDirectory() as folder:
         files = [tars.folder("./usr"), tars.file("./usr/x", b"x" * 900)]
-        return test_debian_install.deb(Path(folder), "some", files, "").read_bytes()
+        return test_debian.deb(Path(folder), "some", files, "").read_bytes()
 
 
 def in_sif():
