@@ -10,7 +10,6 @@ from pathlib import Path
 
 from graphcrate.model import errors
 from tests import ROOT
-from tests.faults import page
 
 #: made by programs or by a person's work here; not part of the project (in a worktree .git is a file)
 NOT_OURS = {
@@ -154,12 +153,6 @@ def words_for_people():
                 text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None
                 if isinstance(text, str) and "import " not in text:  # no program for another Python
                     yield f"{label(path)}:{node.lineno}", text
-
-
-def test_the_page_of_faults_has_every_row_and_no_other():
-    """A row more or less wants `make faults`."""
-    rows = re.findall(r"^\| ((?!fault |---).+?) \| (.+?) \| .* \| [\d.]* \|$", TEXTS[page.PAGE], re.MULTILINE)
-    assert rows == [(row.fault, row.done) for _, row in page.load()]
 
 
 def test_words_that_readers_stumbled_over_are_gone():
