@@ -203,6 +203,7 @@ def _run(engine: Engine, order: Order, folder: Path, output: Output, part: Path)
         if not done.returncode or way or not any(LACKS_CAPABILITY in line for line in done.lines):
             break
         order.progress.note(f"{engine.name}: root lacks capabilities here; again with --fakeroot")
+        output.lines.clear()  # else a later failure would be blamed on what this one said
     return not done.returncode
 
 

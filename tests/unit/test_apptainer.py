@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, DiskFullError, HostError
 from graphcrate.model.report import Artifact
+from tests.made import refused
 from tests.unit.conftest import Recorder
 from tests.unit.test_embedded_builder import planned
 
@@ -42,39 +44,29 @@ def test_each_version_is_understood_and_can_what_it_can(said, expected, stages, 
     assert [apptainer.parse_version(other) for other in ("usage: singularity [a game]", "")] == [None, None]
 
 
-def test_check_says_what_will_be_used_and_refuses_an_old_one(monkeypatch):
-    monkeypatch.setattr(apptainer, "find", lambda environment: engine("singularity version 3.8.7"))
-    assert apptainer.check({}) == "singularity 3.8.7"
-    monkeypatch.setattr(apptainer, "find", lambda environment: engine("singularity version 3.5.2"))
-    with pytest.raises(HostError, match=r"singularity 3\.5\.2 is too old for .*links.*needs 3\.5\.3 or later"):
-        apptainer.check({})
-
-
 def answers(monkeypatch, returncode, *lines):
     asked = []
-
-    def run(argv, **options):
-        asked.append((argv, options))
-        return Completed(returncode, lines)
-
-    monkeypatch.setattr("graphcrate.host.process.run", run)
+    answer = Completed(returncode, lines)
+    monkeypatch.setattr("graphcrate.host.process.run", lambda argv, **more: asked.append((argv, more)) or answer)
     return asked
 
 
-def test_it_is_looked_for_in_the_given_path_apptainer_first(tmp_path, monkeypatch):
+def test_it_is_looked_for_in_the_given_path_apptainer_first_and_an_old_one_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("graphcrate.host.settings.SYSTEM_FOLDERS", ())
-    with pytest.raises(HostError, match="neither apptainer nor singularity is installed") as caught:
-        apptainer.find({"PATH": str(tmp_path)})
-    assert "module load apptainer" in caught.value.next_step
+    path = {"PATH": str(tmp_path)}
+    with refused(HostError, "neither apptainer nor singularity is installed", "module load apptainer"):
+        apptainer.check(path)
     (tmp_path / "singularity").touch(mode=0o755)
     answers(monkeypatch, 1, "Endgame: Singularity (a game)")
-    with pytest.raises(HostError, match=r"singularity --version ends with code 1: Endgame"):
-        apptainer.find({"PATH": str(tmp_path)})
+    with refused(HostError, "singularity --version ends with code 1: Endgame"):
+        apptainer.check(path)
+    answers(monkeypatch, 0, "singularity version 3.5.2")
+    with refused(HostError, "singularity 3.5.2 is too old for", "needs 3.5.3 or later"):
+        apptainer.check(path)
     (tmp_path / "apptainer").touch(mode=0o755)
     asked = answers(monkeypatch, 0, "WARNING: something", "apptainer version 1.4.5")
-    found = apptainer.find({"PATH": str(tmp_path)})
+    assert apptainer.check(path) == "apptainer 1.4.5"
     assert asked[0][0] == [str(tmp_path / "apptainer"), "--version"]
-    assert (found.program, found.version) == (str(tmp_path / "apptainer"), (1, 4, 5))
 
 
 def test_a_command_sees_what_it_is_given_and_nothing_of_the_host(tmp_path, cache, monkeypatch):
@@ -95,33 +87,39 @@ def test_a_command_sees_what_it_is_given_and_nothing_of_the_host(tmp_path, cache
     assert (environment["APPTAINER_DOCKER_USERNAME"], older["SINGULARITY_DOCKER_USERNAME"]) == ("x", "x")
     assert "SINGULARITY_CACHEDIR" in older
     assert not {"SECRET", "APPTAINERENV_STRAY"} & set(environment)
-    artifact = Artifact(engine="apptainer", kind="sif", reference=str(tmp_path / "x.sif"), digest="", bytes=5)
-    assert not apptainer.exists(artifact, {})
-    for content, exists in ((b"12345", True), (b"1234", False)):
-        (tmp_path / "x.sif").write_bytes(content)
-        assert apptainer.exists(artifact, {}) is exists
     (tmp_path / "a,b").mkdir()
     for name, message in (("no", "does not exist"), ("a,b", "cannot be bound")):
-        with pytest.raises(HostError, match=message):
+        with refused(HostError, message):
             image.run(Exec(["true"], binds=[Bind(tmp_path / name, "/x")]))
 
 
-def test_root_that_lacks_capabilities_and_plain_users_become_root_in_a_namespace(tmp_path, monkeypatch):
-    def ways(root, status, last):
-        (tmp_path / "status").write_text(status)
-        (tmp_path / "last").write_text(last)
-        monkeypatch.setattr(apptainer, "is_root", lambda: root)
-        return apptainer.ways_to_root()
+def test_a_sif_is_there_while_it_has_the_size_that_was_reported(tmp_path):
+    artifact = Artifact(engine="apptainer", kind="sif", reference=str(tmp_path / "x.sif"), digest="", bytes=5)
+    assert not apptainer.exists(artifact, {})
+    for content in (b"12345", b"1234"):
+        (tmp_path / "x.sif").write_bytes(content)
+        assert apptainer.exists(artifact, {}) is (content == b"12345")
 
-    monkeypatch.setattr(apptainer, "PROCESS", tmp_path / "status")
-    monkeypatch.setattr(apptainer, "LAST_CAPABILITY", tmp_path / "last")
-    full, lacking, none = (f"CapPrm:\t{bits}\n" for bits in ("000001ffffffffff", "000001fffeffffff", "0" * 16))
-    either, fakeroot = [[], ["--fakeroot"]], [["--fakeroot"]]
-    assert [ways(True, f"CapInh:\t0\n{full}", "40\n"), ways(True, "CapPrm:\t0000003fffffffff\n", "37\n")] == [
-        either
-    ] * 2
-    assert [ways(True, lacking, "40\n"), ways(True, none, "40\n"), ways(False, full, "40\n")] == [fakeroot] * 3
-    assert [ways(True, "Name:\tx\n", "40\n"), ways(True, full, "")] == [either] * 2, "the kernel does not say"
+
+FULL, LACKING, NONE = (f"CapInh:\t0\nCapPrm:\t{bits}\n" for bits in ("000001ffffffffff", "000001fffeffffff", "0" * 16))
+
+
+@pytest.mark.parametrize(
+    ("root", "status", "last", "without_fakeroot"),
+    [
+        *((True, FULL, "40\n", True), (True, "CapPrm:\t0000003fffffffff\n", "37\n", True)),
+        *((True, LACKING, "40\n", False), (True, NONE, "40\n", False), (False, FULL, "40\n", False)),
+        *((True, "Name:\tx\n", "40\n", True), (True, FULL, "", True)),  # the kernel does not say
+    ],
+)
+def test_root_that_lacks_capabilities_and_plain_users_become_root_in_a_namespace(
+    tmp_path, monkeypatch, root, status, last, without_fakeroot
+):
+    for name, text in (("PROCESS", status), ("LAST_CAPABILITY", last)):
+        (tmp_path / name).write_text(text)
+        monkeypatch.setattr(apptainer, name, tmp_path / name)
+    monkeypatch.setattr(apptainer, "is_root", lambda: root)
+    assert apptainer.ways_to_root() == [[]] * without_fakeroot + [["--fakeroot"]]
 
 
 #: as the engines say it: Apptainer 1.4.5, SingularityCE 3.11, Singularity 3.5.3
@@ -129,7 +127,7 @@ def test_root_that_lacks_capabilities_and_plain_users_become_root_in_a_namespace
     ("line", "what", "next_step"),
     [
         (
-            "FATAL:   could not use fakeroot: no mapping entry found in /etc/subuid for ada",
+            "FATAL:   could not use fakeroot: no mapping entry found in /etc/subuid",
             "subordinate ids",
             "usermod --add-subuids",
         ),
@@ -147,17 +145,12 @@ def test_root_that_lacks_capabilities_and_plain_users_become_root_in_a_namespace
 def test_what_the_machine_lacks_is_told_with_what_to_type(line, what, next_step):
     error = apptainer.explain(engine(), ["INFO:    Starting build...", line, ""], Path("/out/build.log"))
     assert isinstance(error, DiskFullError if "disk" in what else HostError)
-    assert what in error.what
-    assert next_step in error.next_step
-    assert "/out/build.log" in error.cause
+    assert (what in error.what, next_step in error.next_step, "/out/build.log" in error.cause) == (True, True, True)
     assert "{" not in str(error)
 
 
 def test_a_command_that_merely_fails_is_no_fault_of_the_machine():
-    said = [
-        "+ false",
-        "FATAL:   While performing build: while running engine: while running %post section: exit status 1",
-    ]
+    said = ["+ false", "FATAL:   While performing build: while running %post section: exit status 1"]
     assert apptainer.explain(engine(), said) is None
     assert apptainer.last_word(said).startswith("While performing build")
     assert apptainer.last_word(["a", "b", " "]) == "b"
@@ -166,20 +159,12 @@ def test_a_command_that_merely_fails_is_no_fault_of_the_machine():
 def test_steps_are_told_as_they_begin_and_a_failure_names_the_last():
     log, notes = io.StringIO(), []
     output = Output(log, notes.append, apptainer.STEPS, prefix="it")
-    for line in (
-        "INFO:    Starting build...",
-        "INFO:    Running post scriptlet",
-        "+ umask 022",
-        "+ PIP=1 pip",
-        "+ apt-get  update",
-        "words",
-        "INFO:    To see mksquashfs output with progress bar enabled, run with --verbose",
-        "\x1b[31mFATAL:   While performing build: exit status 100\x1b[0m",
-    ):
+    said = ["INFO:    Starting build...", "INFO:    Running post scriptlet", "+ umask 022", "+ PIP=1 pip"]
+    said += ["+ apt-get  update", "words", "INFO:    To see mksquashfs output with progress bar enabled, run with -v"]
+    for line in (*said, "\x1b[31mFATAL:   While performing build: exit status 100\x1b[0m"):
         output.line(line)
     assert notes == ["it Starting build...", "it Running post scriptlet", "it apt-get update"]
-    assert "+ umask 022\n" in log.getvalue()
-    assert "\x1b" not in log.getvalue()
+    assert ("+ umask 022\n" in log.getvalue(), "\x1b" in log.getvalue()) == (True, False)
     error = output.failure("build of x:1", Path("/out/build.log"))
     assert error.what.startswith("build of x:1 failed at step apt-get update\n")
     assert "\n    words\n" in error.what
@@ -189,26 +174,22 @@ def test_steps_are_told_as_they_begin_and_a_failure_names_the_last():
 def test_what_belongs_to_subordinate_ids_is_removed_in_a_namespace(tmp_path, monkeypatch):
     folder = tmp_path / "build"
     folder.mkdir()
-
-    def refuse(path):
-        raise PermissionError(1, "not permitted", str(path))
-
-    monkeypatch.setattr(apptainer, "remove_tree", refuse)
+    monkeypatch.setattr(apptainer, "remove_tree", Mock(side_effect=PermissionError(1, "not permitted")))
     asked = answers(monkeypatch, 1)
-    with pytest.raises(HostError, match="cannot be removed") as caught:
+    with refused(HostError, "cannot be removed", f"rm -rf {folder}"):
         apptainer.clear(folder)
     ((words, _),) = asked
     assert (words[:2], words[-1]) == (["unshare", "--map-root-user"], str(folder))
-    assert f"rm -rf {folder}" in caught.value.next_step
 
 
 def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_path, cache, monkeypatch):
-    said = ("INFO:    Running post scriptlet", "+ true", "FATAL:   While performing build: conveyor failed to get: no")
     asked = []
 
     def run(argv, *, environment, cwd, on_line):
         asked.append((argv, environment, (cwd / "pkg.def").read_text()))
         Path(argv[-2]).write_text("half")
+        failure = "conveyor failed to get: no" if "--fakeroot" in argv else apptainer.LACKS_CAPABILITY
+        said = ("INFO:    Running post scriptlet", "+ true", f"FATAL:   While performing build: {failure}")
         for line in said:
             on_line(line)
         return Completed(1, said)
@@ -216,18 +197,18 @@ def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_pat
     text = "Bootstrap: docker\nFrom: a:1\nStage: build\n\n%post\n    true\n"
     monkeypatch.setattr(apptainer, "find", lambda environment: engine())
     monkeypatch.setattr(apptainer, "definition", lambda plan: text)
-    monkeypatch.setattr(apptainer, "ways_to_root", lambda: [["--fakeroot"]])
+    monkeypatch.setattr(apptainer, "ways_to_root", lambda: [[], ["--fakeroot"]])
     monkeypatch.setattr("graphcrate.host.process.run", run)
     order = Order(
         plan=planned(), folder=tmp_path, base=None, files={}, arguments={"MIRROR": "m"}, cache=cache,
         environment={"PATH": "/bin", "http_proxy": "http://p:1"}, progress=Recorder(),
     )  # fmt: skip
-    with pytest.raises(BuildError, match=r"apptainer build of pkg:1\.0 failed: the base image a:1 is not") as caught:
+    pull = "apptainer pull docker://a:1 "
+    with refused(BuildError, "apptainer build of pkg:1.0 failed: the base image a:1 is not", pull):
         apptainer.build(order)
-    assert caught.value.next_step.startswith("apptainer pull docker://a:1 ")
-    ((argv, environment, written),) = asked
-    assert argv[1:4] == ["build", "--force", "--fakeroot"]
+    (first, *_), (argv, environment, written) = asked
+    assert (first[1:3], argv[1:4]) == (["build", "--force"], ["build", "--force", "--fakeroot"])
     assert (environment["APPTAINERENV_MIRROR"], environment["http_proxy"], written) == ("m", "http://p:1", text)
     assert "apptainer Running post scriptlet" in order.progress.lines
-    assert [path.name for path in tmp_path.glob("*.sif*")] == []
+    assert not list(tmp_path.glob("*.sif*"))
     assert not (cache.root / "apptainer" / "build").exists()
