@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from graphcrate.model.errors import UsageError
 from graphcrate.publish.attest import keys
+from tests.made import refused
 
 GOLDEN = Path(__file__).parent / "golden" / "proof"
 #: of the pair there, which cosign 3.1.1 made, `generate-key-pair`
@@ -56,18 +57,16 @@ def rewritten(**changes):
 
 LOCKED = pem(KEY, serialization.BestAvailableEncryption(b"secret"))
 SEC1 = pem(KEY, form=serialization.PrivateFormat.TraditionalOpenSSL)
+HOSTILE = {"N": 1 << 30, "p": 1 << 20, "r": 0}  #: costs that would take all memory, or divide by nothing
 P384, ED25519 = ec.derive_private_key(7, ec.SECP384R1()), ed25519.Ed25519PrivateKey.from_private_bytes(b"7" * 32)
 
 
 @pytest.mark.parametrize(
     ("data", "password", "public"),
     [
-        (COSIGN_KEY, PASSWORD, COSIGN_PUB),
-        (COSIGN_KEY.replace(b"ENCRYPTED SIGSTORE", b"ENCRYPTED COSIGN"), PASSWORD, COSIGN_PUB),
-        (pem(KEY), "", public_pem(KEY)),
-        (pem(KEY), "not needed", public_pem(KEY)),
-        (SEC1, "", public_pem(KEY)),
-        (LOCKED, "secret", public_pem(KEY)),
+        *((data, PASSWORD, COSIGN_PUB) for data in (COSIGN_KEY, COSIGN_KEY.replace(b"ED SIGSTORE", b"ED COSIGN"))),
+        *((pem(KEY), password, public_pem(KEY)) for password in ("", "not needed")),
+        *((SEC1, "", public_pem(KEY)), (LOCKED, "secret", public_pem(KEY))),
     ],
 )
 def test_keys_of_cosign_and_openssl_are_read(data, password, public):
@@ -76,42 +75,27 @@ def test_keys_of_cosign_and_openssl_are_read(data, password, public):
 
 
 @pytest.mark.parametrize(
-    ("words", "data"),
+    ("words", "files"),
     [
-        ("cosign.key is damaged", COSIGN_KEY.replace(b"\n", b"\n!", 2)),
-        ("cosign.key is damaged", COSIGN_KEY[:200] + COSIGN_KEY[-60:]),
-        ("cosign.key is damaged", rewritten(cipher={"nonce": "AAAA"})),
-        ("no cosign uses", rewritten(kdf={"name": "argon2"})),
-        ("no cosign uses", rewritten(cipher={"name": "aes"})),
-        ("no cosign uses", rewritten(kdf_params={"N": 1 << 30})),
-        ("no cosign uses", rewritten(kdf_params={"p": 1 << 20})),
-        ("no cosign uses", rewritten(kdf_params={"r": 0})),
-        ("does not open", rewritten(_={"ciphertext": "AAAA"})),
-        ("does not open", LOCKED),
-        ("not a private key", b""),
-        ("not a private key", COSIGN_PUB),
-        ("not a private key", b"\x00\xff" * 50),
-        ("not an ECDSA key on the curve P-256", pem(P384)),
-        ("not an ECDSA key on the curve P-256", pem(ED25519)),
+        ("cosign.key is damaged", [COSIGN_KEY.replace(b"\n", b"\n!", 2), COSIGN_KEY[:200] + COSIGN_KEY[-60:]]),
+        ("cosign.key is damaged", [rewritten(cipher={"nonce": "AAAA"})]),
+        ("no cosign uses", [rewritten(kdf={"name": "argon2"}), rewritten(cipher={"name": "aes"})]),
+        ("no cosign uses", [rewritten(kdf_params={name: value}) for name, value in HOSTILE.items()]),
+        ("does not open", [rewritten(_={"ciphertext": "AAAA"}), LOCKED]),
+        ("not a private key", [b"", COSIGN_PUB, b"\x00\xff" * 50]),
+        ("not an ECDSA key on the curve P-256", [pem(P384), pem(ED25519)]),
     ],
 )
-def test_another_damaged_or_hostile_key_file_is_refused(words, data):
-    with pytest.raises(UsageError, match=words):
-        keys.parse_private(data, PASSWORD.encode(), "cosign.key")
+def test_another_damaged_or_hostile_key_file_is_refused(words, files):
+    for data in files:
+        with refused(UsageError, words):
+            keys.parse_private(data, PASSWORD.encode(), "cosign.key")
 
 
-@pytest.mark.parametrize("key", [P384, ED25519])
-def test_other_kinds_of_public_keys_are_refused_by_name(key):
-    with pytest.raises(UsageError, match=r"my\.pub is not an ECDSA key"):
-        keys.parse_public(public_pem(key), "my.pub")
-
-
-@pytest.mark.parametrize("password", ["", "another password", PASSWORD + " "])
-def test_another_password_is_told_of_and_not_shown(password):
-    with pytest.raises(UsageError, match="does not open") as caught:
-        keys.parse_private(COSIGN_KEY, password.encode(), "cosign.key")
-    assert "COSIGN_PASSWORD" in caught.value.next_step
-    assert not password or password not in str(caught.value)
+def test_other_kinds_of_public_keys_are_refused_by_name():
+    for key in (P384, ED25519):
+        with refused(UsageError, "my.pub is not an ECDSA key"):
+            keys.parse_public(public_pem(key), "my.pub")
 
 
 @given(st.binary(max_size=300))
@@ -135,7 +119,7 @@ def test_a_sealed_key_has_the_form_of_cosigns():
     ours, cosigns = body(sealed), body(COSIGN_KEY)
     for document in (ours, cosigns):
         document["kdf"].pop("salt"), document["cipher"].pop("nonce")
-    assert len(ours.pop("ciphertext")) == len(cosigns.pop("ciphertext"))
+        document["ciphertext"] = len(document["ciphertext"])
     assert ours == cosigns
     assert {len(line) for line in COSIGN_KEY.splitlines()[1:-2]} == {len(line) for line in sealed.splitlines()[1:-2]}
 
@@ -148,14 +132,6 @@ def test_signatures_are_those_of_rfc_6979():
     assert f"{s:064X}" == "F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8"
 
 
-@given(st.binary(max_size=64), st.binary(min_size=1, max_size=8))
-def test_only_what_was_signed_fits(data, more):
-    signature, public = keys.sign(KEY, data), KEY.public_key()
-    assert keys.fits(public, signature, data)
-    for other, said in ((signature, data + more), (signature + more, data), (more, data)):
-        assert not keys.fits(public, other, said)
-
-
 # Files
 
 
@@ -166,16 +142,15 @@ def nobody(prompt):
 @pytest.mark.usefixtures("cheap")
 def test_a_new_pair_is_its_owners_alone_and_never_replaced(tmp_path):
     private, public = keys.make_pair(tmp_path / "keys", "geheim")
-    assert [path.name for path in sorted((tmp_path / "keys").iterdir())] == ["cosign.key", "cosign.pub"]
+    assert [path.name for path in (private, public)] == sorted(path.name for path in private.parent.iterdir())
     assert [stat.S_IMODE(path.stat().st_mode) for path in (private, public)] == [0o600, 0o644]
     assert keys.make_pair(tmp_path / "other", "geheim")[0].read_bytes() != private.read_bytes()
-    for path in (private, public):
-        folder = tmp_path / path.name
-        folder.mkdir()
-        (folder / path.name).write_bytes(b"somebody's")
-        with pytest.raises(UsageError, match="is there already"):
-            keys.make_pair(folder, "geheim")
-        assert [(one.name, one.read_bytes()) for one in folder.iterdir()] == [(path.name, b"somebody's")]
+    for name in ("cosign.key", "cosign.pub"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_bytes(b"somebody's")
+        with refused(UsageError, "is there already"):
+            keys.make_pair(tmp_path / name, "geheim")
+        assert [(one.name, one.read_bytes()) for one in (tmp_path / name).iterdir()] == [(name, b"somebody's")]
 
 
 @pytest.mark.usefixtures("cheap")
@@ -188,11 +163,12 @@ def test_the_password_comes_from_the_environment_else_from_a_person(tmp_path):
     ):
         assert public_pem(keys.read_private(private, environment, ask)) == public.read_bytes()
     assert prompts == [f"password of {private}: "]
-    with pytest.raises(UsageError, match="no terminal to ask") as caught:
+    with refused(UsageError, "no terminal to ask", "COSIGN_PASSWORD"):
         keys.read_private(private, {}, lambda prompt: None)
-    assert "COSIGN_PASSWORD" in caught.value.next_step
-    with pytest.raises(UsageError, match="does not open"):
-        keys.read_private(private, {"COSIGN_PASSWORD": ""}, nobody)
+    for password in ("", "secretly"):
+        with refused(UsageError, "does not open", "COSIGN_PASSWORD") as caught:
+            keys.read_private(private, {"COSIGN_PASSWORD": password}, nobody)
+    assert "secretly" not in str(caught.value)
     private.write_bytes(pem(KEY))  # not locked: nobody is asked
     assert public_pem(keys.read_private(private, {}, nobody)) == public_pem(KEY)
 

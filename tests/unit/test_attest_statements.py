@@ -1,35 +1,24 @@
 """Provenance and reports as in-toto statements: their bytes, and what they must not tell."""
 
 import json
-import string
 from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from graphcrate.model.report import Asked, SmokeReport
 from graphcrate.publish.attest import provenance, statement
-from graphcrate.publish.attest.statement import Resource, Subject
-from tests.unit.proof_lock import DIGEST, LOCK, ON_REGISTRY, SUBJECT
+from graphcrate.publish.attest.statement import Resource
+from tests.unit.proof_lock import LOCK, ON_REGISTRY, SUBJECT
 from tests.unit.test_attest_sbom import CANARIES, files_of
 
 GOLDEN = Path(__file__).parent / "golden" / "proof"
 ASKED = Asked(recipe="pyg", variant="11.8", gpus=("v100",), channel="pytorch", extensions="auto")
 SUITE = SmokeReport(
-    suite="dna",
-    status="passed",
-    device="Tesla V100",
-    seconds=12.5,
-    metrics={"test_accuracy": 0.9},
-    driver="535.54.03",
-    runtime="apptainer",
-    runtime_version="1.4.5",
-    node="gpu-07.inside.example",
-    partition="secret-project",
-    job="4711",
-)
+    suite="dna", status="passed", device="Tesla V100", seconds=12.5, metrics={"test_accuracy": 0.9},
+    driver="535.54.03", runtime="apptainer", runtime_version="1.4.5",
+    node="gpu-07.inside.example", partition="secret-project", job="4711",
+)  # fmt: skip
 
 
 def built(lock=LOCK):
@@ -79,25 +68,12 @@ def test_what_is_no_statement_is_refused(data):
         statement.decode(data)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=10,
-)
-
-
-def reversed_(value):
-    """The same JSON value with its names in another order."""
-    if isinstance(value, dict):
-        return {name: reversed_(inner) for name, inner in reversed(value.items())}
-    return [reversed_(inner) for inner in value] if isinstance(value, list) else value
-
-
-@given(st.text(alphabet=string.printable, max_size=10), st.dictionaries(st.text(max_size=5), JSON, max_size=4))
-def test_one_value_has_one_encoding_and_comes_back(name, predicate):
-    subject = Subject(name=name, tag="t", digest=DIGEST)
-    said = statement.make(subject, "urn:x:y", predicate)
-    data = statement.encode(said)
-    assert statement.encode(statement.make(subject, "urn:x:y", reversed_(predicate))) == data
-    assert statement.decode(data) == said
-    assert json.loads(data)["_type"] == "https://in-toto.io/Statement/v1"
+def test_one_value_has_one_encoding_and_comes_back():
+    names = (
+        {"b": {"d": 1, "c": [{"f": "ü", "e": None}]}, "a": 2.5},
+        {"a": 2.5, "b": {"c": [{"e": None, "f": "ü"}], "d": 1}},
+    )
+    one, other = (statement.make(SUBJECT, "urn:x:y", predicate) for predicate in names)
+    assert statement.encode(one) == statement.encode(other)
+    assert statement.decode(statement.encode(one)) == one
+    assert json.loads(statement.encode(one))["_type"] == "https://in-toto.io/Statement/v1"

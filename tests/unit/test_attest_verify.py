@@ -47,7 +47,7 @@ def edited(change, stored=SIGNED):
 def test_a_signature_has_cosigns_form_to_the_byte():
     """Payload, configuration and manifest as cosign 3.1.1 wrote them for this repository and digest."""
     manifest = json.loads(SIGNED.manifest)
-    (layer,) = manifest["layers"]
+    (layer,), config = manifest["layers"], manifest["config"]
     payload = SIGNED.blobs[layer["digest"]]
     assert payload == (
         b'{"critical":{"identity":{"docker-reference":"registry.example/team/pyg"},'
@@ -55,11 +55,10 @@ def test_a_signature_has_cosigns_form_to_the_byte():
         % DIGEST.encode()
     )
     assert layer["mediaType"] == "application/vnd.dev.cosign.simplesigning.v1+json"
-    signature = base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"])
-    assert keys.fits(PUBLIC, signature, payload)
+    assert keys.fits(PUBLIC, base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"]), payload)
     assert SIGNED.tag == f"sha256-{DIGEST[7:]}.sig"
-    assert json.loads(SIGNED.blobs[manifest["config"]["digest"]])["rootfs"]["diff_ids"] == [layer["digest"]]
-    assert manifest["config"]["mediaType"] == "application/vnd.oci.image.config.v1+json"
+    assert json.loads(SIGNED.blobs[config["digest"]])["rootfs"]["diff_ids"] == [layer["digest"]]
+    assert config["mediaType"] == "application/vnd.oci.image.config.v1+json"
     verdict = verify.signature(DIGEST, layers(SIGNED), PUBLIC)
     assert (verdict.is_verified, verdict.message) == (True, f"signed with this key as {REPOSITORY}")
 
@@ -75,19 +74,19 @@ def test_another_key_adds_to_a_signature():
 
 
 @pytest.mark.parametrize(
-    ("stored", "expected"),
+    ("expected", "stored"),
     [
-        (edited(lambda document: document["layers"][0]["annotations"].clear()), Outcome.ABSENT),
-        (edited(lambda document: document["layers"][0].update(mediaType=spec.LAYER_GZIP)), Outcome.ABSENT),
-        (edited(lambda document: document["layers"].clear()), Outcome.ABSENT),
-        (edited(lambda document: document["layers"][0]["annotations"].update({signing.SIGNATURE: "%"})), MALFORMED),
-        (msgspec.structs.replace(SIGNED, blobs={PAYLOAD: CLAIM + b" "}), Outcome.WRONG_KEY),
-        (signing.signatures(DIGEST, CLAIM, STRANGER), Outcome.WRONG_KEY),
-        (signing.signatures(DIGEST, signing.claim(REPOSITORY, OTHER), KEY), Outcome.OTHER_IMAGE),
-        (signing.signatures(DIGEST, CLAIM.replace(b"cosign", b"atomic"), KEY), MALFORMED),
+        (Outcome.ABSENT, edited(lambda document: document["layers"][0]["annotations"].clear())),
+        (Outcome.ABSENT, edited(lambda document: document["layers"][0].update(mediaType=spec.LAYER_GZIP))),
+        (Outcome.ABSENT, edited(lambda document: document["layers"].clear())),
+        (MALFORMED, edited(lambda document: document["layers"][0]["annotations"].update({signing.SIGNATURE: "%"}))),
+        (Outcome.WRONG_KEY, msgspec.structs.replace(SIGNED, blobs={PAYLOAD: CLAIM + b" "})),
+        (Outcome.WRONG_KEY, signing.signatures(DIGEST, CLAIM, STRANGER)),
+        (Outcome.OTHER_IMAGE, signing.signatures(DIGEST, signing.claim(REPOSITORY, OTHER), KEY)),
+        (MALFORMED, signing.signatures(DIGEST, CLAIM.replace(b"cosign", b"atomic"), KEY)),
     ],
 )
-def test_each_way_a_signature_can_be_wrong(stored, expected):
+def test_each_way_a_signature_can_be_wrong(expected, stored):
     assert outcome(stored) == expected
 
 
@@ -104,25 +103,27 @@ def sealed(key=KEY, payload_type=statement.PAYLOAD, payload=TEXT):
     return signing.Envelope(payload=payload, payload_type=payload_type, signatures=(signature,))
 
 
+def altered(**fields):
+    """After it was signed."""
+    return msgspec.structs.replace(sealed(), **fields)
+
+
 @pytest.mark.parametrize(
-    ("envelope", "expected"),
+    ("expected", "envelopes"),
     [
-        (signing.seal(ABOUT, KEY), Outcome.VERIFIED),
-        (sealed(payload=TEXT.replace(b"Statement/v1", b"Statement/v0.1")), Outcome.VERIFIED),
-        (sealed(STRANGER), Outcome.WRONG_KEY),
-        (msgspec.structs.replace(sealed(), payload=TEXT.replace(b"[]", b"[1]")), Outcome.WRONG_KEY),
-        (msgspec.structs.replace(sealed(), payload_type="text/plain"), Outcome.WRONG_KEY),
-        (sealed(payload=TEXT.replace(DIGEST[7:].encode(), OTHER[7:].encode())), Outcome.OTHER_IMAGE),
-        (msgspec.structs.replace(sealed(), signatures=()), Outcome.ABSENT),
-        (sealed(payload_type="text/plain"), MALFORMED),
-        (sealed(payload=b"no statement"), MALFORMED),
-        (sealed(payload=TEXT.replace(b"Statement/v1", b"Statement/v9")), MALFORMED),
+        (Outcome.VERIFIED, [signing.seal(ABOUT, KEY), sealed(payload=TEXT.replace(b"ment/v1", b"ment/v0.1"))]),
+        (Outcome.WRONG_KEY, [sealed(STRANGER), altered(payload=TEXT.replace(b"[]", b"[1]"))]),
+        (Outcome.WRONG_KEY, [altered(payload_type="text/plain")]),
+        (Outcome.OTHER_IMAGE, [sealed(payload=TEXT.replace(DIGEST[7:].encode(), OTHER[7:].encode()))]),
+        (Outcome.ABSENT, [altered(signatures=())]),
+        (MALFORMED, [sealed(payload_type="text/plain"), sealed(payload=b"no statement")]),
+        (MALFORMED, [sealed(payload=TEXT.replace(b"ment/v1", b"ment/v9"))]),
     ],
 )
-def test_each_way_an_envelope_can_be_wrong(envelope, expected):
-    verdict = verify.envelope(DIGEST, envelope, PUBLIC)
-    assert verdict.outcome is expected
-    assert (verdict.statement is not None) == verdict.is_verified
+def test_each_way_an_envelope_can_be_wrong(expected, envelopes):
+    for envelope in envelopes:
+        verdict = verify.envelope(DIGEST, envelope, PUBLIC)
+        assert (verdict.outcome, verdict.statement is not None) == (expected, verdict.is_verified)
 
 
 def test_of_several_signatures_one_that_fits_is_enough():
@@ -139,13 +140,6 @@ def test_whatever_lies_there_gets_a_verdict(data):
     for key in (PUBLIC, None):
         verdicts = list(verify.attestations(DIGEST, found, key))
         assert [verdict.is_verified for _, verdict in verdicts] == [False, False]
-
-
-@given(st.integers(0, len(TEXT) - 1), st.integers(1, 255))
-def test_no_change_of_a_byte_stays_verified(position, change):
-    text = bytearray(TEXT)
-    text[position] ^= change
-    assert not verify.envelope(DIGEST, msgspec.structs.replace(sealed(), payload=bytes(text)), PUBLIC).is_verified
 
 
 def test_what_is_signed_says_its_type_and_lengths():
@@ -181,22 +175,23 @@ def test_with_a_key_the_image_and_each_statement_are_signed(signer, key, expecte
     assert list(made) == (["sig", "att"] if signer else ["att"])
     assert not signer or outcome(made["sig"]) is Outcome.VERIFIED
     assert verdicts(made["att"], key) == [(kind, expected, message.format(kind)) for kind in (SMOKE, "urn:x:y")]
-    layer = json.loads(made["att"].manifest)["layers"][0]
-    assert made["att"].tag == f"sha256-{DIGEST[7:]}.att"
-    if signer:
-        assert layer["mediaType"] == "application/vnd.dsse.envelope.v1+json"
-        assert layer["annotations"] == {signing.SIGNATURE: "", "predicateType": SMOKE}
-        envelope = json.loads(made["att"].blobs[layer["digest"]])
-        assert envelope["payloadType"] == "application/vnd.in-toto+json"
-    else:
-        assert layer["mediaType"] == "application/vnd.in-toto+json"
-        assert layer["annotations"] == {"in-toto.io/predicate-type": SMOKE}
-        assert statement.decode(made["att"].blobs[layer["digest"]]) == ABOUT
     for stored in made.values():
         manifest = json.loads(stored.manifest)
         named = {entry["digest"]: entry["size"] for entry in (manifest["config"], *manifest["layers"])}
         assert named == {tars.sha256(data): len(data) for data in stored.blobs.values()}
         assert named.keys() == stored.blobs.keys()
+
+
+def test_statements_are_attached_as_cosign_attaches_them():
+    signed, unsigned = attached()["att"], attached(None)["att"]
+    said = json.loads(signed.manifest)["layers"][0], json.loads(unsigned.manifest)["layers"][0]
+    assert signed.tag == unsigned.tag == f"sha256-{DIGEST[7:]}.att"
+    types = [layer["mediaType"] for layer in said]
+    assert types == ["application/vnd.dsse.envelope.v1+json", "application/vnd.in-toto+json"]
+    assert said[0]["annotations"] == {signing.SIGNATURE: "", "predicateType": SMOKE}
+    assert said[1]["annotations"] == {"in-toto.io/predicate-type": SMOKE}
+    assert json.loads(signed.blobs[said[0]["digest"]])["payloadType"] == "application/vnd.in-toto+json"
+    assert statement.decode(unsigned.blobs[said[1]["digest"]]) == ABOUT
 
 
 def test_publishing_again_sends_the_same_and_takes_no_signature_away():

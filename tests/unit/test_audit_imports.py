@@ -25,40 +25,36 @@ EXTENSION, BUNDLED = "torchvision/_C.so", "torchvision.libs/libpng16.so"
 FAIL = Finding(check="symbols", severity="fail", package="torchvision", file=EXTENSION)
 
 
-def observation(files=None, imports=None, packages=("torchvision==0.16.2",)):
+def observation(files=None, imports=None):
     return Observation(
-        torch="2.3.1",
-        packages=packages,
-        about="for torch 2.1",
-        suite="bookworm",
-        python="3.11.2",
-        glibc="2.36",
-        installed={"torch": "2.3.1", "torchvision": "0.16.2"},
+        torch="2.3.1", packages=("torchvision==0.16.2",), about="for torch 2.1", suite="bookworm", python="3.11.2",
+        glibc="2.36", installed={"torch": "2.3.1", "torchvision": "0.16.2"},
         imports=imports if imports is not None else {"torchvision": Outcome(ok=True)},
         files={EXTENSION: BROKEN, BUNDLED: FINE} if files is None else files,
-    )
+    )  # fmt: skip
 
 
-def test_errors_are_told_apart():
-    errors = {
-        "/lib/libm.so.6: version `GLIBC_2.35' not found (required by a.so)": ("version not found", "GLIBC_2.35"),
-        "ModuleNotFoundError: No module named 'torch_sparse'": ("missing module", "torch_sparse"),
-        "ended by SIGSEGV": ("crash", "SIGSEGV"),
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("/lib/libm.so.6: version `GLIBC_2.35' not found (required by a.so)", ("version not found", "GLIBC_2.35")),
+        ("ModuleNotFoundError: No module named 'torch_sparse'", ("missing module", "torch_sparse")),
+        ("ended by SIGSEGV", ("crash", "SIGSEGV")),
         # the loader is what a chain of errors is about
-        "no | from OSError: liba.so.5: cannot open shared object file: …": ("missing library", "liba.so.5"),
-        "AttributeError: module 'torch' has no 'x'\n more": (
-            "Python code",
-            "AttributeError: module 'torch' has no 'x'",
-        ),
-    }
-    assert {error: cause(Outcome(ok=False, error=error)) for error in errors} == errors
+        ("no | from OSError: liba.so.5: cannot open shared object file: …", ("missing library", "liba.so.5")),
+        ("AttributeError: no 'x'\n more", ("Python code", "AttributeError: no 'x'")),
+    ],
+)
+def test_errors_are_told_apart(error, told):
+    assert cause(Outcome(ok=False, error=error)) == told
 
 
 LACKS = Outcome(ok=False, error="libpng16.so: cannot open shared object file: …", package="torchvision")
 MORE = "torchvision/more.so"
-NO_MODULE = {"torchvision": Outcome(ok=False, error="ModuleNotFoundError: No module named 'torch_sparse'")}
-IN_PYTHON = {"torchvision": Outcome(ok=False, error="AttributeError: module 'torch' has no attribute 'x'")}
-NOT_LOADED = {"torchvision": Outcome(ok=False, error=BROKEN.error)}
+NO_MODULE, IN_PYTHON, NOT_LOADED = (
+    {"torchvision": Outcome(ok=False, error=error)}
+    for error in ("ModuleNotFoundError: No module named 'torch_sparse'", "AttributeError: no 'x'", BROKEN.error)
+)
 NOTE = msgspec.structs.replace(FAIL, severity="note", check="libraries")
 IDLE = Idle(package="torchvision", files=r"_C\.so$", why="it does without")
 WITH_MORE = {EXTENSION: BROKEN, BUNDLED: FINE, MORE: LACKS}
@@ -114,16 +110,11 @@ def test_idle_libraries_may_go_by_the_torch_at_hand():
 
 
 def test_what_wants_the_driver_is_known_by_its_error_and_replaced_by_the_second_try():
-    first = {
-        "a.so": Outcome(ok=False, error="libcuda.so.1: cannot open shared object file: No such file"),
-        "b.so": FINE,
-    }
+    wants, other = (f"libcuda.so.{n}: cannot open shared object file: No such file" for n in (1, 12))
+    first = {"a.so": Outcome(ok=False, error=wants), "b.so": FINE, "c.so": Outcome(ok=False, error=other)}
     assert needs_driver(first) == ["a.so"]
-    second = {"a.so": Outcome(ok=False, error="undefined symbol: cuNew")}
-    both = merged(first, second)
-    assert both["a.so"] == Outcome(ok=False, error="undefined symbol: cuNew", driver=True)
-    assert both["b.so"] is FINE
-    assert needs_driver({"c.so": Outcome(ok=False, error="libcuda.so.12: cannot open shared object file")}) == []
+    second = Outcome(ok=False, error="undefined symbol: cuNew")
+    assert merged(first, {"a.so": second}) == {**first, "a.so": msgspec.structs.replace(second, driver=True)}
 
 
 def test_the_summary_names_each_pair_that_differs_and_sums_all_up():
@@ -149,16 +140,12 @@ def test_the_committed_pairs_are_enough_and_each_is_there_once():
 
 
 def test_a_pair_is_named_by_all_that_makes_it_and_imported_by_its_packages():
-    group = Group(torch="2.6.0", python="3.11")
     pair = Pair(packages=(), without=("nvidia-cudnn-cu12",), requirements=("numpy",))
-    assert group.name(pair) == "torch 2.6.0, without nvidia-cudnn-cu12, beside numpy (Python 3.11)"
+    name = Group(torch="2.6.0", python="3.11").name(pair)
+    assert name == "torch 2.6.0, without nvidia-cudnn-cu12, beside numpy (Python 3.11)"
     assert Group(python="3.9").name(Pair(packages=("dgl==1.0.1",))) == "no torch, dgl==1.0.1 (Python 3.9)"
-    for packages, imports, names in (
-        (("torch-xla==2.1.0",), (), ["torch_xla"]),
-        (("a-b==1",), ("c",), ["c"]),
-        ((), (), ["torch"]),
-    ):
-        assert audit_imports.imports_of(Pair(packages=packages, imports=imports)) == names
+    pairs = Pair(packages=("torch-xla==2.1.0",)), Pair(packages=("a-b==1",), imports=("c",)), Pair(packages=())
+    assert [audit_imports.imports_of(one) for one in pairs] == [["torch_xla"], ["c"], ["torch"]]
 
 
 def test_a_distribution_is_looked_at_once_beside_a_torch_but_the_pairs_own_always():

@@ -1,9 +1,5 @@
 """The benches that write sections of docs/performance.md: their pure parts, on reports made up here."""
 
-import contextlib
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
 
 from bench import container_cost, programs
@@ -43,74 +39,24 @@ def test_a_container_is_held_against_outside_round_by_round():
     assert container_cost.seconds("1m2.50s") == 62.5
 
 
+def test_each_program_has_its_own_figure():
+    assert set(programs.PROGRAMS) <= set(SUITES)
+    assert programs.told(report("dna", seconds_per_epoch=0.8)) == "0.8 s/epoch"
+    assert programs.told(report("ddp", iterations_per_second=12, seconds_per_epoch=2.0)) == "12 iterations/s"
+    assert programs.told(report("glt-distributed", iterations_per_second=9.5)) == "9.5 iterations/s"
+
+
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "words"),
     [
-        (report("dna", seconds_per_epoch=0.8), "0.8 s/epoch"),
-        (report("ddp", iterations_per_second=12, seconds_per_epoch=2.0), "12 iterations/s"),
-        (report("glt-distributed", iterations_per_second=9.5), "9.5 iterations/s"),
-        (
-            report("ddp", "failed", "rank 1 died", iterations_per_second=3.0),
-            "ddp failed: rank 1 died",
-        ),
+        (report("ddp", "failed", "rank 1 died", iterations_per_second=3.0), "ddp failed: rank 1 died"),
         (report("dna"), "dna gives no seconds_per_epoch"),
-        (report("ddp", iterations_per_second=0.0), "ddp gives no iterations_per_second"),
-        (report("ddp", iterations_per_second="nan"), "ddp gives no iterations_per_second"),
+        *((report("ddp", iterations_per_second=value), "ddp gives no iterations_per_second") for value in (0.0, "nan")),
     ],
 )
-def test_each_program_has_its_own_figure_and_a_run_without_one_ends_the_bench(found, told):
-    assert set(programs.PROGRAMS) <= set(SUITES)
-    if told[0].isdigit():
-        assert programs.told(found) == told
-    else:
-        with pytest.raises(SystemExit, match=told):
-            programs.told(found)
-
-
-@pytest.fixture
-def ran(monkeypatch):
-    """What was run where in an image whose recipe has a suite without a figure, on a machine with a GPU."""
-    done = []
-
-    def run_suite(name, inside, folder, *, say, device, packages):
-        done.append((inside, name, device, packages))
-        return report(name, seconds_per_epoch=0.1 * len(done), iterations_per_second=float(len(done)))
-
-    runner = SimpleNamespace(
-        runtime=lambda environment: None,
-        opened=lambda artifact, **more: contextlib.nullcontext(artifact.reference),
-    )
-    artifact = SimpleNamespace(kind="layout", reference="an image")
-    trial = SimpleNamespace(artifact=artifact, suites=("dna", "ops", "ddp"), packages=("torch",))
-    monkeypatch.setattr(programs.artifact, "find", lambda *words: trial)
-    monkeypatch.setattr(programs.backend, "runner", {"layout": runner}.__getitem__)
-    monkeypatch.setattr(programs.smoke, "run_suite", run_suite)
-    monkeypatch.setattr(programs.gpu, "device", lambda environment, on_gpu: "a GPU" if on_gpu else "a CPU")
-    return done
-
-
-PLACE = SimpleNamespace(
-    environment={}, progress=None, cache=SimpleNamespace(folder=lambda: contextlib.nullcontext(Path("scratch")))
-)
-
-
-@pytest.mark.parametrize(("on_gpu", "devices"), [(False, ["cpu"]), (True, ["cuda", "cpu"])])
-def test_every_suite_with_a_figure_runs_on_every_device_in_turn(on_gpu, devices, ran, capsys):
-    given = SimpleNamespace(runner="embedded", output=Path("dist"), rounds=2)
-    found = programs.measured("pyg:1", given, PLACE, on_gpu)
-    turn = [("an image", suite, device, ("torch",)) for suite in ("dna", "ddp") for device in devices]
-    assert ran == turn * 2
-    words = {"cuda": "a GPU", "cpu": "a CPU"}
-    assert [one[:3] for one in found] == [("pyg:1", suite, words[device]) for _, suite, device, _ in turn]
-    assert all(len(one.reports) == 2 for one in found)
-    assert "round 2 of 2: pyg:1: ddp on cpu: " in capsys.readouterr().err
-
-
-def test_an_image_without_such_a_suite_is_told(ran, monkeypatch):
-    torch = SimpleNamespace(suites=("torch",), packages=())
-    monkeypatch.setattr(programs.artifact, "find", lambda *words: torch)
-    with pytest.raises(SystemExit, match="torch:1 is tested by torch, and none of them has a figure"):
-        programs.measured("torch:1", SimpleNamespace(runner="embedded", output=Path("dist"), rounds=1), PLACE, False)
+def test_a_run_without_its_figure_ends_the_bench(found, words):
+    with pytest.raises(SystemExit, match=words):
+        programs.told(found)
 
 
 def test_the_table_has_a_row_for_each_image_program_and_device():
