@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.unit import small_layouts
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, TORCH
 from tests.unit.elfmaker import SASS, entry, fat_binary, make_elf
 from tests.unit.tars import file, overwrite, symlink
+from tests.unit.wheel_server import core_metadata
 from tests.unit.wheelmaker import make_wheel
 
 BROKEN = {**GOOD, "undefined": ("_ZN3c104cuda9SetDeviceEa",), "fatbin": fat_binary(entry(SASS, 70))}
@@ -18,7 +20,7 @@ WHAT = "refers to a symbol that nothing it is loaded with defines: c10::cuda::Se
 
 @pytest.fixture
 def call(context, typed):
-    return lambda *arguments: typed("audit", *arguments)
+    return lambda *arguments: typed("audit", *arguments, "--json")
 
 
 def files(module):
@@ -26,8 +28,7 @@ def files(module):
     contents = {path: make_elf(**fields) for path, fields in {**PYTHON, **TORCH, MODULE: module}.items()}
     for one in PACKAGES:
         info = f"{SITE}/{one.name.replace('-', '_')}-{one.version}.dist-info"
-        requires = "".join(f"Requires-Dist: {line}\n" for line in one.requires)
-        contents[f"{info}/METADATA"] = f"Name: {one.name}\nVersion: {one.version}\n{requires}\n".encode()
+        contents[f"{info}/METADATA"] = core_metadata(one.name, one.version, one.requires).encode()
         rows = "".join(f"{path.removeprefix(f'{SITE}/')},,\n" for path in sorted(one.files))
         contents[f"{info}/RECORD"] = rows.encode()
     contents["/etc/ld.so.conf.d/local.conf"] = b"# ours\n/usr/lib/x86_64-linux-gnu\n"
@@ -50,86 +51,79 @@ def written(folder, contents):
     return folder
 
 
-def unpacked(folder, module):
+def unpacked(folder, module=GOOD):
     return written(folder, files(module))
 
 
-def told(out):
-    return [(one["severity"], one["check"], one["file"], one["what"]) for one in json.loads(out)["findings"]]
+def told(answer):
+    """(severity, check, what) of each finding."""
+    return [(one["severity"], one["check"], one["what"]) for one in json.loads(answer[1])["findings"]]
 
 
-def test_a_layout_is_read_once(call, tmp_path):
+def test_a_layout_is_read_once_and_judged_for_the_gpus_that_it_is_for(call, tmp_path):
     layout(tmp_path / "good", GOOD)
-    first = call(tmp_path / "good/oci", "--json")[:2]
+    first = call(tmp_path / "good/oci")[:2]
     assert first[0] == 0
     for blob in (tmp_path / "good/oci/blobs/sha256").iterdir():
         if blob.read_bytes()[:2] == b"\x1f\x8b":
             overwrite(blob, bytes(blob.stat().st_size))
-    assert call(tmp_path / "good/oci", "--json")[:2] == first  # nothing is read again
+    assert call(tmp_path / "good/oci")[:2] == first  # nothing is read again
     layout(tmp_path / "bad", BROKEN)
-    code, out, err = call(tmp_path / "bad/oci", "--json")
-    assert code == 15
-    # for the GPUs that the image says it is for: A100 has no code
-    symbols, architectures = told(out)
-    assert (symbols[0], symbols[1], symbols[3]) == ("fail", "symbols", WHAT)
-    assert (architectures[0], architectures[1], "A100" in architectures[3]) == ("fail", "architectures", True)
-    assert {"A100", "V100"} <= set(json.loads(out)["gpus"])
-    assert "2 of its findings fail" in err
+    answer = call(tmp_path / "bad/oci")
+    symbols, (severity, check, what) = told(answer)
+    assert (answer[0], symbols) == (15, ("fail", "symbols", WHAT))
+    assert (severity, check, "A100" in what) == ("fail", "architectures", True)
+    assert {"A100", "V100"} <= set(json.loads(answer[1])["gpus"])
+    assert "2 of its findings fail" in answer[2]
 
 
 def test_folders_and_wheels_say_the_same(call, tmp_path):
-    root = unpacked(tmp_path / "root", BROKEN)
-    code, out, _ = call(root, "--json", "--gpu", "v100")
-    assert (code, [each[3] for each in told(out)]) == (15, [WHAT])
-    site = tmp_path / "site"
+    root, site = unpacked(tmp_path / "root", BROKEN), tmp_path / "site"
+    answer = call(root, "--gpu", "v100")
+    assert (answer[0], told(answer)) == (15, [("fail", "symbols", WHAT)])
     shutil.move(root / SITE[1:], site)
     torch = {path.removeprefix(f"{SITE}/"): make_elf(**fields) for path, fields in TORCH.items()}
-    wheels = [
-        make_wheel(tmp_path, "torch", "2.0.1", torch),
-        make_wheel(tmp_path, "torch_scatter", "2.1.2", {MODULE.removeprefix(f"{SITE}/"): make_elf(**BROKEN)}),
-    ]
+    scatter = {MODULE.removeprefix(f"{SITE}/"): make_elf(**BROKEN)}
+    wheels = [make_wheel(tmp_path, "torch", "2.0.1", torch), make_wheel(tmp_path, "torch_scatter", "2.1.2", scatter)]
     for names, base in itertools.product(([site], wheels), ([], ["--base", root])):
-        code, out, _ = call(*names, *base, "--json")
-        findings = [each for each in told(out) if each[0] == "fail"]
-        assert (code, [each[3] for each in findings]) == (15, [WHAT])
+        answer = call(*names, *base)
+        assert (answer[0], [each[2] for each in told(answer) if each[0] == "fail"]) == (15, [WHAT])
 
 
-def test_an_image_whose_layers_cannot_be_read_is_not_fine(call, tmp_path):
-    for damage in (lambda blob: blob.unlink(), lambda blob: overwrite(blob, blob.read_bytes()[:200])):
-        layout(tmp_path / "image", GOOD)
-        blobs = [blob for blob in (tmp_path / "image/oci/blobs/sha256").iterdir() if blob.stat().st_size > 1000]
-        damage(max(blobs, key=lambda blob: blob.stat().st_size))
-        code, out, _ = call(tmp_path / "image/oci", "--json")
-        assert (code, [each[:3] for each in told(out)]) == (15, [("fail", "files", "")])
-        assert "the layers cannot be read" in told(out)[0][3]
-        shutil.rmtree(tmp_path / "image")
+@pytest.mark.parametrize("damage", [Path.unlink, lambda blob: overwrite(blob, blob.read_bytes()[:200])])
+def test_an_image_whose_layers_cannot_be_read_is_not_fine(call, tmp_path, damage):
+    layout(tmp_path / "image", GOOD)
+    damage(max((tmp_path / "image/oci/blobs/sha256").iterdir(), key=lambda blob: blob.stat().st_size))
+    answer = call(tmp_path / "image/oci")
+    ((severity, check, what),) = told(answer)
+    assert (answer[0], severity, check) == (15, "fail", "files")
+    assert "the layers cannot be read" in what
 
 
 def test_an_environment_that_sees_the_systems_packages(call, tmp_path):
-    root = unpacked(tmp_path / "root", GOOD)
+    root = unpacked(tmp_path / "root")
     numpy = "usr/lib/python3/dist-packages/numpy-2.0.dist-info/METADATA"
     written(root, {numpy: b"Name: numpy\nVersion: 2.0\n"})
     metadata = next((root / SITE[1:]).glob("torch-*/METADATA"))
-    metadata.write_text("Name: torch\nVersion: 2.0.1\nRequires-Dist: nvidia-cuda-runtime-cu11\nRequires-Dist: numpy\n")
-    (root / "opt/venv/pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
-    assert [each[3] for each in told(call(root, "--json")[1])] == ["requires numpy, which is not installed"]
-    (root / "opt/venv/pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = True\n")
-    assert told(call(root, "--json")[1]) == []
-    code, out, _ = call(root / "opt/venv", "--json")  # the packages in it
+    metadata.write_text(core_metadata("torch", "2.0.1", ["nvidia-cuda-runtime-cu11", "numpy"]))
+    for sees, findings in (("false", ["requires numpy, which is not installed"]), ("True", [])):
+        (root / "opt/venv/pyvenv.cfg").write_text(f"home = /usr/bin\ninclude-system-site-packages = {sees}\n")
+        assert [each[2] for each in told(call(root))] == findings
+    code, out, _ = call(root / "opt/venv")  # the packages in it
     assert (code, json.loads(out)["python"]) == (0, "3.11")
 
 
 def test_packages_see_those_of_the_image_that_they_are_laid_over(call, tmp_path):
     """Of an image that keeps its own elsewhere than ours do."""
-    root = unpacked(tmp_path / "root", GOOD)
-    site, conda = tmp_path / "site", root / "opt/conda/lib/python3.11/site-packages"
+    root, site = unpacked(tmp_path / "root"), tmp_path / "site"
     site.mkdir()
     for one in (root / SITE[1:]).glob("torch_scatter*"):
         shutil.move(one, site)
+    conda = root / "opt/conda/lib/python3.11/site-packages"
     conda.parent.mkdir(parents=True)
     shutil.move(root / SITE[1:], conda)
-    code, out, _ = call(site, "--base", root, "--json")
-    assert (code, told(out)) == (0, [])
+    answer = call(site, "--base", root)
+    assert (answer[0], told(answer)) == (0, [])
 
 
 def environment(folder, python, **packages):
@@ -138,38 +132,36 @@ def environment(folder, python, **packages):
     module = f"{site}/{next(iter(packages))}/core.cpython-{tag}-x86_64-linux-gnu.so"
     contents = dict.fromkeys((module, f"bin/python{python}", "conda-meta/history"), make_elf())
     for name, requires in packages.items():
-        lines = "".join(f"Requires-Dist: {one}\n" for one in requires)
-        contents[f"{site}/{name}-0.6.dist-info/METADATA"] = f"Name: {name}\nVersion: 0.6\n{lines}".encode()
+        contents[f"{site}/{name}-0.6.dist-info/METADATA"] = core_metadata(name, "0.6", requires).encode()
     return written(folder, contents)
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12"])
 def test_an_environment_of_condas_is_not_that_of_the_image_below(call, tmp_path, python):
-    below = environment(tmp_path / "root/opt/conda", python, conda=[], numpy=[], pluggy=[], requests=[]).parent.parent
+    environment(tmp_path / "root/opt/conda", python, conda=[], numpy=[], pluggy=[], requests=[])
     conda = environment(tmp_path / "conda", "3.11", pandas=["numpy", "pluggy<0.5"], pluggy=[])
-    code, out, _ = call(conda, "--base", below, "--json")
+    answer = call(conda, "--base", tmp_path / "root")
     findings = ["requires numpy, which is not installed", "requires pluggy<0.5; 0.6 is installed"]
-    assert (code, [each[3] for each in told(out)], json.loads(out)["python"]) == (0, findings, "3.11")
+    assert [each[2] for each in told(answer)] == findings
+    assert (answer[0], json.loads(answer[1])["python"]) == (0, "3.11")
 
 
 def test_what_an_environment_of_condas_lacks_is_told_without_the_image_below(call, tmp_path):
     conda = environment(tmp_path / "conda", "3.11", torchrl=["gone"])
-    what = [each[3] for each in told(call(conda, "--json")[1])]
+    what = [each[2] for each in told(call(conda))]
     assert "requires gone, which is not installed" in what
     assert any("does not say so" in each for each in what)
-    site = conda / "lib/python3.11/site-packages"
-    assert told(call(site, "--json")[1]) == []  # packages alone may be laid over more
+    assert told(call(conda / "lib/python3.11/site-packages")) == []  # packages alone may be laid over more
 
 
 def test_condas_cache_of_packages_is_not_installed(call, tmp_path):
     """An older torch there, and what is built for it, serve nobody and fail nobody."""
-    root = unpacked(tmp_path / "root", GOOD)
+    root = unpacked(tmp_path / "root")
     metadata = "lib/python3.11/site-packages/torch_scatter-2.1.1.dist-info/METADATA"
-    wants = b"Name: torch_scatter\nVersion: 2.1.1\nRequires-Dist: torch==1.13.1\n"
+    wants = core_metadata("torch_scatter", "2.1.1", ["torch==1.13.1"]).encode()
     cached = {MODULE.replace("/opt/venv/", ""): make_elf(**BROKEN), metadata: wants}
     written(root / "opt/conda/pkgs/torch-scatter-2.1.1-py311_0", cached)
-    code, out, _ = call(root, "--json")
-    assert (code, told(out)) == (0, [])
+    assert told(call(root)) == []
 
 
 @pytest.mark.parametrize(
@@ -187,13 +179,11 @@ def test_condas_cache_of_packages_is_not_installed(call, tmp_path):
     ],
 )
 def test_odd_arguments(call, tmp_path, arguments, words):
-    unpacked(tmp_path / "root", GOOD)
+    unpacked(tmp_path / "root")
     text = b"something that is no program, as long as a header would be: " * 2
     written(tmp_path, {"texts/a.txt": text, "house/a.whl": text})
     code, out, err = call(*arguments)
-    assert (code, out) == (2, "")
-    assert words in err
-    assert "next:" in err
+    assert (code, out, words in err, "next:" in err) == (2, "", True, True), err
 
 
 def test_a_wheel_that_is_none(call, tmp_path):
