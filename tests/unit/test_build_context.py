@@ -1,6 +1,9 @@
 """What an engine gets to build from: the folder of its text, and the base."""
 
-from pathlib import Path
+import dataclasses
+import os
+import stat
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -8,74 +11,56 @@ import pytest
 from graphcrate.compat.planning import EXAMPLES, EXAMPLES_TITLE
 from graphcrate.engines import context
 from graphcrate.engines.backend import Order
-from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
-from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import HostError
 from graphcrate.model.plan import FilesStep, PlannedFile
 from graphcrate.model.recipe import Channel
-from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.validate import validate
-from tests.unit.test_embedded_builder import planned, wheels, wheels_step
+from tests.made import refused
+from tests.unit import tars
+from tests.unit.test_embedded_builder import BASE, planned, wheels, wheels_step
 
-PROGRAMS = FilesStep(
-    title=EXAMPLES_TITLE,
-    files=(
-        PlannedFile(path=f"{EXAMPLES}/train.py", content="#!/usr/bin/python\n", mode=0o755),
-        PlannedFile(path=f"{EXAMPLES}/more/README.md", content="words\n"),
-    ),
-)
-OTHERS = FilesStep(title="virtual environment", files=(PlannedFile(path="/opt/venv/pyvenv.cfg", content="x"),))
+TRAIN = PlannedFile(path=f"{EXAMPLES}/train.py", content="#!/usr/bin/python\n", mode=0o755)
+PROGRAMS = (TRAIN, PlannedFile(path=f"{EXAMPLES}/more/README.md", content="words\n"))
+OTHERS = (PlannedFile(path="/opt/venv/pyvenv.cfg", content="x"),)
 
 
 @pytest.fixture
-def order(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    (tmp_path / "wheels").mkdir()
-    packages, files = wheels(tmp_path / "wheels", near={"near.py": b"1"}, far={"far.py": b"2"})
-    near, far = (package for name in ("near", "far") for package in packages if package.name == name)
+def order(tmp_path, cache):
+    (near, far), files = wheels(tmp_path / "wheels", near={"near.py": b"1"}, far={"far.py": b"2"})
     near = msgspec.structs.replace(near, channel=Channel.LOCAL)
-    yield Order(
-        plan=planned(OTHERS, wheels_step("both", (near, far)), PROGRAMS),
-        folder=tmp_path,
-        base=None,
-        files={near.file.sha256: files[near.file.sha256]},
-        cache=cache,
-        environment={},
-        progress=Silent(),
-    )
-    cache.close()
+    steps = FilesStep(title="virtual environment", files=OTHERS), wheels_step("both", (near, far))
+    return Order(
+        plan=planned(*steps, FilesStep(title=EXAMPLES_TITLE, files=PROGRAMS)), folder=tmp_path, base=None,
+        files={near.file.sha256: files[near.file.sha256]}, cache=cache, environment={}, progress=Silent(),
+    )  # fmt: skip
 
 
-def written(order, folder, text="FROM x\n"):
+def written(order, folder):
+    """What is in the folder of an order: path → (mode, time)."""
     folder.mkdir()
-    context.write(folder, order, text, "Dockerfile")
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    context.write(folder, order, "FROM x\n", "Dockerfile")
+    return {
+        path.relative_to(folder).as_posix(): (stat.S_IMODE(path.stat().st_mode), path.stat().st_mtime)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_it_has_the_text_the_programs_and_the_local_channels_files_always_the_same(order, tmp_path):
-    wheel = next(iter(order.files.values())).name
-    for name in ("one", "two"):
-        files = written(order, tmp_path / name)
-        assert files == {"Dockerfile", "examples/train.py", "examples/more/README.md", f"wheels/{wheel}"}
-    one, two = (
-        {path.relative_to(top): (path.stat().st_mode, path.stat().st_mtime) for path in top.rglob("*")}
-        for top in (tmp_path / "one", tmp_path / "two")
-    )
+    (wheel,) = order.files.values()
+    one, two = (written(order, tmp_path / name) for name in ("one", "two"))
     assert one == two
-    modes = {path.as_posix(): mode & 0o777 for path, (mode, _) in one.items()}
-    assert (modes["examples/train.py"], modes["Dockerfile"]) == (0o755, 0o644)
+    assert one.keys() == {"Dockerfile", "examples/train.py", "examples/more/README.md", f"wheels/{wheel.name}"}
+    assert (one["examples/train.py"][0], one["Dockerfile"][0]) == (0o755, 0o644)
     assert (tmp_path / "one" / "Dockerfile").read_text() == "FROM x\n"
 
 
 def test_certificates_lie_beside_the_text_and_a_copy_serves_where_no_link_can_be_made(order, tmp_path, monkeypatch):
-    def refuse(source, target):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(context.os, "link", refuse)
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(1, "Operation not permitted")))
     bundle = tmp_path / "bundle.pem"
-    order = Order(**{**vars(order), "certificates": bundle})
-    with pytest.raises(HostError, match=r"bundle\.pem cannot be read: No such file"):
+    order = dataclasses.replace(order, certificates=bundle)
+    with refused(HostError, "bundle.pem cannot be read: No such file"):
         written(order, tmp_path / "without")
     bundle.write_text("CERTIFICATE")
     written(order, tmp_path / "context")
@@ -87,7 +72,7 @@ def test_certificates_lie_beside_the_text_and_a_copy_serves_where_no_link_can_be
 def test_the_orders_own_arguments_go_before_both_spellings_of_a_proxy(order):
     given = {"http_proxy": "http://a", "HTTP_PROXY": "http://b", "NO_PROXY": "c", "HTTPS_PROXY": ""}
     proxies = {"http_proxy": "http://a", "HTTP_PROXY": "http://a", "no_proxy": "c", "NO_PROXY": "c"}
-    order = Order(**{**vars(order), "arguments": {"MIRROR": "m"}, "environment": given})
+    order = dataclasses.replace(order, arguments={"MIRROR": "m"}, environment=given)
     assert context.arguments(order, "base:1") == {**proxies, "MIRROR": "m", "BASE": "base:1"}
     assert "BASE" not in context.arguments(order, "")
 
@@ -108,31 +93,15 @@ def test_a_server_on_loopback_needs_the_hosts_network():
 # --- the base -------------------------------------------------------------------------------------------------------
 
 
-def make_layer(cache, name):
-    with cache.folder() as folder:
-        with (folder / "layer").open("wb") as stream:
-            writer = LayerWriter(stream, 1)
-            writer.data(f"usr/{name}", name.encode() * 1000, 0o644)
-            record = writer.finish(name, [])
-        cache.adopt(folder / "layer", cache.blob(record.digest))
+def make_layer(cache, folder, name):
+    record = tars.record(folder, name, [tars.file(f"usr/{name}")])
+    cache.adopt(folder / record.digest.removeprefix("sha256:"), cache.blob(record.digest))
     return record
 
 
-def make_base(*layers):
-    return Base(
-        layers=layers,
-        rootfs=Path("/nowhere"),
-        python="/usr/bin/python3.11",
-        python_version="3.11.2",
-        glibc="2.36",
-        environment={"PATH": "/usr/bin", "GPG_KEY": "1"},
-        labels={"of": "the base"},
-    )
-
-
-def test_the_base_is_its_layers_and_variables_without_labels_made_once(cache):
-    one, two = make_layer(cache, "one"), make_layer(cache, "two")
-    base = make_base(one, two)
+def test_the_base_is_its_layers_and_variables_without_labels_made_once(cache, tmp_path):
+    one, two = (make_layer(cache, tmp_path, name) for name in ("one", "two"))
+    base = msgspec.structs.replace(BASE, layers=(one, two), labels={"of": "the base"})
     made = context.base_layout(base, cache)
     validate(made)
     assert [layer.digest for layer in made.layers] == [one.digest, two.digest]
@@ -141,5 +110,5 @@ def test_the_base_is_its_layers_and_variables_without_labels_made_once(cache):
     before = (made.path / "index.json").stat().st_ino
     assert context.base_layout(base, cache).digest == made.digest
     assert (made.path / "index.json").stat().st_ino == before
-    others = [context.base_layout(make_base(layer), cache) for layer in (one, two)]
+    others = [context.base_layout(msgspec.structs.replace(base, layers=(layer,)), cache) for layer in (one, two)]
     assert len({context.base_name(layout) for layout in (made, *others)}) == 3

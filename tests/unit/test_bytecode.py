@@ -2,7 +2,7 @@
 
 import importlib.util
 import marshal
-import types
+from pathlib import Path
 
 import pytest
 
@@ -32,40 +32,39 @@ class InProcess:
         return Completed(self.returncode, ("Fatal Python error",))
 
 
+def sharded(wheel_path):
+    with open_wheel(wheel_path) as wheel:
+        return shards(place(wheel, SITE), SITE)
+
+
 def compiled(tmp_path, cache, files, interpreter=None):
     """The bundle of a wheel with these files."""
     path = make_wheel(tmp_path, files=files)
-    with open_wheel(path) as wheel:
-        found = shards(place(wheel, SITE), SITE)
-    targets = [bundle_path(cache, "a" * 64, "3.11.2", number) for number in range(len(found))]
-    jobs = [Job(path, shard, target) for shard, target in zip(found, targets, strict=True)]
-    compile_shards(jobs, interpreter or InProcess(), cache)
-    return read_bundle(jobs[0].target)
+    (shard,) = sharded(path)
+    job = Job(path, shard, bundle_path(cache, "a" * 64, "3.11.2", 0))
+    compile_shards([job], interpreter or InProcess(), cache)
+    return read_bundle(job.target)
+
+
+def pyc(name):
+    return f"{PACKAGES}/pkg/__pycache__/{Path(importlib.util.cache_from_source(name)).name}"
 
 
 def test_pycs_are_unchecked_and_name_the_final_path(tmp_path, cache):
     source = b"# -*- coding: latin-1 -*-\ndef f():\n    return '\xe9'\n"
-    bundle = compiled(tmp_path, cache, {"pkg/a.py": source, "pkg/data.txt": b"no source"})
-    tag = importlib.util.cache_from_source("a.py").split(".")[1]
-    path = f"{PACKAGES}/pkg/__pycache__/a.{tag}.pyc"
-    assert list(bundle) == [path]
-    content = bundle[path]
-    assert content[:4] == importlib.util.MAGIC_NUMBER
-    assert int.from_bytes(content[4:8], "little") == 1
+    ((path, content),) = compiled(tmp_path, cache, {"pkg/a.py": source, "pkg/data.txt": b"no source"}).items()
+    assert path == pyc("a.py")
+    assert content[:8] == importlib.util.MAGIC_NUMBER + b"\1\0\0\0"
     assert content[8:16] == importlib.util.source_hash(source)
-    code = marshal.loads(content[16:])
-    assert isinstance(code, types.CodeType)
+    code, variables = marshal.loads(content[16:]), {}
     assert code.co_filename == f"{PACKAGES}/pkg/a.py"
-    variables = {}
     exec(code, variables)
     assert variables["f"]() == "é"
 
 
 def test_sources_that_do_not_compile_are_left_out(tmp_path, cache):
     files = {"pkg/old.py": b"print 'hello'\n", "pkg/nul.py": b"\0", "pkg/good.py": b"", "pkg/x.pyi": b""}
-    bundle = compiled(tmp_path, cache, files)
-    tag = importlib.util.cache_from_source("good.py").split(".")[1]
-    assert list(bundle) == [f"{PACKAGES}/pkg/__pycache__/good.{tag}.pyc"]
+    assert list(compiled(tmp_path, cache, files)) == [pyc("good.py")]
 
 
 def test_a_damaged_bundle_is_an_error_that_says_what_to_remove(tmp_path):
@@ -77,28 +76,18 @@ def test_a_damaged_bundle_is_an_error_that_says_what_to_remove(tmp_path):
         read_bundle(path)
 
 
-@pytest.mark.parametrize(
-    ("path", "compiled"),
-    [
-        ("numpy/core/numeric.py", True),
-        ("tests.py", True),
-        ("numpy/core/tests/test_numeric.py", False),
-        ("tests/__init__.py", False),
-        ("numpy/core/numeric.pyi", False),
-    ],
-)
-def test_modules_get_bytecode_and_test_suites_do_not(path, compiled):
-    assert is_compiled(f"{PACKAGES}/{path}", SITE) is compiled
-    assert not is_compiled(f"/opt/venv/bin/{path}", SITE)
+def test_modules_get_bytecode_and_test_suites_do_not():
+    modules = ["numpy/core/numeric.py", "tests.py"]
+    others = ["numpy/core/tests/test_numeric.py", "tests/__init__.py", "numpy/core/numeric.pyi"]
+    assert [path for path in (*modules, *others) if is_compiled(f"{PACKAGES}/{path}", SITE)] == modules
+    assert not is_compiled("/opt/venv/bin/tests.py", SITE)
 
 
 def test_shards_are_cut_by_size_in_order_of_path(tmp_path, monkeypatch):
     monkeypatch.setattr(bytecode, "SHARD", 100)
     files = {f"pkg/{name}.py": b"#" * size for name, size in zip("dcbae", (60, 30, 90, 10, 500), strict=True)}
-    with open_wheel(make_wheel(tmp_path, files=files)) as wheel:
-        found = shards(place(wheel, SITE), SITE)
-    names = [[placed.path.rpartition("/")[2] for placed in shard] for shard in found]
-    assert names == [["a.py", "b.py"], ["c.py", "d.py"], ["e.py"]]
+    found = sharded(make_wheel(tmp_path, files=files))
+    assert ["".join(placed.path[-4] for placed in shard) for shard in found] == ["ab", "cd", "e"]
 
 
 def test_a_python_that_fails_is_an_error_and_leaves_nothing(tmp_path, cache, monkeypatch):
