@@ -49,6 +49,7 @@ def no_system_files(monkeypatch):
     monkeypatch.setattr(channels, "SYSTEM_FILES", ())
 
 
+MORE = {"UV_INDEX": "corp=https://a/s https://b/s", "PIP_EXTRA_INDEX_URL": "https://b/s https://c/s"}
 EMITTED = "--index-url https://d/s\n--extra-index-url https://more/s\n\nsix==1\n"
 
 
@@ -60,11 +61,7 @@ EMITTED = "--index-url https://d/s\n--extra-index-url https://more/s\n\nsix==1\n
         ({"UV_DEFAULT_INDEX": "corp=https://a/s", "UV_INDEX_URL": "https://b/s"}, EMITTED, UserIndexes("https://a/s")),
         ({"UV_INDEX_URL": "https://b/s", "PIP_INDEX_URL": "https://c/s"}, "", UserIndexes("https://b/s")),
         ({"PIP_INDEX_URL": "https://me:pw@c/s"}, "", UserIndexes("https://me:pw@c/s")),
-        (
-            {"UV_INDEX": "corp=https://a/s https://b/s", "PIP_EXTRA_INDEX_URL": "https://b/s https://c/s"},
-            "",
-            UserIndexes("", ("https://a/s", "https://b/s", "https://c/s"), merged=True),
-        ),
+        (MORE, "", UserIndexes("", ("https://a/s", "https://b/s", "https://c/s"), merged=True)),
     ],
 )
 def test_what_uv_emits_counts_where_no_variable_is_set(environment, emitted, found):
@@ -72,27 +69,24 @@ def test_what_uv_emits_counts_where_no_variable_is_set(environment, emitted, fou
 
 
 def test_pip_files_in_order(tmp_path, monkeypatch):
-    system, broken, chosen = (tmp_path / name for name in ("etc.conf", "broken.conf", "chosen.conf"))
+    system, broken, chosen, user = (tmp_path / name for name in ("etc.conf", "broken.conf", "chosen.conf", ".config"))
     system.write_text("[global]\nindex-url = https://system/s\nextra-index-url =\n  https://one/s\n  https://two/s\n")
     broken.write_text("index-url without a section")
     chosen.write_text("[install]\nindex-url = https://chosen/s\n")
+    (user / "pip").mkdir(parents=True)
+    (user / "pip" / "pip.conf").write_text("[install]\nindex-url = https://user/%40s\n")
     monkeypatch.setattr(channels, "SYSTEM_FILES", (system, broken))
-    (tmp_path / ".config" / "pip").mkdir(parents=True)
-    (tmp_path / ".config" / "pip" / "pip.conf").write_text("[install]\nindex-url = https://user/%40s\n")
     home = {"HOME": str(tmp_path)}
     assert user_indexes({}).default == "https://system/s"
-    assert user_indexes(home).default == "https://user/%40s"
-    assert user_indexes(home).extra == ("https://one/s", "https://two/s")
+    assert user_indexes(home) == UserIndexes("https://user/%40s", ("https://one/s", "https://two/s"), merged=True)
     assert user_indexes(home | {"PIP_CONFIG_FILE": str(chosen)}).default == "https://chosen/s"
     assert user_indexes({"PIP_CONFIG_FILE": "/dev/null"}).default == ""
 
 
 def test_folders_among_find_links(tmp_path):
     first, second = tmp_path / "a", tmp_path / "b"
-    first.mkdir()
-    second.mkdir()
-    environment = {
-        "UV_FIND_LINKS": f"{first},https://links.example/page.html",
-        "PIP_FIND_LINKS": f"{second.as_uri()} {first} /no/such/folder",
-    }
-    assert wheel_folders(environment) == (str(first), str(second))
+    for folder in (first, second):
+        folder.mkdir()
+    links = f"{first},https://links.example/page.html", f"{second.as_uri()} {first} /no/such/folder"
+    found = wheel_folders(dict(zip(("UV_FIND_LINKS", "PIP_FIND_LINKS"), links, strict=True)))
+    assert found == (str(first), str(second))
