@@ -20,9 +20,8 @@ def opened():
 def test_a_committed_lock_answers_its_recipe():
     assert list(opened())
     for path, lock, variant, candidate in opened():
-        assert lock.request_sha256 == request_digest(RECIPES[lock.recipe], variant, candidate), (
-            f"./build.py lock {path}"
-        )
+        digest = request_digest(RECIPES[lock.recipe], variant, candidate)
+        assert lock.request_sha256 == digest, f"./build.py lock {path}"
         assert path.read_bytes() == encode(lock), path
         assert b"://" not in encode(lock), path
 
@@ -39,8 +38,7 @@ def test_the_torch_of_every_committed_lock_is_known_by_its_bytes():
 
 def test_what_is_compiled_is_compiled_as_the_recipe_says():
     for path, lock, variant, candidate in opened():
-        compiled = [package for package in lock.packages if package.compiled]
-        assert bool(compiled) == (lock.compilation is not None), path
+        assert any(package.compiled for package in lock.packages) == (lock.compilation is not None), path
         if lock.compilation is None:
             continue
         means = means_for(variant, candidate, SourceOptions())

@@ -36,11 +36,8 @@ def test_a_good_image_keeps_every_contract(name):
 def test_verdicts(case):
     name, status, *changes = case
     finding = verdict(name, *changes)
-    assert finding.status == status.rstrip("?"), finding.seen
-    assert finding.seen
-    if finding.status in ("fail", "warn"):
-        assert finding.why
-        assert finding.fix
+    assert (finding.status, bool(finding.seen)) == (status.rstrip("?"), True), finding.seen
+    assert finding.status not in ("fail", "warn") or (finding.why and finding.fix)
     if status.endswith("?"):
         unsure = verdict(name, {**changes[0], "unread": UNREAD})
         assert (unsure.status, unsure.fix) == ("unknown", finding.fix)
@@ -58,9 +55,7 @@ def test_every_check_is_seen_to_complain_and_to_doubt():
 def test_checks_have_names_reasons_and_sources_of_their_own():
     assert len(BY_ID) == len(CHECKS) == len({check.title for check in CHECKS})
     for check in CHECKS:
-        assert check.reason.endswith("."), check.id
-        assert check.source
-        assert not check.source.endswith(".")
+        assert (check.reason[-1] == ".", check.source[-1] != ".") == (True, True), check.id
         assert set(check.runtimes) <= set(RUNTIMES)
 
 
@@ -74,9 +69,8 @@ def test_a_check_that_runtimes_share_is_made_once_for_those_that_were_asked_for(
 
 
 def test_artifacts_are_meant_for_runtimes():
-    assert contracts.targets(GOOD) == RUNTIMES
-    assert contracts.targets(msgspec.structs.replace(GOOD, form="sif")) == ("apptainer",)
-    assert contracts.targets(msgspec.structs.replace(GOOD, form="squashfs")) == ("apptainer", "pyxis")
+    for form, runtimes in (("layout", RUNTIMES), ("sif", ("apptainer",)), ("squashfs", ("apptainer", "pyxis"))):
+        assert contracts.targets(msgspec.structs.replace(GOOD, form=form)) == runtimes
 
 
 def test_no_check_falls_over_an_empty_image():
@@ -86,11 +80,7 @@ def test_no_check_falls_over_an_empty_image():
             assert len(contracts.judge(view, Host(), RUNTIMES)) == len(CHECKS)
 
 
-OCI_SCRIPT = """#!/bin/sh
-OCI_ENTRYPOINT='"/entry" "a b"'
-OCI_CMD='"bash"'
-exec "$@"
-"""
+OCI_SCRIPT = """#!/bin/sh\nOCI_ENTRYPOINT='"/entry" "a b"'\nOCI_CMD='"bash"'\nexec "$@"\n"""
 SIF = {
     "/.singularity.d/env/10-docker2singularity.sh": (
         '#!/bin/sh\nexport PATH="/opt/venv/bin:/bin"\nexport LANG="${LANG:-"C.UTF-8"}"\nexport ODD="${ODD:-"a\\$b"}"\n'
@@ -100,11 +90,12 @@ SIF = {
     "/.singularity.d/labels.json": '{"org.label-schema.schema-version": "1.0", "graphcrate.torch": "2.0.1"}',
 }
 SIF_VARIABLES = {"PATH": "/opt/venv/bin:/bin", "LANG": "C.UTF-8", "ODD": "a$b", "PLAIN": "1", "QUOTED": "x y"}
+SIF_VARIABLES |= {"OURS": "it's", "BROKEN": "a"}
 
 
 def test_settings_of_a_sif():
     settings = read_settings({SIF_SCRIPT}, lambda path: SIF.get(path, ""))
-    assert settings.variables == {**SIF_VARIABLES, "OURS": "it's", "BROKEN": "a"}
+    assert settings.variables == SIF_VARIABLES
     assert settings.labels["graphcrate.torch"] == "2.0.1"
     assert read_settings({SIF_SCRIPT}, lambda path: "[broken").labels == {}
 
@@ -125,8 +116,7 @@ def test_settings_of_what_enroot_imported():
     rc = "mkdir -p \"/work\"\nif [ $# -gt 0 ]; then\n    exec '/entry' 'a b' \"$@\"\nelse\n    exec bash\nfi\n"
     texts = {"/etc/rc": rc, "/etc/environment": "# made\nPATH=/bin\nA=b=c\n"}
     settings = read_settings(texts, lambda path: texts.get(path, ""))
-    assert settings.entrypoint == ("/entry", "a b")
-    assert settings.variables == {"PATH": "/bin", "A": "b=c"}
+    assert (settings.entrypoint, settings.variables) == (("/entry", "a b"), {"PATH": "/bin", "A": "b=c"})
 
 
 def found(status, seen="seen"):
@@ -134,22 +124,17 @@ def found(status, seen="seen"):
 
 
 def test_lines_have_the_worst_first_and_nothing_that_speaks_to_a_terminal():
-    findings = (found("pass"), found("fail", "\x1b[2J\tx\ny"))
-    answer = wording.contracts(findings)
+    answer = wording.contracts((found("pass"), found("fail", "\x1b[2J\tx\ny")))
     assert answer.summary == ("1 fail, 1 pass",)
-    assert [line for line, _ in answer.lines()][:3] == [
-        "fail  a check (docker, pai): \\x1b[2J\\tx\\ny",
-        "      fix: do it",
-        "pass  a check (docker, pai): seen",
-    ]
+    fail = ["fail  a check (docker, pai): \\x1b[2J\\tx\\ny", "      fix: do it"]
+    assert [line for line, _ in answer.lines()][:3] == [*fail, "pass  a check (docker, pai): seen"]
 
 
 def test_after_a_build_only_what_is_not_kept_is_told():
-    for findings, lines in (
-        ("pass unknown", ["contracts: all kept"]),
-        ("warn pass fail", ["contracts: 1 fail, 1 warn    (check a:b)", *[
-            f"  {status}  a check (docker, pai): seen; fix: do it" for status in ("fail", "warn")
-        ]]),
-    ):  # fmt: skip
-        answer = wording.contracts([found(status) for status in findings.split()], everything=False)
-        assert list(wording.after_build("contracts", answer, "all kept", "check a:b")) == lines
+    def told(*statuses):
+        answer = wording.contracts([found(status) for status in statuses], everything=False)
+        return list(wording.after_build("contracts", answer, "all kept", "check a:b"))
+
+    assert told("pass", "unknown") == ["contracts: all kept"]
+    lines = [f"  {status}  a check (docker, pai): seen; fix: do it" for status in ("fail", "warn")]
+    assert told("warn", "pass", "fail") == ["contracts: 1 fail, 1 warn    (check a:b)", *lines]
