@@ -96,6 +96,7 @@ def other(**files):
         ),
         # the driver's come from the host
         (changed(needed=("libcuda.so.1", "libnvidia-ml.so.1"), undefined=("cuInit",)), {}, []),
+        (changed(needed=("libcuda.so.1",), undefined=("cuInit", "_ZN3c10newE")), {}, ["fail symbols"]),
         # what manylinux counts on is not in every image
         (changed(needed=("libGL.so.1",), undefined=()), {}, ["fail libraries | needs libGL.so.1, which nothing"]),
         # weak ones may be absent

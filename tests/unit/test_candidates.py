@@ -58,7 +58,7 @@ def test_what_does_not_exist_is_refused(world, request_, words):
 
 def test_nothing_can_be_reached(unplugged):
     unplugged.environment["UV_DEFAULT_INDEX"] = NOWHERE
-    with refused(NetworkError, "compatible: pypi channel: connection refused", "MIRROR=sjtu"):
+    with refused(NetworkError, "compatible: pypi channel: connection refused", "CUDA=11.8 MIRROR=sjtu"):
         unplugged.choose(PYTORCH, COMPATIBLE)
 
 

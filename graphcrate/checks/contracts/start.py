@@ -90,8 +90,6 @@ def command(view: ImageView, host: Host, settings: Settings) -> Verdict:
             return passed("none; the entry point needs none")
         return warned("neither ENTRYPOINT nor CMD: `docker run image` has nothing to run", 'CMD ["bash"]')
     words = settings.command
-    if settings.entrypoint and basename(settings.entrypoint[0]) not in _PASSING and words[0].startswith("-"):
-        return passed(f"{shlex.join(words)}: options of the entry point")
     if settings.entrypoint or _place(view, words[0]):
         return passed(shlex.join(words))
     return absent(view, failed(f"{words[0]} is not in the image", "correct CMD, or install the program"))
