@@ -9,13 +9,14 @@ from graphcrate.checks import reading
 from graphcrate.checks.contracts import run as checking
 from graphcrate.compat import targets
 from graphcrate.model.contract import FileFact
-from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, FilesStep, Plan, PlannedFile, Stack, WheelsStep
+from graphcrate.model.plan import FilesStep, PlannedFile, WheelsStep
 from graphcrate.model.target import Target
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 from tests.unit import small_layouts, tars
 from tests.unit.squashfs_samples import sample
 from tests.unit.tars import file, folder, overwrite, symlink
+from tests.unit.test_embedded_builder import planned
 from tests.unit.test_tree_readers import docker_archive, oci_archive
 
 NOTE = struct.pack("<III4sIIII", 4, 16, 1, b"GNU\0", 0, 3, 2, 0)
@@ -53,7 +54,21 @@ RUN = {"Env": [f"{name}={value}" for name, value in GOOD.items()], "Cmd": ["sh"]
 
 @pytest.fixture
 def call(context, typed):
+    """`check` of the runtimes: (exit code, stdout, stderr)."""
     return lambda *arguments: typed("check", "--only", "runtimes", *arguments)
+
+
+@pytest.fixture
+def judged(call):
+    """Calls with --json: (exit code, what is said of the runtimes, status of each check)."""
+
+    def run(*arguments):
+        code, out, err = call(*arguments, "--json")
+        assert out, err
+        said = json.loads(out)["runtimes"]
+        return code, said, {finding["check"]: finding["status"] for finding in said["findings"]}
+
+    return run
 
 
 @pytest.fixture
@@ -66,39 +81,34 @@ def layout(tmp_path):
     return write
 
 
-def statuses(out):
-    return {finding["check"]: finding["status"] for finding in json.loads(out)["runtimes"]["findings"]}
-
-
 HOST_OPTIONS = ("--gpu", "v100", "--driver", "450.80.02", "--kernel", "3.10", "--shm", "8g")
 
 
-def test_a_good_image_ends_with_0_and_every_finding_has_a_line(call, layout):
+def test_a_good_image_ends_with_0_and_every_finding_has_a_line(call, judged, layout):
     image = layout(BASE, [PROFILE], WHEELS)
     code, out, err = call("image:tag", *HOST_OPTIONS, "--all")
     assert code == 0, err + out
-    labels = {line.split("  ")[0] for line in out.splitlines() if line and line[0] != " "}
-    assert labels == {"not known", "pass", "runtimes"}
+    assert {line.split("  ")[0] for line in out.splitlines() if line and line[0] != " "} == {
+        "not known",
+        "pass",
+        "runtimes",
+    }
     assert "pass       driver" in out.replace("the driver", "driver"), out
-    code, out, _ = call(image, "--json", "--runtime", "singularity", "--runtime", "docker", *HOST_OPTIONS)
-    said = json.loads(out)["runtimes"]
+    code, said, _ = judged(image, "--runtime", "singularity", "--runtime", "docker", *HOST_OPTIONS)
     assert (code, said["runtimes"]) == (0, ["apptainer", "docker"])
     assert (said["host"]["driver"], said["host"]["shm"]) == ("450.80.02", 8 << 30)
     runtimes = {tuple(finding["runtimes"]) for finding in said["findings"]}
     assert runtimes <= {("docker",), ("apptainer",), ("docker", "apptainer")}
 
 
-def test_a_broken_image_ends_with_14_and_says_why_and_what_to_do(call, layout):
-    image = layout(BASE, WHEELS, environment={"PATH": GOOD["PATH"]})
-    asked = (image, "--runtime", "pyxis", "--runtime-version", "3.4.0")
+def test_a_broken_image_ends_with_14_and_says_why_and_what_to_do(call, judged, layout):
+    asked = layout(BASE, WHEELS, environment={"PATH": GOOD["PATH"]}), "--runtime", "pyxis", "--runtime-version", "3.4.0"
     code, out, err = call(*asked)
-    assert code == 14
-    assert "breaks 4 of 3" in err
-    assert sum(line.startswith("fail  ") for line in out.splitlines()) == 4
-    assert "pass" not in out.splitlines()[0]
-    assert "      fix: ENV NVIDIA_VISIBLE_DEVICES=all" in out
-    failed = {name for name, status in statuses(call(*asked, "--json")[1]).items() if status == "fail"}
+    failed = {name for name, status in judged(*asked)[2].items() if status == "fail"}
     assert failed == {"path-login", "visible-devices", "driver-capabilities", "manifest-type"}
+    assert (code, "breaks 4 of 3" in err, "pass" in out.splitlines()[0]) == (14, True, False)
+    assert sum(line.startswith("fail  ") for line in out.splitlines()) == 4
+    assert "      fix: ENV NVIDIA_VISIBLE_DEVICES=all" in out
 
 
 def test_the_whole_check_has_a_line_for_each_part(typed, layout):
@@ -109,11 +119,10 @@ def test_the_whole_check_has_a_line_for_each_part(typed, layout):
     assert json.loads(typed("check", image, "--only", "bytes", "--json")[1])["bytes"]["layers"] == 3
 
 
-def test_a_target_is_the_machine_that_is_checked_for(call, layout, tmp_path):
-    image = layout(BASE, [PROFILE], WHEELS)
+def test_a_target_is_the_machine_that_is_checked_for(judged, layout, tmp_path):
     described = 'gpus = ["V100"]\ndrivers = ["470.1", "450.80.02"]\nruntimes = { apptainer = "1.2" }\n'
     (tmp_path / "mine.toml").write_text(described)
-    said = json.loads(call(image, "--target", "mine.toml", "--json")[1])["runtimes"]
+    said = judged(layout(BASE, [PROFILE], WHEELS), "--target", "mine.toml")[1]
     assert (said["host"]["gpus"], said["host"]["driver"], said["runtimes"]) == (["V100"], "450.80.02", ["apptainer"])
 
 
@@ -144,33 +153,30 @@ def test_sizes_as_docker_has_them():
 def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):
     layers = (BASE, [PROFILE], WHEELS)
     expected = checking.read_view(str(layout(*layers)), context)
-    assert expected.c_library.version == "2.36"
-    assert expected.c_library.kernel == "3.2.0"
+    assert (expected.c_library.version, expected.c_library.kernel) == ("2.36", "3.2.0")
     assert (expected.torch, expected.cuda) == ("2.0.1+cu118", "11.8")
     assert expected.distributions == {"torch": "2.0.1+cu118", "jupyterlab": "4.0.1"}
-    assert expected.packages == (f"/{SITE}",)
-    assert expected.hidden == {}
+    assert (expected.packages, expected.hidden) == ((f"/{SITE}",), {})
     assert expected.files["/bin/sh"] == FileFact(kind="symlink", link="dash", mode=0o755, size=4, text="\x7fELF")
     diff_ids = [tars.sha256(tars.tar(entries)) for entries in layers]
     config = {"architecture": "amd64", "os": "linux", "config": RUN, "rootfs": {"type": "layers", "diff_ids": diff_ids}}
     (tmp_path / "saved.tar").write_bytes(docker_archive(layers, config))
     view = checking.read_view("saved.tar", context)
     assert (len(view.layers), view.layers[0].media_type, view.manifest_type) == (3, "", "")
-    said = ("files", "programs", "packages", "distributions", "torch", "cuda", "c_library", "unpacked")
-    assert {name: getattr(view, name) for name in said} == {name: getattr(expected, name) for name in said}
+    for name in ("files", "programs", "packages", "distributions", "torch", "cuda", "c_library", "unpacked"):
+        assert getattr(view, name) == getattr(expected, name), name
     assert view.settings.variables == GOOD
     (tmp_path / "oci.tar").write_bytes(oci_archive(nested=True))
     view = checking.read_view("oci.tar", context)
     assert (view.manifest_type, len(view.layers), view.without_platform) == (spec.MANIFEST, 2, 0)
 
 
-def test_a_squashfs_and_folders(context, call, tmp_path):
+def test_a_squashfs_and_folders(context, judged, tmp_path):
     (tmp_path / "a.sqsh").write_bytes(sample("zstd"))
     view = checking.read_view("a.sqsh", context)
     assert (view.form, view.compression, view.settings) == ("squashfs", "zstd", None)
-    code, out, _ = call("a.sqsh", "--kernel", "3.10", "--json")
-    assert code == 14
-    assert (statuses(out)["squashfs"], statuses(out)["unsquashfs"]) == ("fail", "warn")
+    code, _, found = judged("a.sqsh", "--kernel", "3.10")
+    assert (code, found["squashfs"], found["unsquashfs"]) == (14, "fail", "warn")
     scripts = {"apptainer/.singularity.d/runscript": 'exec "$@"\n', "enroot/etc/rc": 'exec bash "$@"\n'}
     scripts["apptainer/.singularity.d/env/90-environment.sh"] = "export A=b\n"
     for name, text in scripts.items():
@@ -180,23 +186,20 @@ def test_a_squashfs_and_folders(context, call, tmp_path):
     assert checking.read_view("enroot", context).settings.entrypoint == ("bash",)
 
 
-def test_layers_that_contradict_each_other_or_were_cut_off_are_a_finding(call, layout):
+def test_layers_that_contradict_each_other_or_were_cut_off_are_a_finding(judged, layout):
     cut = layout(BASE, WHEELS, name="cut")
     blob = read_layout(cut).layer_blobs[0].path
     overwrite(blob, blob.read_bytes()[:200])
     for image in (layout([symlink("lib", "usr/lib")], [file("lib/file")]), cut):
-        code, out, err = call(image, "--json", "--runtime", "docker")
-        assert code == 14, err
-        assert (statuses(out)["layers"], statuses(out)["glibc"]) == ("fail", "unknown")
-        assert json.loads(out)["runtimes"]["unread"]
+        code, said, found = judged(image, "--runtime", "docker")
+        assert (code, found["layers"], found["glibc"], bool(said["unread"])) == (14, "fail", "unknown", True)
 
 
 def test_what_is_no_image(call, tmp_path):
     (tmp_path / "text").write_text("hello\n")
-    assert [call(name)[0] for name in ("text", "nothing:here")] == [2, 2]
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    assert call("half")[0] == 12
+    assert [call(name)[0] for name in ("text", "nothing:here", "half")] == [2, 2, 12]
 
 
 @pytest.fixture
@@ -205,23 +208,20 @@ def registry(registry_server):
     return registry_server
 
 
-def test_an_image_of_a_registry(context, call, registry):
+def test_an_image_of_a_registry(context, judged, registry):
     plain = f"{registry.host}/team/image:1.0"
-    code, out, err = call(f"docker://{plain}", *HOST_OPTIONS, "--json")
-    assert code == 0, err
-    assert json.loads(out)["runtimes"]["form"] == "registry"
-    assert set(statuses(out).values()) == {"pass", "unknown"}
-    assert call(plain, *HOST_OPTIONS, "--json")[:2] == (code, out.replace(f"docker://{plain}", plain))
+    code, said, found = judged(f"docker://{plain}", *HOST_OPTIONS)
+    assert (code, said["form"], set(found.values())) == (0, "registry", {"pass", "unknown"})
+    assert judged(plain, *HOST_OPTIONS) == (code, {**said, "image": plain}, found)
     assert checking.read_view(f"docker://{registry.host}#team/image:1.0", context).torch == "2.0.1+cu118"  # enroot's
 
 
-def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(context, call, registry):
-    code, out, _ = call(f"docker://{registry.host}/team/image:1.0", "--fetch", "none", "--json")
+def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(judged, registry):
+    code, said, found = judged(f"docker://{registry.host}/team/image:1.0", "--fetch", "none")
     assert not registry.seen("/blobs/sha256:" + tars.sha256(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))[7:])
-    found = statuses(out)
     assert (code, found["user-site"]) == (0, "pass")
     assert found["shell"] == found["path-login"] == found["etc"] == "unknown"
-    assert "--fetch all" in json.loads(out)["runtimes"]["unread"][0]
+    assert "--fetch all" in said["unread"][0]
 
 
 def test_only_the_lowest_layers_are_brought_and_no_foreign_ones(context, monkeypatch, registry):
@@ -239,27 +239,21 @@ def test_only_the_lowest_layers_are_brought_and_no_foreign_ones(context, monkeyp
     assert view.layers[1].media_type == foreign
 
 
-def test_an_index_without_platforms(call, registry):
+def test_an_index_without_platforms(judged, registry):
     entry = registry.image("team/image", [BASE], run=RUN)
     del entry["platform"]
     registry.index("team/image", [entry], "index")
-    code, out, err = call(f"docker://{registry.host}/team/image:index", "--json", "--runtime", "pyxis")
-    assert code == 14, err
-    assert statuses(out)["index-platform"] == "fail"
+    code, _, found = judged(f"docker://{registry.host}/team/image:index", "--runtime", "pyxis")
+    assert (code, found["index-platform"]) == (14, "fail")
 
 
 def test_after_a_build_layers_of_wheels_are_not_read(context, layout):
-    steps = (
-        BaseStep(base=None, image=BaseImage(reference="x", interpreter="/usr/bin/python3")),
-        WheelsStep(title="layer 1", python="3.11", packages=()),
-        FilesStep(title="layer 2", files=(PlannedFile(path="/etc/profile.d/a.sh"),)),
-        ConfigStep(environment=GOOD, labels={}, command=("sh",)),
-    )
-    stack = Stack(description="", cuda="11.8", python="3.11", torch="2", torch_cuda="11.8", candidate="c")
-    plan = Plan(name="image", tag="tag", created=0, stack=stack, steps=steps)
+    wheels = WheelsStep(title="layer 1", python="3.11", packages=())
+    profile = FilesStep(title="layer 2", files=(PlannedFile(path="/etc/profile.d/a.sh"),))
     built = read_layout(layout(BASE, WHEELS, [PROFILE]))
     report = small_layouts.report(built, layers=built.records)
     overwrite(built.layer_blobs[1].path, b"nobody reads this")
-    found = {finding.check: finding.status for finding in checking.of_build(report, plan, context, ("v100",))}
+    verdicts = checking.of_build(report, planned(wheels, profile), context, ("v100",))
+    found = {finding.check: finding.status for finding in verdicts}
     assert found["layers"] == found["path-login"] == found["glibc"] == "pass"
     assert "fail" not in found.values()
