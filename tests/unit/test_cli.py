@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import typer
@@ -16,12 +17,13 @@ import typer
 from graphcrate.build import pipeline
 from graphcrate.cli import exit as cli_exit
 from graphcrate.cli import main, options
-from graphcrate.compat import recipes
 from graphcrate.compat.catalog import nearest_cuda
 from tests import ROOT
+from tests.made import RECIPES
 from tests.unit import small_layouts
 from tests.unit.tars import folder
 
+NEWEST = ["13.0", "12.8", "12.6", "12.1", "11.8", "11.7", "11.6"]
 COMMANDS = typer.main.get_command(main.app).commands
 
 
@@ -87,41 +89,35 @@ def test_a_malformed_recipe_has_its_own_exit_code_and_line(call, project):
     path = project / "recipes" / "pyg.toml"
     path.write_text(path.read_text().replace('python = "3.11"', "python = 3.11", 1))
     code, _, err = call("image", "pyg")
-    assert code == 3
-    assert "pyg.toml:34: variant[1].python" in err
+    assert (code, "pyg.toml:34: variant[1].python" in err) == (3, True)
 
 
 def test_list_as_json_has_a_line_per_variant_and_candidate(call):
     code, out, _ = call("list", "--json")
     rows = json.loads(out)
-    assert code == 0
-    assert len([row for row in rows if row["recipe"] == "pyg"]) == 11
-    compatible = {(row["recipe"], row["cuda"]): row for row in rows if row["candidate"] == "compatible"}
-    assert sorted(compatible) == [
-        ("glt", "11.6"), ("pyg", "11.6"), ("pyg", "11.8"), ("torch", "11.6"), ("torch", "11.8")
-    ]  # fmt: skip
-    assert {row["torch_cuda"] for row in compatible.values()} == {"11.7"}
-    assert all("built for CUDA 11.7" in row["meaning"] for row in compatible.values())
-    assert not any("H100" in row["gpus"] for row in compatible.values())
+    assert (code, len([row for row in rows if row["recipe"] == "pyg"])) == (0, 11)
+    compatible = [row for row in rows if row["candidate"] == "compatible"]
+    variants = ["glt 11.6", "pyg 11.6", "pyg 11.8", "torch 11.6", "torch 11.8"]
+    assert sorted(f"{row['recipe']} {row['cuda']}" for row in compatible) == variants
+    assert {row["torch_cuda"] for row in compatible} == {"11.7"}
+    assert all("built for CUDA 11.7" in row["meaning"] and "H100" not in row["gpus"] for row in compatible)
 
 
 def test_list_has_a_line_for_each_variant_in_80_columns(call):
     code, out, _ = call("list")
-    assert code == 0
     lines = out.splitlines()
-    assert len(lines) == 1 + sum(len(recipes.load(path).variants) for path in (ROOT / "recipes").glob("*.toml"))
+    assert (code, len(lines)) == (0, 1 + sum(len(recipe.variants) for recipe in RECIPES.values()))
     assert max(map(len, lines)) <= 80
-    pyg = ["pyg", "11.8", "2.0.1+cu118", "2.3.1", "3.11", "sm_60", "to", "sm_90", "450.80.02", "no"]
-    assert pyg in [line.split() for line in lines]
+    pyg = "pyg 11.8 2.0.1+cu118 2.3.1 3.11 sm_60 to sm_90 450.80.02 no"
+    assert pyg in [" ".join(line.split()) for line in lines]
 
 
 def test_list_draws_which_gpus_run_which_cuda(call):
     code, out, _ = call("list", "--gpus")
-    assert code == 0
     pyg = out.partition("\npyg ")[2].partition("\n\n")[0].splitlines()
-    marks = dict(zip(pyg[0].split(), next(line for line in pyg if line.startswith("V100")).split()[3:], strict=True))
-    assert marks == {"13.0": "·", "12.8": "●", "12.6": "●", "12.1": "●", "11.8": "●", "11.7": "●", "11.6": "●"}
-    assert max(map(len, out.splitlines())) <= 120
+    marks = next(line for line in pyg if line.startswith("V100")).split()[3:]
+    assert dict(zip(pyg[0].split(), marks, strict=True)) == {"13.0": "·", **dict.fromkeys(NEWEST[1:], "●")}
+    assert (code, max(map(len, out.splitlines())) <= 120) == (0, True)
 
 
 def test_help_names_every_command_once_in_its_group_with_a_whole_sentence(call):
@@ -137,19 +133,9 @@ def test_help_names_every_command_once_in_its_group_with_a_whole_sentence(call):
         assert (code, "usage" in out.lower()) == (0, True), name
 
 
-@pytest.mark.parametrize(
-    ("asked", "nearest"), [("11.9", "11.8"), ("12.2", "12.1"), ("14", "13.0"), ("10.2", "11.6"), ("cpus", "cpu")]
-)
-def test_nearest_cuda(asked, nearest):
-    known = ["11.6", "11.7", "11.8", "12.1", "12.6", "12.8", "13.0", "cpu"]
-    assert nearest_cuda(asked, known)[0] == nearest
-
-
-def ending_with(monkeypatch, error):
-    def build(*arguments):
-        raise error
-
-    monkeypatch.setattr(pipeline, "build_image", build)
+def test_nearest_cuda():
+    nearest = {"11.9": "11.8", "12.2": "12.1", "14": "13.0", "10.2": "11.6", "cpus": "cpu"}
+    assert {asked: nearest_cuda(asked, [*reversed(NEWEST), "cpu"])[0] for asked in nearest} == nearest
 
 
 @pytest.mark.parametrize(
@@ -167,7 +153,7 @@ def ending_with(monkeypatch, error):
     ],
 )
 def test_how_a_command_ends_that_the_system_or_a_person_stops(call, monkeypatch, error, code, said):
-    ending_with(monkeypatch, error)
+    monkeypatch.setattr(pipeline, "build_image", Mock(side_effect=error))
     ended, out, err = call("image", "pyg")
     assert (ended, out) == (code, "")
     assert said in err
@@ -176,7 +162,7 @@ def test_how_a_command_ends_that_the_system_or_a_person_stops(call, monkeypatch,
 
 @pytest.mark.parametrize("error", [OSError("no number"), OSError(errno.EBADF, "Bad file descriptor")])
 def test_a_fault_of_our_own_is_not_explained_away(call, monkeypatch, error):
-    ending_with(monkeypatch, error)
+    monkeypatch.setattr(pipeline, "build_image", Mock(side_effect=error))
     with pytest.raises(OSError, match=str(error.args[-1])):
         call("image", "pyg")
 
@@ -184,22 +170,19 @@ def test_a_fault_of_our_own_is_not_explained_away(call, monkeypatch, error):
 def test_a_file_where_a_folder_has_to_be_is_told(call, tmp_path):
     small_layouts.layout(tmp_path, [folder("./")])
     (tmp_path / "there.sif").touch()
-    ended, _, err = call("convert", tmp_path, "--to", "oci-archive", "--output", tmp_path / "there.sif" / "x.tar")
-    assert ended == 7
-    assert f"{tmp_path}/there.sif" in err
-    assert "next:  " in err
+    code, _, err = call("convert", tmp_path, "--to", "oci-archive", "--output", tmp_path / "there.sif" / "x.tar")
+    assert (code, f"{tmp_path}/there.sif" in err, "next:  " in err) == (7, True, True)
 
 
 def test_every_command_that_a_text_names_is_there():
     texts = [path for folder in ("graphcrate", "docs", "examples") for path in (ROOT / folder).rglob("*.*")]
     texts = [path for path in texts if path.suffix in (".py", ".md", ".toml") or "templates" in path.parts]
-    named = {
-        (word, path.name)
-        for path in [*texts, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "Makefile"]
-        for word in re.findall(r"build\.py (\w[\w-]*)", path.read_text(encoding="utf-8"))
-    }
-    assert len(named) > 20
-    assert {(word, name) for word, name in named if word not in typer.main.get_command(main.app).commands} == set()
+    texts += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")]
+    named = [
+        (word, path.name) for path in texts for word in re.findall(r"build\.py (\w[\w-]*)", path.read_text("utf-8"))
+    ]
+    assert len(set(named)) > 20
+    assert [(word, name) for word, name in named if word not in COMMANDS] == []
 
 
 def test_worker_processes_import_the_script_without_running_it(monkeypatch):
