@@ -1,7 +1,7 @@
 """What every stand-in server starts from: HTTP on loopback, answered by threads."""
 
 import threading
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Loopback:
@@ -31,3 +31,23 @@ class Loopback:
     @property
     def address(self):
         return f"127.0.0.1:{self.server.server_address[1]}"
+
+
+class Answers(BaseHTTPRequestHandler):
+    """What the handlers of such servers share."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, body=b"", headers=None, most=None):
+        """`most`: hang up after so many bytes of the body."""
+        self.send_response(status)
+        for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[:most])
+            self.close_connection |= most is not None

@@ -16,9 +16,9 @@ import struct
 import threading
 import typing
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
-from tests.loopback import Loopback
+from tests.loopback import Answers, Loopback
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/uploads/)\d+")
 _RESET = struct.pack("ii", 1, 0)  #: SO_LINGER: close with RST
@@ -95,9 +95,7 @@ class _Server(ThreadingHTTPServer):
         """Clients that go away are what this is about."""
 
 
-class _Between(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Between(Answers):
     timeout = 60
     proxy: FaultProxy
 
@@ -106,9 +104,6 @@ class _Between(BaseHTTPRequestHandler):
             super().handle_one_request()
         except (ConnectionError, http.client.HTTPException, ssl.SSLError, TimeoutError):
             self.close_connection = True  # either side went away: so does the other
-
-    def log_message(self, *_):
-        pass
 
     def do_GET(self):
         proxy, length = self.proxy, int(self.headers.get("Content-Length") or 0)
@@ -139,7 +134,7 @@ class _Between(BaseHTTPRequestHandler):
             content = content[:-1] + bytes([content[-1] ^ 1])
         return self.answer(status, headers, content, len(content) // 2 if fault == "short" else None)
 
-    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
     def take(self, length):
         body = bytearray()
@@ -209,7 +204,7 @@ class _Between(BaseHTTPRequestHandler):
             self.close_connection = self.close_connection or most is not None
 
 
-class _Tunnel(BaseHTTPRequestHandler):
+class _Tunnel(Answers):
     target: str
 
     def do_CONNECT(self):
@@ -222,9 +217,6 @@ class _Tunnel(BaseHTTPRequestHandler):
             carry(self.rfile.read1, server)
             back.join()
         self.close_connection = True
-
-    def log_message(self, *_):
-        pass
 
 
 def carry(receive, sink):

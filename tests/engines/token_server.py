@@ -5,14 +5,13 @@ import contextlib
 import json
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from tests.loopback import Loopback
+from tests.loopback import Answers, Loopback
 
 SERVICE, ISSUER = "tests' registry", "tests' tokens"
 
@@ -56,8 +55,7 @@ def _encoded(data):
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-class _Answers(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Answers(Answers):
     owner: TokenServer
 
     def do_GET(self):
@@ -67,11 +65,5 @@ class _Answers(BaseHTTPRequestHandler):
         right = base64.b64encode(f"{owner.user}:{owner.password}".encode()).decode()
         status = 200 if told == f"Basic {right}" else 401
         body = json.dumps({"token": owner.token(scopes)} if status == 200 else {}).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
         with contextlib.suppress(ConnectionError):
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+            self.answer(status, body)

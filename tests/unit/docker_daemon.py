@@ -2,11 +2,8 @@
 
 import dataclasses
 import json
-import re
-import urllib.parse
-from http.server import BaseHTTPRequestHandler
 
-from tests.loopback import Loopback
+from tests.loopback import Answers, Loopback
 
 
 @dataclasses.dataclass
@@ -24,26 +21,7 @@ class DockerDaemon(Loopback):
         return {"DOCKER_HOST": f"tcp://{self.address}", "PATH": "/nonexistent"}
 
 
-class _Answers(BaseHTTPRequestHandler):
-    daemon: DockerDaemon
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
+class _Answers(Answers):
     def do_GET(self):
-        if (path := self._path()) == "/version":
-            self._json(200, {"Version": self.daemon.version, "ApiVersion": self.daemon.api})
-        else:
-            self._json(404, {"message": f"page not found: {path}"})
-
-    def _path(self):
-        return re.sub(r"^/v[0-9.]+", "", urllib.parse.unquote(urllib.parse.urlsplit(self.path).path))
-
-    def _json(self, status, value):
-        data = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        told = {"Version": self.daemon.version, "ApiVersion": self.daemon.api}
+        self.answer(200 if self.path.endswith("/version") else 404, json.dumps(told).encode())

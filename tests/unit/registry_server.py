@@ -9,10 +9,9 @@ import hashlib
 import json
 import re
 import urllib.parse
-from http.server import BaseHTTPRequestHandler
 
 from graphcrate.oci import spec
-from tests.loopback import Loopback
+from tests import loopback
 from tests.unit import tars
 
 
@@ -26,7 +25,7 @@ class Asked:
 
 
 @dataclasses.dataclass
-class RegistryServer(Loopback):
+class RegistryServer(loopback.Loopback):
     """Use as a context manager. `login`: "" (none), "bearer" or "basic", for `user` with `password` where set.
 
     `faults` maps a part of a path to what happens to the next requests for it: a status, "truncate", "wrong".
@@ -112,8 +111,7 @@ class RegistryServer(Loopback):
         return self.put(name, {"schemaVersion": 2, "mediaType": media_type, "manifests": entries}, media_type, *tags)
 
 
-class Answers(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Answers(loopback.Answers):
     registry: RegistryServer
 
     def do_GET(self):
@@ -130,7 +128,7 @@ class Answers(BaseHTTPRequestHandler):
         elif path.startswith("/v2/") and self.allowed():
             self.content(path.removeprefix("/v2/"), fault)
 
-    do_HEAD = do_GET  # noqa: N815
+    do_HEAD = do_GET
 
     def do_POST(self):
         """A token for an identity token."""
@@ -140,15 +138,6 @@ class Answers(BaseHTTPRequestHandler):
         if status:
             return self.answer(status, b"{}", {"Location": location})
         return self.token(urllib.parse.parse_qs(body))
-
-    def answer(self, status, body=b"", headers=None):
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
 
     def basic(self):
         registry = self.registry
@@ -199,19 +188,8 @@ class Answers(BaseHTTPRequestHandler):
             return self.answer(404)
         if fault == "wrong":
             data = data[:-1] + bytes([data[-1] ^ 1])
-        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        start = int(wanted[1]) if wanted else 0
-        self.send_response(206 if wanted else 200)
-        if wanted:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        self.send_header("Content-Length", str(len(data) - start))
-        self.end_headers()
-        if self.command == "HEAD":
-            return None
-        self.wfile.write(data[start : start + (len(data) - start) // 2] if fault == "truncate" else data[start:])
-        if fault == "truncate":
-            self.close_connection = True
-        return None
-
-    def log_message(self, *_):
-        pass
+        if wanted := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):
+            told = {"Content-Range": f"bytes {wanted[1]}-{len(data) - 1}/{len(data)}"}
+            data = data[int(wanted[1]) :]
+        most = len(data) // 2 if fault == "truncate" else None
+        return self.answer(206 if wanted else 200, data, told if wanted else {}, most)

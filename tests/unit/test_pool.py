@@ -2,34 +2,26 @@
 
 import contextlib
 import ssl
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
-from tests.loopback import Loopback
+from tests.loopback import Answers, Loopback
 from tests.unit.authority import make_authority
 
 SIZE = 64 << 20
 PIECE = bytes(1 << 16)
 
 
-class Hasty(BaseHTTPRequestHandler):
+class Hasty(Answers):
     """Answers 429 at the headers of a PUT and goes on reading, as polite servers do; 200 to a GET."""
 
-    protocol_version = "HTTP/1.1"
     seen: list  #: (client's port, method)
-
-    def log_message(self, *_):
-        pass
 
     def do_GET(self):
         self.seen.append((self.client_address[1], self.command))
-        self.send_response(200 if self.command == "GET" else 429)
-        self.send_header("Content-Length", "4")
-        self.end_headers()
-        self.wfile.write(b"word")
+        self.answer(200 if self.command == "GET" else 429, b"word")
 
     def do_PUT(self):
         self.do_GET()

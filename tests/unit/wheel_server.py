@@ -12,9 +12,8 @@ import html
 import json
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler
 
-from tests.loopback import Loopback
+from tests.loopback import Answers, Loopback
 from tests.unit import tars
 from tests.unit.wheelmaker import wheel_bytes
 
@@ -131,13 +130,8 @@ class WheelServer(Loopback):
         self._serve(page, base, files, f"/whl/torch-{torch}", hashes=hashes, forms=("html",), **options)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(Answers):
     owner: WheelServer
-
-    def log_message(self, *_):
-        pass
 
     def handle_one_request(self):
         with contextlib.suppress(ConnectionError):
@@ -166,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = server.bodies[path]
         return self._send_file(bytes(byte ^ 0xFF for byte in body) if fault.wrong else body, fault)
 
-    do_HEAD = do_GET  # noqa: N815
+    do_HEAD = do_GET
 
     def _send_file(self, body, fault):
         asked = self.headers.get("Range")
@@ -181,18 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(206, headers, body[start : end + 1], fault)
 
     def _send(self, status, headers, body, fault):
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        if fault.cut_after is not None:
-            self.wfile.write(body[: fault.cut_after])
-            self.close_connection = True
-            return
-        self.wfile.write(body)
+        self.answer(status, body, headers, fault.cut_after)
 
 
 def small_wheel(name, version, *, tag="py3-none-any", requires=(), content=b"x = 1\n"):

@@ -49,9 +49,8 @@ class WritableRegistry(RegistryServer):
 
 class _Writes(Answers):
     timeout = 20
-    disable_nagle_algorithm = True
 
-    def do_GET(self):  # noqa: N802
+    def do_GET(self):
         if self.in_mood():
             return
         path = urllib.parse.urlsplit(self.path).path
@@ -60,9 +59,9 @@ class _Writes(Answers):
         elif self.noted() and self.allowed():
             self.where(found[2])
 
-    do_HEAD = do_GET  # noqa: N815
+    do_HEAD = do_GET
 
-    def do_POST(self):  # noqa: N802
+    def do_POST(self):
         if self.path.startswith("/token"):
             return super().do_POST()
         if self.in_mood() or not (self.noted() and self.allowed()):
@@ -81,7 +80,7 @@ class _Writes(Answers):
             headers["OCI-Chunk-Min-Length"] = str(registry.least)
         return self.answer(202, headers=headers)
 
-    def do_PATCH(self):  # noqa: N802
+    def do_PATCH(self):
         if self.in_mood() or not (self.noted() and self.allowed()):
             return
         registry, number = self.registry, _UPLOAD.fullmatch(urllib.parse.urlsplit(self.path).path)[2]
@@ -103,7 +102,7 @@ class _Writes(Answers):
                 return
             self.where(number, 202)
 
-    def do_PUT(self):  # noqa: N802
+    def do_PUT(self):
         if self.in_mood() or not (self.noted() and self.allowed()):
             return None
         url = urllib.parse.urlsplit(self.path)
@@ -131,7 +130,7 @@ class _Writes(Answers):
         registry.order.append(digest)
         return self.answer(201, headers={"Docker-Content-Digest": registry.altered_digest or digest})
 
-    def do_DELETE(self):  # noqa: N802
+    def do_DELETE(self):
         if self.noted():
             self.registry.uploads.pop(_UPLOAD.fullmatch(urllib.parse.urlsplit(self.path).path)[2], None)
             self.answer(204)
