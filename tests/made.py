@@ -4,11 +4,13 @@ import contextlib
 import hashlib
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from graphcrate.compat import recipes
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, LockedPackage
+from graphcrate.model.recipe import Channel
 from graphcrate.resolve.target import project_and_version
 from tests import ROOT
 
@@ -39,17 +41,33 @@ def file_of(name, content):
     return LockedFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
+def named(name, size=None):
+    """A locked file of which only the name matters; its hash is the name's."""
+    return LockedFile(name=name, size=size or 1000 + len(name), sha256=hashlib.sha256(name.encode()).hexdigest())
+
+
 def locked(made, channel="pypi", **more):
     """The lock's entry for (file name, content) of a wheel or sdist."""
     project, version = project_and_version(made[0])
     return LockedPackage(name=project, version=str(version), channel=channel, file=file_of(*made), **more)
 
 
-def deb(name, version="1", *, size=1, sha256=""):
+def wheel(name, version="1.0", channel="pypi", *, ending="-py3-none-any.whl", size=None, **more):
+    """A locked wheel that is nowhere."""
+    file = named(f"{name.replace('-', '_')}-{version}{ending}", size)
+    return LockedPackage(name=name, version=version, channel=Channel(channel), file=file, **more)
+
+
+def sdist(name, version="1.0", channel="pypi", *, compiled=True, **more):
+    """A locked sdist that is nowhere."""
+    return wheel(name, version, channel, ending=".tar.gz", compiled=compiled, **more)
+
+
+def deb(name, version="1", *, size=None, sha256="", architecture="amd64"):
     """A locked package of Debian's."""
-    sha256 = sha256 or hashlib.sha256(f"{name} {version}".encode()).hexdigest()
-    file = LockedFile(name=f"{name}_{version.rpartition(':')[2]}_amd64.deb", size=size, sha256=sha256)
-    return DebianPackage(name=name, version=version, architecture="amd64", file=file)
+    file = named(f"{name}_{version.rpartition(':')[2]}_{architecture}.deb", size)
+    file = msgspec.structs.replace(file, sha256=sha256 or file.sha256)
+    return DebianPackage(name=name, version=version, architecture=architecture, file=file)
 
 
 def bookworm(*packages):

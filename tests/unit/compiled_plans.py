@@ -1,21 +1,11 @@
 """Small locks, and plans that compile something: one for each kind of CUDA toolkit, and their devel images."""
 
-import hashlib
-
 import msgspec
 
 from graphcrate.compat import planning
-from graphcrate.model.lock import (
-    Compilation,
-    DebianToolkit,
-    ImageToolkit,
-    Lock,
-    LockedFile,
-    LockedPackage,
-    WheelToolkit,
-)
+from graphcrate.model.lock import Compilation, DebianToolkit, ImageToolkit, Lock, WheelToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
-from tests.made import bookworm, deb
+from tests.made import bookworm, deb, sdist, wheel
 
 VARIANT = Variant(
     cuda="11.7",
@@ -26,16 +16,6 @@ VARIANT = Variant(
 )
 CPU = msgspec.structs.replace(VARIANT, cuda="cpu", architectures=())
 RECIPE = Recipe(name="small", description="A small stack", smoke=("torch",), variants=(VARIANT, CPU))
-
-
-def wheel(name, version="1.0", channel=Channel.PYPI, ending="-py3-none-any.whl", size=1000):
-    named = f"{name.replace('-', '_')}-{version}{ending}"
-    locked = LockedFile(name=named, size=size, sha256=hashlib.sha256(named.encode()).hexdigest())
-    return LockedPackage(name=name, version=version, channel=channel, file=locked)
-
-
-def sdist(name, version, channel=Channel.PYPI):
-    return msgspec.structs.replace(wheel(name, version, channel, ".tar.gz"), compiled=True)
 
 
 HEADERS = (wheel("nvidia-cuda-runtime-cu11", "11.8.89"), wheel("nvidia-cublas-cu11", "11.11.3.6"))

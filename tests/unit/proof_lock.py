@@ -2,59 +2,31 @@
 
 import hashlib
 
-from graphcrate.model.lock import (
-    Compilation,
-    DebianBase,
-    DebianPackage,
-    DebianToolkit,
-    Lock,
-    LockedFile,
-    LockedPackage,
-    MissingPackage,
-    RegistryBase,
-)
+from graphcrate.model.lock import Compilation, DebianToolkit, Lock, MissingPackage, RegistryBase
 from graphcrate.model.recipe import Channel
 from graphcrate.publish.attest.statement import Subject
+from tests.made import bookworm, deb, sdist, wheel
 
 DIGEST = "sha256:" + hashlib.sha256(b"the image").hexdigest()
 SUBJECT = Subject(name="pyg", tag="torch2.0-cu118-py311", digest=DIGEST)
 CREATED = 1_700_000_000
 
 
-def file(name):
-    return LockedFile(name=name, size=1000 + len(name), sha256=hashlib.sha256(name.encode()).hexdigest())
-
-
-def wheel(name, version, channel=Channel.PYPI, **more):
-    named = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    return LockedPackage(name=name, version=version, channel=channel, file=file(named), **more)
-
-
-def sdist(name, version, **more):
-    named = f"{name.replace('-', '_')}-{version}.tar.gz"
-    return LockedPackage(name=name, version=version, channel=Channel.PYPI, file=file(named), **more)
-
-
-def deb(name, version, architecture="amd64"):
-    named = f"{name}_{version.partition(':')[2] or version}_{architecture}.deb"
-    return DebianPackage(name=name, version=version, architecture=architecture, file=file(named))
-
-
-BASE = (deb("adduser", "3.134", "all"), deb("libc6", "2.36-9+deb12u10"), deb("zlib1g", "1:1.2.13.dfsg-1"))
+BASE = (deb("adduser", "3.134", architecture="all"), deb("libc6", "2.36-9+deb12u10"), deb("zlib1g", "1:1.2.13.dfsg-1"))
 BACK_END = (wheel("setuptools", "69.5.1"), wheel("wheel", "0.48.0"))
 PACKAGES = (
     wheel("my-model", "0.3", Channel.LOCAL),
     wheel("numpy", "1.26.4"),
     wheel("setuptools", "69.5.1"),
     wheel("torch", "2.0.1+cu118", Channel.PYTORCH),
-    sdist("torch-geometric", "2.3.1", build=BACK_END),
+    sdist("torch-geometric", "2.3.1", compiled=False, build=BACK_END),
     wheel("torch-scatter", "2.1.2+pt20cu118", Channel.PYG),
-    sdist("torch-sparse", "0.6.18", compiled=True),
+    sdist("torch-sparse", "0.6.18"),
 )
 COMPILATION = Compilation(
     architectures=("7.0", "8.0+PTX"),
     compiler="g++-11",
-    base=DebianBase(suite="bookworm", packages=(*BASE, deb("g++-11", "11.3.0-12"))),
+    base=bookworm(*BASE, deb("g++-11", "11.3.0-12")),
     tools=(wheel("ninja", "1.13.2"), wheel("setuptools", "69.5.1")),
     toolkit=DebianToolkit(
         version="11.8.89",
@@ -71,7 +43,7 @@ LOCK = Lock(
     python="3.11",
     created=CREATED,
     request_sha256="",
-    base=DebianBase(suite="bookworm", packages=BASE),
+    base=bookworm(*BASE),
     packages=PACKAGES,
     compilation=COMPILATION,
     missing=(MissingPackage(name="pyg-lib", reason="mirror.inside.example did not answer"),),

@@ -13,7 +13,8 @@ from graphcrate.checks.licences import PackageFacts
 from graphcrate.model.lock import ImageToolkit, LockedFile, WheelToolkit, decode_lock
 from graphcrate.publish.attest.inventory import items
 from graphcrate.publish.attest.sbom import canonical, sbom
-from tests.unit.proof_lock import COMPILATION, LOCK, ON_REGISTRY, PACKAGES, SUBJECT, wheel
+from tests.made import wheel
+from tests.unit.proof_lock import COMPILATION, LOCK, ON_REGISTRY, PACKAGES, SUBJECT
 
 SAME = (Path(__file__).parent / "golden" / "proof" / "sbom.json").read_bytes()
 LOCKS = sorted((Path(__file__).parent.parent.parent / "images").glob("*/*/*.lock.json"))

@@ -16,7 +16,7 @@ from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.wheels import sdist
 from graphcrate.model.errors import BuildError, DiskFullError, IntegrityError, LayoutError
-from graphcrate.model.lock import Compilation, DebianBase, LockedFile, LockedPackage
+from graphcrate.model.lock import Compilation, DebianBase
 from graphcrate.model.plan import (
     BaseImage,
     BaseStep,
@@ -32,6 +32,7 @@ from graphcrate.model.plan import (
 from graphcrate.model.recipe import Channel
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
+from tests import made
 from tests.unit.conftest import Recorder
 from tests.unit.test_bytecode import InProcess
 from tests.unit.test_sdist import Pip
@@ -194,12 +195,11 @@ def test_conflicts_are_found_across_layers_made_or_cached(tmp_path, cache, one, 
 
 def test_an_sdist_becomes_a_layer(tmp_path, cache, monkeypatch):
     monkeypatch.setattr(sdist.process, "run", Pip())
-    file = LockedFile(name="pkg-1.0.tar.gz", size=3, sha256="a" * 64)
-    package = LockedPackage(name="pkg", version="1.0", channel="pypi", file=file)
-    (tmp_path / file.name).write_bytes(b"tar")
+    package = made.sdist("pkg", compiled=False)
+    (tmp_path / package.file.name).write_bytes(b"tar")
     packages, files = wheels(tmp_path, one={"one/x": b"1"})
     plan = planned(wheels_step("t", (*packages, package)))
-    record = build(plan, files | {file.sha256: tmp_path / file.name}, cache)[0]
+    record = build(plan, files | {package.file.sha256: tmp_path / package.file.name}, cache)[0]
     assert {f"{PACKAGES}/pkg/__init__.py", f"{PACKAGES}/one/x"} <= names(cache, record).keys()
     assert build(plan, {}, cache) == (record,)
 

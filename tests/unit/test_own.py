@@ -10,7 +10,8 @@ from graphcrate.model.lock import Added
 from graphcrate.model.plan import FilesStep, WheelsStep
 from graphcrate.model.recipe import Additions
 from graphcrate.smoke.own import own_tests
-from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock, sdist, wheel
+from tests.made import sdist, wheel
+from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock
 from tests.unit.compiled_plans import lock as compiled_lock
 
 COMMIT = "0123456789" * 4

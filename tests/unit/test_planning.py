@@ -5,7 +5,8 @@ import pytest
 
 from graphcrate.compat import planning
 from graphcrate.model.plan import CompileStep, ConfigStep, FilesStep, ToolkitStep, WheelsStep
-from tests.unit.compiled_plans import COMPILER_BASE, PLANS, RECIPE, TOOLKITS, VARIANT, lock, plain_lock, wheel
+from tests.made import wheel
+from tests.unit.compiled_plans import COMPILER_BASE, PLANS, RECIPE, TOOLKITS, VARIANT, lock, plain_lock
 
 TAG = "2.3.1-torch2.0.1-cu117-py311"
 DEBIAN = TOOLKITS["debian"]

@@ -25,8 +25,8 @@ from graphcrate.model.lock import RegistryBase, decode_lock
 from graphcrate.model.plan import BaseStep, CompileStep, ConfigStep, FilesStep, PlannedFile, RequirementsStep
 from graphcrate.model.recipe import Channel
 from tests import ROOT
-from tests.made import refused
-from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, RECIPE, TOOLKITS, plan, sdist
+from tests.made import refused, sdist
+from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, RECIPE, TOOLKITS, plan
 
 PLACE = Context(root=ROOT, environment={})
 VARIANTS = [

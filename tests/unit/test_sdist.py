@@ -12,15 +12,10 @@ from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.process import Completed
 from graphcrate.inputs.wheels import sdist
 from graphcrate.model.errors import BuildError, IntegrityError
-from graphcrate.model.lock import LockedFile, LockedPackage
+from tests import made
 from tests.unit import tars
 from tests.unit.wheel_server import small_sdist
 from tests.unit.wheelmaker import locked, make_wheel
-
-
-def package(build=()):
-    file = LockedFile(name="pkg-1.0.tar.gz", size=3, sha256="a" * 64)
-    return LockedPackage(name="pkg", version="1.0", channel="pypi", file=file, build=build)
 
 
 @pytest.fixture
@@ -130,7 +125,7 @@ def test_an_sdist_is_built_once_with_the_locked_back_end_alone(tmp_path, cache, 
     backend = make_wheel(tmp_path / "back", "setuptools", "80.0")
     pip = Pip()
     monkeypatch.setattr(sdist.process, "run", pip)
-    wanted = package(build=(locked(backend, "setuptools", "80.0"),))
+    wanted = made.sdist("pkg", build=(locked(backend, "setuptools", "80.0"),))
     environment = {"PATH": "/usr/bin", "PIP_INDEX_URL": "https://example.org", "PYTHONPATH": "/somewhere", "TZ": "Asia"}
     first = sdist.build_wheel(wanted, source, [backend], cache, environment)
     assert sdist.build_wheel(wanted, source, [backend], cache, environment) == first
@@ -143,7 +138,7 @@ def test_an_sdist_is_built_once_with_the_locked_back_end_alone(tmp_path, cache, 
     assert seen["PYTHONNOUSERSITE"] == "1"
     with open_wheel(first) as wheel:
         assert wheel.name == "pkg"
-    assert sdist.origin(wanted) != sdist.origin(package())
+    assert sdist.origin(wanted) != sdist.origin(made.sdist("pkg"))
     assert sdist.origin(wanted.build[0]) == wanted.build[0].file.sha256
 
 
@@ -158,7 +153,7 @@ def test_an_sdist_is_built_once_with_the_locked_back_end_alone(tmp_path, cache, 
 def test_what_does_not_give_a_pure_wheel_is_an_error(cache, source, monkeypatch, pip, kind, words):
     monkeypatch.setattr(sdist.process, "run", pip)
     with pytest.raises(kind, match=words):
-        sdist.build_wheel(package(), source, [], cache, {})
+        sdist.build_wheel(made.sdist("pkg"), source, [], cache, {})
     assert not list((cache.root / "built").glob("*"))
 
 

@@ -15,7 +15,8 @@ from graphcrate.compat.planning import make_plan
 from graphcrate.inputs.wheels.layer import write_wheels_layer
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import Slim, WheelsStep
-from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock, wheel
+from tests.made import wheel
+from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock
 from tests.unit.compiled_plans import lock as compiled_lock
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 from tests.unit.test_wheels_layer import PACKAGES, SITE, unpacked, wheel_file
