@@ -139,6 +139,15 @@ def registry_server():
 
 
 @pytest.fixture
+def registry():
+    """A strict registry on loopback, to push to."""
+    from tests.unit.writable_registry import WritableRegistry
+
+    with WritableRegistry() as running:
+        yield running
+
+
+@pytest.fixture
 def channels(server, monkeypatch):
     """The same server in place of PyTorch's and PyG's channels; nothing waits before a retry."""
     from graphcrate.compat import addresses

@@ -14,8 +14,7 @@ from graphcrate.artifacts import convert, locate
 from graphcrate.artifacts.formats import sif
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.build.pipeline import build_image
-from graphcrate.host.context import Context
-from graphcrate.model.errors import GateError, IntegrityError, ResolutionError, UsageError
+from graphcrate.model.errors import GateError, ResolutionError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Asked, BuildReport, Fallback, SmokeReport
 from graphcrate.oci.registry import Repository
@@ -25,24 +24,17 @@ from graphcrate.publish.attest import keys
 from tests import ROOT
 from tests.unit import small_layouts, tars
 from tests.unit.test_gate import audit, contract
-from tests.unit.writable_registry import WritableRegistry
 
 TAG = "2.0.1-cu117-py311"
 PROOFS = ("bill-of-materials", "provenance", "suites", "contracts", "audit")
 
 
 @pytest.fixture
-def ctx(tmp_path):
-    environment = {"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path), "COSIGN_PASSWORD": "canary"}
-    ctx = Context(root=ROOT, environment=environment)
-    yield ctx
-    ctx.cache.close()
-
-
-@pytest.fixture
-def registry():
-    with WritableRegistry() as registry:
-        yield registry
+def ctx(context):
+    context.environment["COSIGN_PASSWORD"] = "canary"
+    for name in ("recipes", "images"):
+        (context.root / name).symlink_to(ROOT / name)
+    return context
 
 
 @pytest.fixture
@@ -142,23 +134,12 @@ def test_an_image_that_nobody_signed_or_spoke_of(ctx, registry, publish, tmp_pat
         verify.run(verify.Request(ref=f"{registry.host}/team/torch:none"), ctx, build_image)
 
 
-def test_an_altered_signature_is_told(ctx, registry, publish, tmp_path):
-    private, public = keys.make_pair(tmp_path, "canary")
-    found = publish(key=private)
-    for digest, data in list(registry.blobs.items()):
-        if b"payloadType" in data:
-            registry.blobs[digest] = data.replace(b"a", b"b", 1)
-    with pytest.raises(IntegrityError):  # the registry serves other bytes than their digest says
-        verify.run(verify.Request(ref=found.reference, key=public), ctx, build_image)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
         ("audit.json", None, "no audit"),
         ("report.json", None, "not built here"),
         ("lock.json", None, r"lock\.json does not say"),
-        ("lock.json", b"{}", r"lock\.json does not say"),
         ("lock.json", b'{"format": 0}', r"lock\.json does not say"),
         ("lock.json", b'{"recipe": "\xff"}', r"lock\.json does not say"),
     ],
@@ -281,12 +262,11 @@ def test_the_users_word_on_token_servers_holds_everywhere(ctx, publish, monkeypa
 
 
 @pytest.mark.parametrize("channel", ["", "pypi"])
-def test_what_a_fall_back_cannot_do_is_the_last_word(ctx, registry, folder, typed, monkeypatch, channel):
+def test_what_a_fall_back_cannot_do_is_the_last_word(registry, folder, typed, ctx, channel):
     known = Fallback(meaning="torch of CUDA 11.7", limits=("has no code for H100 (sm_90)",), no_code=("H100",))
     known = msgspec.structs.replace(known, preferred="pytorch", torch="2.0.1", channel="pytorch", gains=("H100",))
     asked = Asked(recipe="torch", variant="11.7", channel=channel, gpus=("v100",), extensions="auto")
     change(folder, fallback=known, asked=asked if channel else None)
-    monkeypatch.setattr(Context, "here", classmethod(lambda kind: ctx))
     code, out, err = typed("publish", folder / "oci", "--to", f"{registry.host}/team")
     assert (code, out.startswith(f"{registry.host}/team/torch:{TAG}@sha256:"), out.count("\n")) == (0, True, 1), err
     gpu = " GPU=v100" if channel else ""

@@ -14,7 +14,6 @@ from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError
 from graphcrate.oci import push, reference, spec, upload
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
-from graphcrate.oci.upload import arrived_bytes
 from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, first
 from tests.unit import small_layouts, tars
 from tests.unit.writable_registry import WritableRegistry
@@ -25,8 +24,13 @@ KIB = 1 << 10
 
 @pytest.fixture
 def layout(tmp_path):
-    large, small = (random.Random(seed).randbytes(size * KIB) for seed, size in ((1, 600), (2, 80)))
-    return small_layouts.layout(tmp_path, [tars.file("a", large)], [tars.file("b", small)], types=(spec.LAYER_TAR,))
+    return layout_of(tmp_path, 80)
+
+
+def layout_of(folder, small):
+    """Two layers that nothing compresses: a large one, and one of so many KiB."""
+    layers = [[tars.file("a", random.Random(size).randbytes(size * KIB))] for size in (600, small)]
+    return small_layouts.layout(folder, *layers, types=(spec.LAYER_TAR,))
 
 
 @pytest.fixture(autouse=True)
@@ -79,49 +83,49 @@ def whole(server, layout, name="team/image"):
     )
 
 
-def once(kind, part=""):
+def upload_of(handler):
+    """The uploads of the registry, and which of them a request is about."""
+    return handler.registry.uploads, handler.path.partition("?")[0].rpartition("/")[2]
+
+
+def once(kind, part, function):
     """A mood for the first request of this method whose path has `part`: its function is called with the handler."""
+    left = [1]
 
-    def wrap(function):
-        left = [1]
+    def mood(handler):
+        if handler.command != kind or part not in handler.path or not left:
+            return False
+        left.pop()
+        return function(handler) is not False
 
-        def mood(handler):
-            if handler.command != kind or part not in handler.path or not left:
-                return False
-            left.pop()
-            return function(handler) is not False
-
-        return mood
-
-    return wrap
+    return mood
 
 
-def test_a_first_push_sends_all_once_and_a_second_one_nothing(layout):
-    with WritableRegistry() as server:
-        pushed = send(server, layout)
-        assert whole(server, layout)
-        assert server.order[-2:] == [layout.digest, "v1"]
-        assert server.documents["team/image/manifests/v1"] == (spec.MANIFEST, layout.blob(layout.digest).read_bytes())
-        again = send(server, layout)
+def test_a_first_push_sends_all_once_and_a_second_one_nothing(registry, layout):
+    pushed = send(registry, layout)
+    assert whole(registry, layout)
+    assert registry.order[-2:] == [layout.digest, "v1"]
+    assert registry.documents["team/image/manifests/v1"] == (spec.MANIFEST, layout.blob(layout.digest).read_bytes())
+    again = send(registry, layout)
     assert (pushed.digest, pushed.media_type) == (layout.digest, spec.MANIFEST)
     assert pushed.bytes_sent == blob_bytes(layout) + layout.descriptor.size
     assert (pushed.bytes_there, pushed.bytes_mounted) == (0, 0)
     assert (again.bytes_sent, again.bytes_there) == (layout.descriptor.size, blob_bytes(layout))
-    assert server.received == blob_bytes(layout)
-    assert server.chunk_lengths[0] < max(server.chunk_lengths) == 64 * KIB, "little at first"
+    assert registry.received == blob_bytes(layout)
+    assert registry.chunk_lengths[0] < max(registry.chunk_lengths) == 64 * KIB, "little at first"
 
 
 @pytest.mark.parametrize("granted", [True, False])
-def test_layers_are_mounted_from_a_sister_or_sent(layout, granted):
-    with WritableRegistry(mounts=granted) as server:
-        first = send(server, layout, form="docker")
-        kind, data = server.documents["team/image/manifests/v1"]
-        assert (kind, first.media_type, first.digest) == (spec.DOCKER_MANIFEST, kind, tars.sha256(data))
-        pushed = send(server, layout, "team/other:v1", mount_from=["team/empty", "team/image", "team/other"])
-        assert whole(server, layout, "team/other")
+def test_layers_are_mounted_from_a_sister_or_sent(registry, layout, granted):
+    registry.mounts = granted
+    first = send(registry, layout, form="docker")
+    kind, data = registry.documents["team/image/manifests/v1"]
+    assert (kind, first.media_type, first.digest) == (spec.DOCKER_MANIFEST, kind, tars.sha256(data))
+    pushed = send(registry, layout, "team/other:v1", mount_from=["team/empty", "team/image", "team/other"])
+    assert whole(registry, layout, "team/other")
     assert pushed.bytes_mounted == blob_bytes(layout) * granted
     assert pushed.bytes_sent == blob_bytes(layout) * (not granted) + layout.descriptor.size
-    assert len(server.uploads) == 0, "uploads begun in vain are cancelled"
+    assert len(registry.uploads) == 0, "uploads begun in vain are cancelled"
 
 
 @pytest.mark.parametrize(
@@ -136,13 +140,8 @@ def test_chunks_are_as_the_registry_takes_them(layout, limits, least, most):
     assert all(least <= length for length in server.chunk_lengths[:-1])
     assert all(length <= most for length in server.chunk_lengths)
     assert pushed.bytes_sent >= blob_bytes(layout)
-    assert limits.get("chunks", True) or any(a.method == "PUT" and "/uploads/" in a.path for a in server.asked)
-
-
-def test_a_registry_that_says_it_takes_no_chunks_is_believed_at_once(layout):
-    with WritableRegistry(chunks=False) as server:
-        send(server, layout)
-    assert sum(asked.method == "POST" for asked in server.asked) <= 5, "three blobs, two of them begun with a chunk"
+    if "chunks" in limits:  # is believed at once: three blobs, two of them begun with a chunk
+        assert sum(asked.method == "POST" for asked in server.asked) <= 5
 
 
 def test_requests_begin_small_and_are_small_again_after_a_failure(monkeypatch):
@@ -165,61 +164,45 @@ def test_requests_begin_small_and_are_small_again_after_a_failure(monkeypatch):
     assert pace.next(1 << 30, 2) == 5 * mib
 
 
-def cut(handler):
-    """Take a part of a chunk and hang up."""
-    count = int(handler.headers["Content-Length"]) // 3
-    number = handler.path.partition("?")[0].rpartition("/")[2]
-    handler.registry.uploads[number] += handler.rfile.read(count)
-    handler.registry.received += count
-    handler.close_connection = True
-
-
-@pytest.mark.parametrize("tells", [True, False])
-def test_an_upload_that_breaks_goes_on_from_what_the_registry_has(layout, tells):
-    pauses, times = [], 3 if tells else 1
-    with WritableRegistry(tells=tells) as server:
-        server.moods = [once("PATCH")(cut) for _ in range(times)]
-        send(server, layout, pauses=pauses)
-        assert whole(server, layout)
-    assert not tells or server.received == blob_bytes(layout), "what had arrived was not sent again"
-    assert not tells or len(pauses) == times
-
-
 @pytest.mark.parametrize("fault", UNNOTICED + NOTICED)
 @pytest.mark.parametrize(
-    ("method", "part"), [("PATCH", ""), ("POST", "uploads"), ("PUT", "uploads"), ("PUT", "manifests")]
+    ("method", "part", "tells"),
+    [
+        ("PATCH", "", True),
+        ("PATCH", "", False),
+        ("POST", "uploads", True),
+        ("PUT", "uploads", True),
+        ("PUT", "manifests", True),
+    ],
 )
-def test_one_fault_costs_one_pause_and_at_most_one_chunk(layout, fault, method, part):
-    pauses = []
-    with WritableRegistry() as server:
-        with FaultProxy(server.host, first(fault, method, part)) as between:
-            send(between.address, layout, pauses=pauses)
-            assert between.faults == [fault]
-        assert whole(server, layout)
-    assert server.documents["team/image/manifests/v1"][1] == layout.blob(layout.digest).read_bytes()
+def test_one_fault_costs_one_pause_and_at_most_one_chunk(registry, layout, fault, method, part, tells):
+    registry.tells, pauses = tells, []
+    with FaultProxy(registry.host, first(fault, method, part)) as between:
+        send(between.address, layout, pauses=pauses)
+        assert between.faults == [fault]
+    assert whole(registry, layout)
+    assert registry.documents["team/image/manifests/v1"][1] == layout.blob(layout.digest).read_bytes()
     assert len(pauses) == 1
     assert fault != "429 after" or pauses == [1.0]
     assert between.received < blob_bytes(layout) + 200 * KIB
-    if fault in NOTICED and "manifests" not in part:
-        assert server.received == blob_bytes(layout), "what had arrived was not sent again"
+    if tells and fault in NOTICED and "manifests" not in part:
+        assert registry.received == blob_bytes(layout), "what had arrived was not sent again"
 
 
-def test_an_upload_that_the_registry_forgets_begins_again(layout):
-    with WritableRegistry(forgets=True) as server:
+def test_an_upload_that_the_registry_forgets_begins_again(registry, layout):
+    def forget(handler):
+        """Each second chunk."""
+        uploads, number = upload_of(handler)
+        if handler.command != "PATCH" or not uploads.get(number):
+            return False
+        uploads.pop(number)
+        handler.close_connection = True
+        return True
 
-        def forget(handler):
-            """Each second chunk."""
-            uploads, number = handler.registry.uploads, handler.path.partition("?")[0].rpartition("/")[2]
-            if handler.command != "PATCH" or not uploads.get(number):
-                return False
-            uploads.pop(number)
-            handler.close_connection = True
-            return True
-
-        server.moods = [forget]
-        send(server, layout)
-        assert whole(server, layout)
-    begun = [asked for asked in server.asked if asked.method == "POST"]
+    registry.forgets, registry.moods = True, [forget]
+    send(registry, layout)
+    assert whole(registry, layout)
+    begun = [asked for asked in registry.asked if asked.method == "POST"]
     assert 5 <= len(begun) <= 7, "three blobs; of the two with chunks, after two losses they go whole"
 
 
@@ -238,16 +221,14 @@ def test_a_registry_with_which_nothing_helps_gets_no_tag(layout, mood, message):
     assert "team/image/manifests/v1" not in server.documents
 
 
-def test_a_blob_that_was_altered_is_never_finished(layout):
+def test_a_blob_that_was_altered_is_never_finished(registry, layout):
     damaged = layout.blob(layout.layers[0].digest)
-    damaged.chmod(0o644)
-    data = bytearray(damaged.read_bytes())
-    data[-1] ^= 1
-    damaged.write_bytes(data)
-    with WritableRegistry() as server, pytest.raises(LayoutError, match="other bytes"):
-        send(server, layout)
-    assert layout.layers[0].digest not in server.homes.get("team/image", ())
-    assert server.received < blob_bytes(layout)
+    data = damaged.read_bytes()
+    tars.overwrite(damaged, data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(LayoutError, match="other bytes"):
+        send(registry, layout)
+    assert layout.layers[0].digest not in registry.homes.get("team/image", ())
+    assert registry.received < blob_bytes(layout)
 
 
 @pytest.mark.parametrize(
@@ -258,11 +239,12 @@ def test_a_blob_that_was_altered_is_never_finished(layout):
     ],
 )
 def test_a_range_says_how_many_bytes_arrived(header, there):
-    assert arrived_bytes(header) == there
+    assert upload.arrived_bytes(header) == there
 
 
 def alter(handler):
-    handler.registry.uploads[handler.path.partition("?")[0].rpartition("/")[2]][0] ^= 1
+    uploads, number = upload_of(handler)
+    uploads[number][0] ^= 1
     return False
 
 
@@ -272,11 +254,10 @@ def clean_up(handler):
 
 
 @pytest.mark.parametrize(("part", "happens"), [("/uploads/", alter), ("manifests", clean_up)])
-def test_what_changes_on_the_way_or_is_cleaned_up_meanwhile_is_sent_again(layout, part, happens):
-    with WritableRegistry() as server:
-        server.moods = [once("PUT", part)(happens)]
-        send(server, layout)
-        assert whole(server, layout)
+def test_what_changes_on_the_way_or_is_cleaned_up_meanwhile_is_sent_again(registry, layout, part, happens):
+    registry.moods = [once("PUT", part, happens)]
+    send(registry, layout)
+    assert whole(registry, layout)
 
 
 def test_a_token_for_pushing_and_mounting_is_asked_for_and_renewed(layout):
@@ -291,28 +272,17 @@ def test_a_token_for_pushing_and_mounting_is_asked_for_and_renewed(layout):
     assert pushed.bytes_sent < 1.5 * blob_bytes(layout)
 
 
-def test_an_upload_elsewhere_gets_no_login(layout):
-    with WritableRegistry() as storage, WritableRegistry(login="basic", user="alice", password="wonder:land") as server:
-        server.uploads_at = storage.uploads_at = f"http://{storage.host}"
-        storage.uploads, storage.homes, storage.blobs = server.uploads, server.homes, server.blobs
-        send(server, layout, credential=ALICE)
-        assert whole(server, layout)
-    assert storage.asked
-    assert {asked.authorization for asked in storage.asked} == {""}
-
-
-def test_a_storage_that_does_not_take_questions_counts_for_nothing(layout):
+def test_a_storage_that_does_not_take_questions_counts_for_nothing(registry, layout):
     """HEAD is redirected to an address that is signed for GET alone."""
-    with WritableRegistry() as server, WritableRegistry(faults={"/storage/": [403] * 9}) as storage:
-        server.storage = f"http://{storage.host}"
+    with WritableRegistry(faults={"/storage/": [403] * 9}) as storage:
+        registry.storage = f"http://{storage.host}"
         for one in (*layout.layers, layout.manifest.config):
-            server.home("team/image", layout.blob(one.digest).read_bytes())
-        pushed = send(server, layout)
-    assert pushed.bytes_there == 0
-    assert "team/image/manifests/v1" in server.documents
+            registry.home("team/image", layout.blob(one.digest).read_bytes())
+        assert send(registry, layout).bytes_there == 0
+    assert "team/image/manifests/v1" in registry.documents
 
 
-def test_the_first_error_ends_all_uploads(tmp_path, monkeypatch):
+def test_the_first_error_ends_all_uploads(registry, tmp_path, monkeypatch):
     """The smallest blob is refused while the largest one is on its way, which takes several requests."""
     begun, ended = threading.Event(), threading.Event()
 
@@ -322,8 +292,7 @@ def test_the_first_error_ends_all_uploads(tmp_path, monkeypatch):
             super().shutdown(*arguments, **options)
 
     monkeypatch.setattr("graphcrate.host.parallel.ThreadPoolExecutor", Pool)
-    large, small = (random.Random(seed).randbytes(size * KIB) for seed, size in ((1, 600), (2, 30)))
-    layout = small_layouts.layout(tmp_path, [tars.file("a", large)], [tars.file("b", small)], types=(spec.LAYER_TAR,))
+    layout = layout_of(tmp_path, 30)
     largest, smallest = layout.layers[0].digest, layout.manifest.config.digest
 
     def hold(handler):
@@ -336,12 +305,11 @@ def test_the_first_error_ends_all_uploads(tmp_path, monkeypatch):
         handler.rfile.read(int(handler.headers["Content-Length"]))
         handler.leave(403)
 
-    with WritableRegistry() as server:
-        # a blob of one chunk is sent by PUT, so that the first PATCH is of the largest
-        server.moods = [once("PATCH")(hold), once("PUT", urllib.parse.quote(smallest))(refuse)]
-        with pytest.raises(NetworkError, match="refuses access") as caught:
-            send(server, layout)
+    # a blob of one chunk is sent by PUT, so that the first PATCH is of the largest
+    registry.moods = [once("PATCH", "", hold), once("PUT", urllib.parse.quote(smallest), refuse)]
+    with pytest.raises(NetworkError, match="refuses access") as caught:
+        send(registry, layout)
     assert "Not everybody may push there" in caught.value.cause
     assert begun.is_set()
-    assert largest not in server.blobs
-    assert "team/image/manifests/v1" not in server.documents
+    assert largest not in registry.blobs
+    assert "team/image/manifests/v1" not in registry.documents
