@@ -52,9 +52,7 @@ class FakeScheduler:
 
     def __init__(self, script, refuse=()):
         self.script, self.refuse, self.slurm = script, refuse, self
-        self.arrays, self.cancelled, self.removed = [], [], []
-        self.jobs = {}
-        self.broken = None
+        self.arrays, self.cancelled, self.removed, self.jobs, self.broken = [], [], [], {}, None
 
     def submit(self, orders, resources):
         if resources.partition in self.refuse:
@@ -90,7 +88,11 @@ class FakeScheduler:
         self.removed.append(job)
 
 
-QUEUED, RUNNING, DONE = JobView("PENDING", "", "Resources"), JobView("RUNNING", "n1"), JobView("COMPLETED", "n1")
+def pending(reason):
+    return JobView("PENDING", "", reason)
+
+
+QUEUED, RUNNING, DONE = pending("Resources"), JobView("RUNNING", "n1"), JobView("COMPLETED", "n1")
 NORMAL = ([QUEUED, RUNNING, DONE], PASSED)
 
 
@@ -122,14 +124,9 @@ ENDS = {
     "error on the node": ([DONE], NO_RUNTIME, State.LOST, "job 1_0 could not run the suites: neither apptainer"),
     "dead node": ([JobView("NODE_FAIL", "n1", "NodeDown")], None, State.LOST, "as NODE_FAIL on n1 (NodeDown) and left"),
     "forgotten": ([RUNNING, None], None, State.LOST, "no longer knows job 1_0"),
-    "never started": (
-        [JobView("PENDING", "", "PartitionDown")], None, State.LOST,
-        "job 1_0 did not start within 0.5 min: PartitionDown",
-    ),
-    "hopeless": (
-        [JobView("PENDING", "", "PartitionTimeLimit")], None, State.LOST, "can never start: PartitionTimeLimit",
-    ),
-}  # fmt: skip
+    "never started": ([pending("PartitionDown")], None, State.LOST, "start within 0.5 min: PartitionDown"),
+    "hopeless": ([pending("PartitionTimeLimit")], None, State.LOST, "can never start: PartitionTimeLimit"),
+}
 
 
 @pytest.mark.parametrize("case", ENDS)
@@ -152,8 +149,10 @@ def test_a_later_call_has_a_patience_of_its_own(clock):
     scheduler = FakeScheduler({"1": ([QUEUED] * 20 + [RUNNING, DONE], PASSED), "2": ([QUEUED], None)})
     cells = [cell(digest) for digest in "12"]
     jobs = scheduler.submit([one.order for one in cells], cells[0].resources)
-    old = {"state": State.QUEUED, "submitted": -86400.0}
-    known = [msgspec.structs.replace(one, job=job, **old) for one, job in zip(cells, jobs, strict=True)]
+    known = [
+        msgspec.structs.replace(one, job=job, state=State.QUEUED, submitted=-86400.0)
+        for one, job in zip(cells, jobs, strict=True)
+    ]
     assert [one.state for one in followed(known, scheduler, patience=30.0)] == [State.PASSED, State.LOST]
     assert clock.time == pytest.approx(31, abs=1)
 
@@ -212,20 +211,19 @@ def test_what_a_tag_passed_says_nothing_of_the_image_that_it_names_now():
 
 
 def test_passed_cells_are_not_run_again_and_the_others_are(tmp_path):
+    def states(cells, scheduler):
+        return [one.state for one in testing.run_matrix(cells, scheduler, tmp_path, PATIENCE)]
+
     cells = [cell(digest, out=tmp_path) for digest in "123"]
     lost = ([RUNNING, JobView("NODE_FAIL", "n1")], None)
     first = FakeScheduler({"1": NORMAL, "2": lost, "3": ([RUNNING, DONE], FAILED)})
-    states = [one.state for one in testing.run_matrix(cells, first, tmp_path, PATIENCE)]
-    assert states == [State.PASSED, State.LOST, State.FAILED]
-    normal = {"1": NORMAL, "2": NORMAL, "3": NORMAL}
-    second = FakeScheduler(normal)
-    states = [one.state for one in testing.run_matrix(cells, second, tmp_path, PATIENCE)]
-    assert states == [State.PASSED] * 3
+    assert states(cells, first) == [State.PASSED, State.LOST, State.FAILED]
+    second, third = (FakeScheduler(dict.fromkeys("123", NORMAL)) for _ in range(2))
+    assert states(cells, second) == [State.PASSED] * 3
     assert second.arrays == [("a100", 2)]
-    again = [msgspec.structs.replace(one, order=msgspec.structs.replace(one.order, rerun=True)) for one in cells]
-    testing.run_matrix(again, third := FakeScheduler(normal), tmp_path, PATIENCE)
+    states([msgspec.structs.replace(one, order=msgspec.structs.replace(one.order, rerun=True)) for one in cells], third)
     assert third.arrays == [("a100", 3)]
-    testing.run_matrix(cells[:1], FakeScheduler(normal), tmp_path, PATIENCE)
+    states(cells[:1], third)
     assert len(saved(tmp_path)) == 3
     assert (tmp_path / "1" / "trial.json").is_file()
 
@@ -255,10 +253,8 @@ def test_the_end_says_what_is_missing(tmp_path):
 
 
 def test_the_table_has_a_row_for_each_cell():
-    text = progress.text(
-        [cell(state=State.PASSED, suites=PASSED.suites), cell("2", state=State.LOST, why="[NodeDown]")]
-    )
-    assert all(words in text for words in ("1 passed, 1 lost", "torch:1", "[NodeDown]"))
+    cells = [cell(state=State.PASSED, suites=PASSED.suites), cell("2", state=State.LOST, why="[NodeDown]")]
+    assert all(words in progress.text(cells) for words in ("1 passed, 1 lost", "torch:1", "[NodeDown]"))
     assert progress.suites_lines([REMEMBERED])[0].endswith(", on 2026-11-22; not run again, --rerun runs it")
 
 

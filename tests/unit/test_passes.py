@@ -21,22 +21,14 @@ from graphcrate.model.trial import Order
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
+from tests.made import place
 from tests.unit import small_layouts
 
 IMAGE = f"sha256:{'7' * 64}"
-CLAIM = Claim(
-    image=IMAGE,
-    suite="dna",
-    version="dna 1.1",
-    device="2 x Tesla V100",
-    driver="535.54.03",
-    runtime="apptainer",
-    runtime_version="1.4.5",
-)
+NODE = {"device": "2 x Tesla V100", "driver": "535.54.03", "runtime": "apptainer", "runtime_version": "1.4.5"}
+CLAIM = Claim(image=IMAGE, suite="dna", version="dna 1.1", **NODE)
 PASSED = SmokeReport(suite="dna", status="passed", device="Tesla V100", seconds=41.0, driver="535.54.03")
 FAILED = msgspec.structs.replace(PASSED, status="failed", reason="no CUDA")
-#: one other word each
-OTHERS = [msgspec.structs.replace(CLAIM, **{name: "other"}) for name in Claim.__struct_fields__]
 
 
 # Where passes lie
@@ -54,12 +46,14 @@ def test_a_pass_counts_for_just_its_claim(tmp_path):
     (path.parent / "new").touch()
     assert path.stat().st_mode == (path.parent / "new").stat().st_mode
     assert Memory(tmp_path / "passes", rerun=True).recall(CLAIM) is None
-    assert [kept.recall(other) for other in OTHERS] == [None] * len(OTHERS)
-    for other in OTHERS:  # a file by another's name
-        kept._path(other).write_bytes(path.read_bytes())
+    for other in [msgspec.structs.replace(CLAIM, **{name: "other"}) for name in Claim.__struct_fields__]:
+        assert kept.recall(other) is None
+        kept._path(other).write_bytes(path.read_bytes())  # a file by another's name
         assert kept.recall(other) is None
     kept.settle(CLAIM, FAILED)  # forgets it
     assert kept.recall(CLAIM) is None
+    (tmp_path / "a file").touch()
+    assert "dna will be run again next time" in Memory(tmp_path / "a file").settle(CLAIM, PASSED)
 
 
 PROVEN = encode(Pass(claim=CLAIM, when="2026-11-22T05:00:00Z", report=PASSED))
@@ -85,11 +79,6 @@ def test_a_tag_on_a_registry_stands_for_nothing(tmp_path):
     assert Memory(tmp_path).settle(unknown, PASSED) == ""
     assert Memory(tmp_path).recall(unknown) is None
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_written_is_told_and_no_failure(tmp_path):
-    (tmp_path / "passes").write_text("in the way")
-    assert "dna will be run again next time" in Memory(tmp_path / "passes").settle(CLAIM, PASSED)
 
 
 # What a suite is
@@ -118,12 +107,12 @@ def test_a_suite_that_is_run_in_another_way_has_another_version(name):
 # What a node is
 
 
-def test_gpus_are_those_that_may_be_used():
-    def seen(chosen):
-        return gpu.visible(["V100", "V100", "T4"], chosen)
-
-    assert [seen(chosen) for chosen in (None, "0,2", "")] == [["V100", "V100", "T4"], ["V100", "T4"], []]
-    assert [seen(chosen) for chosen in ("GPU-1f,MIG-22", "7")] == [["V100", "V100"], ["V100"]]
+@pytest.mark.parametrize(
+    ("chosen", "seen"),
+    [(None, "V V T"), ("0,2", "V T"), ("", ""), ("GPU-1f,MIG-22", "V V"), ("7", "V")],
+)
+def test_gpus_are_those_that_may_be_used(chosen, seen):
+    assert gpu.visible(["V", "V", "T"], chosen) == seen.split()
 
 
 def test_a_node_is_told_in_words(tmp_path, monkeypatch):
@@ -168,29 +157,36 @@ class Image:
         return SmokeReport(suite=name, status="failed" if name in self.failing else "passed", device="cpu", seconds=1.0)
 
 
-def order_of(artifact, suites, folder, rerun):
-    paths = {"folder": str(folder), "passes": str(folder / memory.FOLDER)}
-    return Order(artifact=artifact, suites=suites, device="auto", rerun=rerun, **paths)
-
-
 ARTIFACT = Artifact(engine="embedded", kind="layout", reference="/oci", digest=IMAGE, bytes=1)
 
 
 @pytest.fixture
-def tried(tmp_path):
-    said = []
-    place = SimpleNamespace(environment={}, cache=None, progress=SimpleNamespace(note=said.append))
+def image(monkeypatch):
+    return Image(monkeypatch)
 
-    def run(*suites, artifact=ARTIFACT, rerun=False):
-        said.clear()
-        results = run_suites.run_suites(order_of(artifact, suites, tmp_path, rerun), place)
-        return [(result.suite, result.status, bool(result.remembered)) for result in results], list(said)
+
+@pytest.fixture
+def ordered(tmp_path, progress):
+    """A function that gives what orders these suites."""
+
+    def order(*suites, artifact=ARTIFACT, rerun=False):
+        paths = {"folder": str(tmp_path), "passes": str(tmp_path / memory.FOLDER)}
+        progress.lines.clear()
+        return Order(artifact=artifact, suites=suites, device="auto", rerun=rerun, **paths), place(None, {}, progress)
+
+    return order
+
+
+@pytest.fixture
+def tried(ordered, image, progress):
+    def run(*suites, **options):
+        results = run_suites.run_suites(*ordered(*suites, **options))
+        return [(result.suite, result.status, bool(result.remembered)) for result in results], list(progress.lines)
 
     return run
 
 
-def test_an_unchanged_image_is_not_tested_twice_on_the_same_kind_of_node(tried, monkeypatch):
-    image = Image(monkeypatch)
+def test_an_unchanged_image_is_not_tested_twice_on_the_same_kind_of_node(tried, image):
     assert tried("torch", "dna") == ([("torch", "passed", False), ("dna", "passed", False)], [])
     results, said = tried("torch", "dna")
     assert results == [("torch", "passed", True), ("dna", "passed", True)]
@@ -199,11 +195,15 @@ def test_an_unchanged_image_is_not_tested_twice_on_the_same_kind_of_node(tried, 
         f"{name} passed on this kind of node before" for name in ("torch", "dna")
     ]
     assert tried("ops", "torch")[0] == [("ops", "passed", False), ("torch", "passed", True)]
-    assert image.ran == ["torch", "dna", "ops"]
+    image.breaking = {"ddp"}
+    with pytest.raises(HostError):
+        tried("glt", "ddp")
+    image.breaking = set()
+    tried("glt", "ddp")
+    assert image.ran == ["torch", "dna", "ops", "glt", "ddp"], "what passed before a break counts"
 
 
-def test_reruns_failures_and_what_is_another_are_run_again(tried, monkeypatch):
-    image = Image(monkeypatch)
+def test_reruns_failures_and_what_is_another_are_run_again(tried, image):
     passed, failed = [("torch", "passed", False)], [("torch", "failed", False)]
     assert tried("torch") == (passed, [])
     assert tried("torch", rerun=True) == (passed, [])
@@ -219,33 +219,19 @@ def test_reruns_failures_and_what_is_another_are_run_again(tried, monkeypatch):
     assert image.ran == ["torch"] * 9
 
 
-def test_a_break_after_the_first_suite_keeps_its_pass(tried, monkeypatch):
-    image = Image(monkeypatch)
-    image.breaking = {"dna"}
-    with pytest.raises(HostError):
-        tried("torch", "dna")
-    image.breaking = set()
-    tried("torch", "dna")
-    assert image.ran == ["torch", "dna"]
-
-
-def test_a_report_that_says_so_already_stays_as_it_is(tmp_path, monkeypatch):
-    image, said = Image(monkeypatch), []
-    place = SimpleNamespace(environment={}, cache=None, progress=SimpleNamespace(note=said.append))
-    layout = SimpleNamespace(digest=IMAGE, path="/oci", tag="1")
-    fresh = small_layouts.report(layout, artifact=ARTIFACT)
+def test_a_report_that_says_so_already_stays_as_it_is(ordered, image, progress):
+    fresh = small_layouts.report(SimpleNamespace(digest=IMAGE, path="/oci", tag="1"), artifact=ARTIFACT)
 
     def prove(report, *suites, rerun=False, below=None):
-        return run_suites.prove(report, order_of(ARTIFACT, suites, tmp_path, rerun), place, below=below)
+        return run_suites.prove(report, *ordered(*suites, rerun=rerun), below=below)
 
     proven = prove(fresh, "torch")
     assert (proven.smoke.status, image.ran) == ("passed", ["torch"])
     assert prove(proven, "torch") is proven
     remembered = prove(fresh, "torch")
     assert (remembered.smoke.status, bool(remembered.smoke.remembered), image.ran) == ("passed", True, ["torch"])
-    said.clear()
     assert prove(remembered, "torch") is remembered
-    assert said == []
+    assert progress.lines == []
     assert prove(proven, "torch", rerun=True) is not proven
     image.failing = {"ops"}
     failed = prove(proven, "torch", "ops")
