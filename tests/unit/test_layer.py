@@ -1,5 +1,6 @@
 """Layers: read back by tarfile, gzip and zlib, whatever goes in; damaged streams are refused."""
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -168,7 +169,7 @@ RAW = raw_deflate(CONTENT)
 )
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
 def test_damaged_streams_are_refused(raw, size, crc, words, chunk):
-    with pytest.raises(IntegrityError, match=words):
+    with pytest.raises(IntegrityError, match=f"^a: .*({words})"):
         LayerWriter(io.BytesIO(), MTIME).deflated("a", size, crc, cut(raw, chunk))
 
 
@@ -177,10 +178,8 @@ def test_damaged_streams_are_refused(raw, size, crc, words, chunk):
 def test_a_changed_byte_never_passes(position, byte, chunk):
     changed = RAW[:position] + bytes([byte]) + RAW[position + 1 :]
     pieces = inflate("a", len(CONTENT), zlib.crc32(CONTENT), cut(changed, chunk))
-    try:
+    with contextlib.suppress(IntegrityError):
         assert b"".join(pieces) == CONTENT
-    except IntegrityError as error:
-        assert str(error).startswith("a: ")
 
 
 def test_a_bomb_is_inflated_in_small_pieces():

@@ -124,15 +124,6 @@ def test_a_file_that_changes_meanwhile_and_a_server_without_ranges_are_refused(s
         file.read() if file else RangedFile(Client({}), server.url("/f"))
 
 
-def test_a_fact_is_made_of_a_measurement(tmp_path):
-    build = torch_facts.build_of(measured(torch_wheel(tmp_path)))
-    assert (build.torch, build.cuda, build.sm, build.ptx) == ("9.1.0", "12.1", ("7.0", "8.0"), ("8.0",))
-    assert build.pins == ("nvidia-cudnn-cu12==9.1.0.70", "nvidia-nccl-cu12==2.20.5")
-    assert (build.known, build.by) == ("measured", "fat binaries")
-    build = torch_facts.build_of(measured(torch_wheel(tmp_path, **LARGE), most=10_000))  # where libraries are left out
-    assert (build.sm, build.ptx, build.by) == (("7.0", "8.0"), ("8.0",), "torch's own list")
-
-
 @pytest.mark.parametrize(
     ("told", "options", "words"),
     [(b"sm_70 sm_90\0", {}, r"code for 7.0, 9.0, and has it for 7.0, 8.0"), (b"", LARGE, "not found")],
@@ -140,6 +131,15 @@ def test_a_fact_is_made_of_a_measurement(tmp_path):
 def test_a_list_that_contradicts_the_code_or_is_missing_is_no_fact(tmp_path, told, options, words):
     with pytest.raises(IntegrityError, match=words):
         torch_facts.build_of(measured(torch_wheel(tmp_path, told=told, **options), most=10_000 if options else 1 << 30))
+
+
+def test_a_fact_is_made_of_a_measurement(tmp_path):
+    build = torch_facts.build_of(measured(torch_wheel(tmp_path)))
+    assert (build.torch, build.cuda, build.sm, build.ptx) == ("9.1.0", "12.1", ("7.0", "8.0"), ("8.0",))
+    assert build.pins == ("nvidia-cudnn-cu12==9.1.0.70", "nvidia-nccl-cu12==2.20.5")
+    assert (build.known, build.by) == ("measured", "fat binaries")
+    build = torch_facts.build_of(measured(torch_wheel(tmp_path, **LARGE), most=10_000))  # where libraries are left out
+    assert (build.sm, build.ptx, build.by) == (("7.0", "8.0"), ("8.0",), "torch's own list")
 
 
 def test_the_committed_facts_are_as_the_tool_writes_them():
