@@ -13,8 +13,8 @@ import pytest
 from tests.engines.fault_proxy import FaultProxy
 from tests.engines.workplace import Workplace
 from tests.faults import project
+from tests.unit.registry_server import RegistryServer
 from tests.unit.wheel_server import WheelServer
-from tests.unit.writable_registry import WritableRegistry
 
 
 @dataclasses.dataclass
@@ -22,7 +22,7 @@ class Origin:
     """Where all comes from and goes to, and the image as it is without a fault."""
 
     root: Path
-    registry: WritableRegistry
+    registry: RegistryServer
     door: FaultProxy  #: before the registry: what the project knows as its address
     index: WheelServer
     place: Workplace
@@ -54,7 +54,7 @@ def origin():
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="graphcrate-faults-")))
         root.chmod(0o755)
-        registry, index = stack.enter_context(WritableRegistry()), stack.enter_context(WheelServer())
+        registry, index = stack.enter_context(RegistryServer(strict=True)), stack.enter_context(WheelServer())
         door = stack.enter_context(FaultProxy(registry.host))
         project.fill_index(index)
         project.fill_registry(registry)

@@ -141,9 +141,9 @@ def registry_server():
 @pytest.fixture
 def registry():
     """A strict registry on loopback, to push to."""
-    from tests.unit.writable_registry import WritableRegistry
+    from tests.unit.registry_server import RegistryServer
 
-    with WritableRegistry() as running:
+    with RegistryServer(strict=True) as running:
         yield running
 
 

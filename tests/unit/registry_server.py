@@ -1,11 +1,14 @@
-"""A registry on loopback: manifests, blobs with ranges and redirects, token and Basic logins, and faults on demand.
+"""A registry on loopback: manifests, blobs with ranges, redirects, token and Basic logins, uploads, faults on demand.
 
-Every request is recorded, so that a test can see who got which credentials.
+Every request is recorded, so that a test can see who got which credentials. Uploads are as distribution specification
+1.1 has them: a second implementation beside Debian's docker-registry, where an upload has one address for its life,
+tells its Range whenever it is asked, and keeps what arrived of a chunk that broke off.
 """
 
 import base64
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 import urllib.parse
@@ -13,6 +16,9 @@ import urllib.parse
 from graphcrate.oci import spec
 from tests import loopback
 from tests.unit import tars
+
+_UPLOAD = re.compile(r"/v2/(.+)/blobs/uploads/(\d*)")
+_MANIFEST = re.compile(r"/v2/(.+)/manifests/(.+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +35,8 @@ class RegistryServer(loopback.Loopback):
     """Use as a context manager. `login`: "" (none), "bearer" or "basic", for `user` with `password` where set.
 
     `faults` maps a part of a path to what happens to the next requests for it: a status, "truncate", "wrong".
+    `strict`: a repository has the blobs of its `homes` alone. `moods` are called with each request, its body not yet
+    read, and may answer it: then they return true.
     """
 
     login: str = ""
@@ -42,15 +50,25 @@ class RegistryServer(loopback.Loopback):
     blobs: dict[str, bytes] = dataclasses.field(default_factory=dict)
     faults: dict[str, list] = dataclasses.field(default_factory=dict)
     asked: list[Asked] = dataclasses.field(default_factory=list)
+    strict: bool = False
+    moods: list = dataclasses.field(default_factory=list)
+    mounts: bool = True
+    chunks: bool = True  # else an upload takes one PATCH or PUT with all
+    least: int = 0  # OCI-Chunk-Min-Length, enforced
+    most: int = 1 << 30  # bytes of one request
+    altered_digest: str = ""  # what Docker-Content-Digest says of whatever arrives
+    tells: bool = True  # how far an upload is, when asked
+    forgets: bool = False  # an upload of which a chunk broke off
+    homes: dict[str, set[str]] = dataclasses.field(default_factory=dict)  # repository → digests of its blobs
+    uploads: dict[str, bytearray] = dataclasses.field(default_factory=dict)
+    received: int = 0  # bytes of bodies of uploads
+    chunk_lengths: list[int] = dataclasses.field(default_factory=list)
+    numbers: itertools.count = dataclasses.field(default_factory=itertools.count)
+    order: list[str] = dataclasses.field(default_factory=list)  # what became whole: digests of blobs, manifests
 
     def __enter__(self):
         self.tokens: dict[str, int] = {}
-        return self.start(self.answers, registry=self)
-
-    @property
-    def answers(self):
-        """The class that answers requests."""
-        return Answers
+        return self.start(Answers, registry=self)
 
     @property
     def host(self) -> str:
@@ -107,17 +125,24 @@ class RegistryServer(loopback.Loopback):
         described = self.put(name, manifest, kinds[0], *tags)
         return {**described, "platform": {"os": system, "architecture": architecture}}
 
+    def home(self, name, data):
+        """Let a repository have a blob."""
+        self.blobs[tars.sha256(data)] = data
+        self.homes.setdefault(name, set()).add(tars.sha256(data))
+
     def index(self, name, entries, *tags, media_type=spec.INDEX):
         return self.put(name, {"schemaVersion": 2, "mediaType": media_type, "manifests": entries}, media_type, *tags)
 
 
 class Answers(loopback.Answers):
     registry: RegistryServer
+    timeout = 20
 
     def do_GET(self):
+        if self.in_mood():
+            return
         registry = self.registry
         path, _, query = self.path.partition("?")
-        registry.asked.append(Asked(self.command, self.path, self.headers.get("Authorization", "")))
         fault = next((faults.pop(0) for part, faults in registry.faults.items() if part in path and faults), None)
         if isinstance(fault, int):
             self.answer(fault, b"{}", {"Retry-After": "0"} if fault == 429 else {})
@@ -126,18 +151,141 @@ class Answers(loopback.Answers):
         elif path.startswith("/storage/"):
             self.blob(path.removeprefix("/storage/"), fault)
         elif path.startswith("/v2/") and self.allowed():
-            self.content(path.removeprefix("/v2/"), fault)
+            if found := _UPLOAD.fullmatch(path):
+                self.where(found[2])
+            else:
+                self.content(path.removeprefix("/v2/"), fault)
 
     do_HEAD = do_GET
 
     def do_POST(self):
-        """A token for an identity token."""
+        """Begin an upload, or give a token for an identity token."""
+        if self.path.startswith("/token"):
+            return self.token_for_identity()
+        if self.in_mood() or not self.allowed():
+            return None
+        registry, (path, _, query) = self.registry, self.path.partition("?")
+        name, query = _UPLOAD.fullmatch(path)[1], dict(urllib.parse.parse_qsl(query))
+        digest = query.get("mount")
+        if registry.mounts and digest in registry.homes.get(query.get("from"), ()):
+            registry.homes.setdefault(name, set()).add(digest)
+            return self.answer(201, headers={"Docker-Content-Digest": digest})
+        number = str(next(registry.numbers))
+        registry.uploads[number] = bytearray()
+        headers = {"Location": f"/v2/{name}/blobs/uploads/{number}?signature=secret"}
+        if registry.least:
+            headers["OCI-Chunk-Min-Length"] = str(registry.least)
+        return self.answer(202, headers=headers)
+
+    def token_for_identity(self):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.registry.asked.append(Asked("POST", f"{self.path}?{body}", self.headers.get("Authorization", "")))
         status, location = self.registry.sends_on
         if status:
             return self.answer(status, b"{}", {"Location": location})
         return self.token(urllib.parse.parse_qs(body))
+
+    def do_PATCH(self):
+        if self.in_mood() or not self.allowed():
+            return
+        registry, number = self.registry, _UPLOAD.fullmatch(self.path.partition("?")[0])[2]
+        length = int(self.headers["Content-Length"])
+        begin, end = map(int, self.headers["Content-Range"].split("-"))
+        upload = registry.uploads.get(number)
+        if length > registry.most:
+            self.leave(413)
+        elif upload is None:
+            self.leave(404)
+        elif end - begin + 1 != length or begin != len(upload):
+            self.leave(416)
+        elif upload and not registry.chunks:
+            self.leave(400, {"errors": [{"code": "UNSUPPORTED", "message": "one chunk only"}]})
+        else:
+            registry.chunk_lengths.append(length)
+            self.take(number, length)
+            if self.close_connection:
+                return
+            self.where(number, 202)
+
+    def do_PUT(self):
+        if self.in_mood() or not self.allowed():
+            return None
+        url = urllib.parse.urlsplit(self.path)
+        length = int(self.headers["Content-Length"])
+        if found := _MANIFEST.fullmatch(url.path):
+            data = self.rfile.read(length)
+            if len(data) < length:
+                self.close_connection = True
+                return None
+            return self.manifest(*found.groups(), data)
+        name, number = _UPLOAD.fullmatch(url.path).groups()
+        registry = self.registry
+        if length > registry.most:
+            return self.leave(413)
+        if number not in registry.uploads:
+            return self.leave(404)
+        if length:
+            self.take(number, length)
+            if self.close_connection:
+                return None
+        data, digest = bytes(registry.uploads.pop(number)), dict(urllib.parse.parse_qsl(url.query))["digest"]
+        if tars.sha256(data) != digest:
+            return self.answer(400, json.dumps({"errors": [{"code": "DIGEST_INVALID"}]}).encode())
+        registry.home(name, data)
+        registry.order.append(digest)
+        return self.answer(201, headers={"Docker-Content-Digest": registry.altered_digest or digest})
+
+    def do_DELETE(self):
+        if not self.in_mood():
+            self.registry.uploads.pop(_UPLOAD.fullmatch(self.path.partition("?")[0])[2], None)
+            self.answer(204)
+
+    def in_mood(self):
+        """Note the request; whether a mood has answered it."""
+        if any(mood(self) for mood in self.registry.moods):
+            return True
+        self.registry.asked.append(Asked(self.command, self.path, self.headers.get("Authorization", "")))
+        return False
+
+    def leave(self, status, document=None, headers=None):
+        """Answer without having read the body, and hang up."""
+        self.close_connection = True
+        self.answer(status, json.dumps(document or {}).encode(), {"Connection": "close", **(headers or {})})
+
+    def take(self, number, length):
+        """Append what comes of a body; a body that breaks off closes the connection."""
+        registry = self.registry
+        while length:
+            piece = self.rfile.read1(min(length, 1 << 16))
+            if not piece:
+                self.close_connection = True
+                if registry.forgets:
+                    registry.uploads.pop(number, None)
+                return
+            registry.uploads[number] += piece
+            registry.received += len(piece)
+            length -= len(piece)
+
+    def where(self, number, status=204):
+        upload = self.registry.uploads.get(number)
+        if upload is None or (status == 204 and not self.registry.tells):
+            return self.answer(404)
+        location = f"{self.path.partition('?')[0]}?signature=secret"
+        return self.answer(status, headers={"Location": location, "Range": f"0-{max(len(upload) - 1, 0)}"})
+
+    def manifest(self, name, what, data):
+        registry = self.registry
+        document, digest = json.loads(data), tars.sha256(data)
+        blobs = [one["digest"] for one in [document.get("config"), *document.get("layers", ())] if one]
+        if missing := [one for one in blobs if one not in registry.homes.get(name, ())]:
+            faults = [{"code": "MANIFEST_BLOB_UNKNOWN", "detail": {"digest": one}} for one in missing]
+            return self.answer(404, json.dumps({"errors": faults}).encode())
+        kind = self.headers["Content-Type"]
+        for tag in {what, digest}:
+            registry.documents[f"{name}/manifests/{tag}"] = (kind, data)
+        registry.order.append(what)
+        headers = {"Docker-Content-Digest": registry.altered_digest or digest}
+        return self.answer(201, headers=headers)
 
     def basic(self):
         registry = self.registry
@@ -154,6 +302,12 @@ class Answers(loopback.Answers):
         return self.answer(200, json.dumps({kind: token, "expires_in": 60}).encode())
 
     def allowed(self):
+        is_allowed = self.knows_login()
+        # a refused request's body, which is not read, must not be taken for the next request
+        self.close_connection |= not is_allowed and self.command in ("PATCH", "PUT")
+        return is_allowed
+
+    def knows_login(self):
         registry = self.registry
         if registry.login == "basic" and not self.basic():
             self.answer(401, b"{}", {"WWW-Authenticate": 'Basic realm="registry"'})
@@ -172,10 +326,14 @@ class Answers(loopback.Answers):
         registry = self.registry
         name, kind, what = re.fullmatch(r"(?:(.+)/(manifests|blobs)/(.+))?", path).groups()
         if kind == "blobs":
+            if registry.strict and what not in registry.homes.get(name, ()):
+                return self.answer(404)
             if registry.storage and what in registry.blobs:
                 return self.answer(307, headers={"Location": f"{registry.storage}/storage/{what}?signature=secret"})
             return self.blob(what, fault)
         media_type, data = registry.documents.get(f"{name}/manifests/{what}", ("", None))
+        if registry.strict and self.command == "HEAD" and data is not None:
+            return self.answer(200, headers={"Content-Type": media_type, "Docker-Content-Digest": tars.sha256(data)})
         if data is None or media_type not in self.headers.get("Accept", ""):
             return self.answer(404, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
         if fault == "wrong":

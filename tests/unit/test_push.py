@@ -1,4 +1,4 @@
-"""Pushing to the strict registry of writable_registry.py: what is sent, in which order, and who sees which secret."""
+"""Pushing to the strict registry of registry_server.py: what is sent, in which order, and who sees which secret."""
 
 import contextlib
 import random
@@ -16,7 +16,7 @@ from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
 from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, first
 from tests.unit import small_layouts, tars
-from tests.unit.writable_registry import WritableRegistry
+from tests.unit.registry_server import RegistryServer
 
 ALICE = Credential(user="alice", password="wonder:land")
 KIB = 1 << 10
@@ -134,7 +134,7 @@ def test_layers_are_mounted_from_a_sister_or_sent(registry, layout, granted):
     ids=["told how small", "found out how large: a power of two", "whole where there are no chunks"],
 )
 def test_chunks_are_as_the_registry_takes_them(layout, limits, least, most):
-    with WritableRegistry(**limits) as server:
+    with RegistryServer(strict=True, **limits) as server:
         pushed = send(server, layout)
         assert whole(server, layout)
     assert all(least <= length for length in server.chunk_lengths[:-1])
@@ -216,7 +216,7 @@ def test_an_upload_that_the_registry_forgets_begins_again(registry, layout):
     ids=["takes nothing", "stays away", "stores something else"],
 )
 def test_a_registry_with_which_nothing_helps_gets_no_tag(layout, mood, message):
-    with WritableRegistry(**mood) as server, pytest.raises((NetworkError, IntegrityError), match=message):
+    with RegistryServer(strict=True, **mood) as server, pytest.raises((NetworkError, IntegrityError), match=message):
         send(server, layout)
     assert "team/image/manifests/v1" not in server.documents
 
@@ -261,7 +261,7 @@ def test_what_changes_on_the_way_or_is_cleaned_up_meanwhile_is_sent_again(regist
 
 
 def test_a_token_for_pushing_and_mounting_is_asked_for_and_renewed(layout):
-    with WritableRegistry(login="bearer", user="alice", password="wonder:land", uses=12) as server:
+    with RegistryServer(strict=True, login="bearer", user="alice", password="wonder:land", uses=12) as server:
         pushed = send(server, layout, credential=ALICE, mount_from=["team/base"])
         assert whole(server, layout)
     tokens = server.seen("/token")
@@ -274,7 +274,7 @@ def test_a_token_for_pushing_and_mounting_is_asked_for_and_renewed(layout):
 
 def test_a_storage_that_does_not_take_questions_counts_for_nothing(registry, layout):
     """HEAD is redirected to an address that is signed for GET alone."""
-    with WritableRegistry(faults={"/storage/": [403] * 9}) as storage:
+    with RegistryServer(strict=True, faults={"/storage/": [403] * 9}) as storage:
         registry.storage = f"http://{storage.host}"
         for one in (*layout.layers, layout.manifest.config):
             registry.home("team/image", layout.blob(one.digest).read_bytes())
