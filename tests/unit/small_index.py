@@ -114,17 +114,18 @@ def locked(server, cache, candidate, request=None, *, variant=None, **options):
     return resolver.resolve(ctx, candidate, "f" * 64)
 
 
-def stand_in_bases(monkeypatch, *, toolkits=True):
+def stand_in_bases(monkeypatch):
     """No mirror of Debian's is asked for bases, nor anybody for a toolkit."""
-    monkeypatch.setattr(base, "lock_compiler", lock_compiler)
-    monkeypatch.setattr(resolver, "lock_base", lambda place, variant: DebianBase(suite=variant.base.suite, packages=()))
-    if toolkits:
-        monkeypatch.setattr(compilation, "lock_toolkit", lambda *_: TOOLKIT)
+    # the base with a compiler: one package that tells what was asked for
+    monkeypatch.setattr(
+        base, "lock_compiler", lambda place, variant, suite, wanted: lock_base(suite, deb(wanted, "11"))
+    )
+    monkeypatch.setattr(resolver, "lock_base", lambda place, variant: lock_base(variant.base.suite))
+    monkeypatch.setattr(compilation, "lock_toolkit", lambda *_: TOOLKIT)
 
 
-def lock_compiler(place, variant, suite, compiler):
-    """The base with a compiler: one package that tells what was asked for."""
-    return DebianBase(suite=suite, packages=(deb(compiler, "11"),))
+def lock_base(suite, *packages):
+    return DebianBase(suite=suite, packages=packages)
 
 
 class Uv:
