@@ -73,7 +73,7 @@ test-all: test test-engines ## all of it, and what takes hours: whole stacks com
 	@ENGINES=prepared $(pytest) -m weekly
 
 # Rows are recorded while they run; the page is written when all of them have passed.
-faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes docs/faults.md: ten minutes, as root; FAULTS=all: an hour
+faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes docs/faults.md (in CI dist/faults.md): ten minutes, as root; FAULTS=all: hours
 	@records=$$(mktemp -d) && trap 'rm -rf "$$records"' EXIT && \
 	FAULTS='$(FAULTS)' FAULTS_RECORDS="$$records" $(pytest) --dist worksteal -m faults tests/faults && $(python) -m tests.faults.page "$$records"
 

@@ -4,10 +4,14 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # 32 builders at once: the usual 5 are gone while this machine is busy
+
+
 class Loopback:
     """Use as a context manager, that `start` gives or whose own `__enter__` calls it."""
 
-    kind = ThreadingHTTPServer
+    kind = _Server
 
     def start(self, answers, context=None, **known):
         """Serve with this handler class, to which `known` attributes are added; with an SSL context by TLS."""

@@ -86,6 +86,8 @@ class FaultProxy(Loopback):
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+
     def server_bind(self):
         # What is in flight when we answer early is then as little as on a real line.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)

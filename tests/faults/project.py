@@ -3,6 +3,7 @@
 Everything is on loopback and made here, so that a whole build by the command line takes seconds and needs no network.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
 from tests.conftest import program
-from tests.engines.workplace import Workplace, copy_project
+from tests.engines.workplace import Workplace, copy_project, until
 from tests.unit import tars
 from tests.unit.elfmaker import make_elf
 from tests.unit.wheel_server import core_metadata
@@ -230,6 +231,8 @@ def left_behind(place):
     found += [str(path) for path in temporary.iterdir()] if temporary.exists() else []
     root = str(temporary.parent)
     found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if f" {place.folder}/" in line]
+    with contextlib.suppress(AssertionError):  # one that was killed may take a moment on a busy machine
+        until(lambda: not processes(root), 30)
     return found + processes(root)
 
 

@@ -10,21 +10,25 @@ import os
 import struct
 import sys
 
-_LOAD, _JUMP_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
+_LOAD, _JUMP_EQUAL, _JUMP_SET, _JUMP_ABOVE, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARGUMENTS = 0, 16  #: offsets in struct seccomp_data
 _SET_SECCOMP, _FILTER = 22, 2
 _TMPFILE = 0o20000000  #: the bit of O_TMPFILE that is not O_DIRECTORY
-#: x86-64: number, the argument that must have a bit set (None: always), that bit
+#: x86-64: number, what one argument must be (argument, test, value; None: anything), error
 _CALLS = {
-    "tmpfile": (257, 2, _TMPFILE, errno.EOPNOTSUPP),  # openat
-    "exchange": (316, 4, 2, errno.EINVAL),  # renameat2
-    "range": (326, None, 0, errno.EXDEV),  # copy_file_range
-    "allocate": (285, None, 0, errno.EOPNOTSUPP),  # fallocate
-    "flock": (73, None, 0, errno.ENOLCK),
-    "sync": (74, None, 0, errno.ESTALE),  # fsync
-    "quota": (74, None, 0, errno.EDQUOT),  # fsync: NFS tells only then
-    "broken": (74, None, 0, errno.EIO),  # fsync
+    "tmpfile": (257, (2, _JUMP_SET, _TMPFILE), errno.EOPNOTSUPP),  # openat
+    "exchange": (316, (4, _JUMP_SET, 2), errno.EINVAL),  # renameat2
+    "range": (326, None, errno.EXDEV),  # copy_file_range
+    "allocate": (285, None, errno.EOPNOTSUPP),  # fallocate
+    "flock": (73, None, errno.ENOLCK),
+    "sync": (74, None, errno.ESTALE),  # fsync
+    "quota": (74, None, errno.EDQUOT),  # fsync: NFS tells only then
+    "broken": (74, None, errno.EIO),  # fsync
+    "rename": (82, None, errno.ESTALE),
+    "create": (257, (2, _JUMP_SET, os.O_CREAT), errno.EDQUOT),  # openat
+    "folder": (83, None, errno.EDQUOT),  # mkdir
+    "write": (1, (0, _JUMP_ABOVE, 3), errno.EDQUOT),  # not to the standard streams
 }
 #: what NFS version 3 and 4 lack
 NFS = ("tmpfile", "exchange", "range", "allocate")
@@ -33,12 +37,13 @@ NFS = ("tmpfile", "exchange", "range", "allocate")
 def program(names):
     """The filter: for each call a test of its number, one of its argument, and the error."""
     code = []
-    for number, argument, bit, error in (_CALLS[name] for name in names):
+    for number, where, error in (_CALLS[name] for name in names):
         code.append((_LOAD, 0, 0, _NUMBER))
-        if argument is None:
+        if where is None:
             code += [(_JUMP_EQUAL, 0, 1, number)]
         else:
-            code += [(_JUMP_EQUAL, 0, 3, number), (_LOAD, 0, 0, _ARGUMENTS + 8 * argument), (_JUMP_SET, 0, 1, bit)]
+            argument, test, value = where
+            code += [(_JUMP_EQUAL, 0, 3, number), (_LOAD, 0, 0, _ARGUMENTS + 8 * argument), (test, 0, 1, value)]
         code.append((_RETURN, 0, 0, _ERRNO | error))
     return [*code, (_RETURN, 0, 0, _ALLOW)]
 

@@ -1,5 +1,6 @@
 """kill -9 at any moment: the same command ends well afterwards, with the same bytes, and nothing else is left."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -28,7 +29,7 @@ def struck(place, command, seconds, random_, alone):
         return
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    until(lambda: not project.processes(str(place.cache.parent)), 20)  # what it started ends by itself
+    until(lambda: not project.processes(str(place.cache.parent)), 120)  # what it started ends by itself
     process.communicate()
 
 
@@ -110,10 +111,14 @@ def test_test(origin, warm):
 
 @row("Host", "Ctrl-C in the middle of a build", "`image`, SIGINT to the whole group")
 def test_interrupted(origin, cold):
-    process = cold.start(*project.IMAGE)
-    until(lambda: any((cold.cache / "tmp").glob("run-*/*/*")), 60, process)
-    os.killpg(process.pid, signal.SIGINT)
-    ended = finish(process)
+    for number in range(5):  # on a busy machine the build may be over before we look
+        shutil.rmtree(cold.cache, ignore_errors=True)
+        process = cold.start(*project.IMAGE, "--output", f"dist/{number}")
+        with contextlib.suppress(AssertionError, ProcessLookupError):
+            until(lambda: any((cold.cache / "tmp").glob("run-*/*/*")), 300, process)
+            os.killpg(process.pid, signal.SIGINT)
+        if (ended := finish(process)).code:
+            break
     assert ended.code == 130, ended.err
     assert "Traceback" not in ended.err
     assert project.left_behind(cold) == []

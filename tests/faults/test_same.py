@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import random
 import shutil
 
@@ -16,6 +17,7 @@ FORMS = ("sif", "sqsh", "docker")
 EACH = 25 if ALL else 3  #: mixes of each Python
 MINORS = ("3.11", "3.12", "3.13", "3.14")
 DISK = "another file system"
+CORES = sorted(os.sched_getaffinity(0))
 
 
 def as_it_is(place):
@@ -42,8 +44,8 @@ FACTORS = {
         "027": lambda place: shell(place, "umask 027"),
     },
     "cores": {
-        "one": lambda place: behind(place, "taskset", "-c", "0"),
-        "two": lambda place: behind(place, "taskset", "-c", "0,1"),
+        "one": lambda place: behind(place, "taskset", "-c", f"{CORES[0]}"),
+        "two": lambda place: behind(place, "taskset", "-c", ",".join(map(str, CORES[:2]))),
     },
     "zone": {name: lambda place, name=name: setting(place, TZ=name) for name in ("UTC", "Pacific/Chatham", "EST5EDT")},
     "locale": {

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.engines.workplace import until
+
 
 def behind(place, *words):
     """The place with a program before each command, behind those that are there."""
@@ -59,4 +61,4 @@ def small_disk(folder, **options):
     try:
         yield lambda **new: subprocess.run(["mount", "-o", f"remount,{words(new)}", folder], check=True)
     finally:
-        subprocess.run(["umount", folder], check=True)
+        until(lambda: not subprocess.run(["umount", folder], capture_output=True, check=False).returncode, 60)
