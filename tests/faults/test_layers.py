@@ -5,7 +5,9 @@ import dataclasses
 import json
 import random
 import re
+import struct
 
+from graphcrate.artifacts.formats.squashfs import MAGIC, NO_FRAGMENT, STORED, SUPERBLOCK
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
@@ -155,3 +157,39 @@ def test_damaged_files(origin, warm, case):
         codes.append(ended.code)
     told = sum(code not in (0, 15) for code in codes)
     return Ended(f"{told} of {len(codes)} ended with a sentence, in the others nothing that is read was damaged")
+
+
+def squashfs(name, place):
+    """A squashfs with an empty file, and beside it its root again where `place` is that. Nothing is compressed."""
+    listing = struct.pack("<IIIHhHH", 0, 0, 1, place, 0, 1 if place else 2, len(name) - 1) + name
+    file = struct.pack("<HHHHIIIIII", 2, 0o644, 0, 0, 0, 1, 0, NO_FRAGMENT, 0, 0)
+    root = struct.pack("<HHHHIIIIHHI", 1, 0o755, 0, 0, 0, 2, 0, 2, len(listing) + 3, 0, 3)
+    body, places = b"", []
+    for table in (file + root, listing, struct.pack("<I", 0)):
+        places.append(SUPERBLOCK.size + len(body))
+        body += struct.pack("<H", STORED | len(table)) + table
+    inodes, folders, ids = places
+    end = SUPERBLOCK.size + len(body)
+    rest = (len(file), end + 8, end, 2**64 - 1, inodes, folders, ids, 2**64 - 1)
+    return SUPERBLOCK.pack(MAGIC, 2, 0, 4096, 0, 1, 12, 0, 1, 4, 0, *rest) + body + struct.pack("<Q", ids)
+
+
+@rows(
+    "Base and layers",
+    "`audit` and `run` of the file",
+    {
+        "parent": ("a squashfs with a file `..`", squashfs(b"..", 0)),
+        "slash": ("a squashfs with a file `../evil`", squashfs(b"../evil", 0)),
+        "loop": ("a squashfs whose root is in itself", squashfs(b"again", 32)),
+    },
+)
+def test_hostile_squashfs(warm, case):
+    path = warm.folder / "evil.sqsh"
+    path.write_bytes(case)
+    before = sorted(warm.cache.parent.rglob("evil*"))
+    for command in (("audit", path), ("run", path, "--", "true")):
+        done = warm.run(*command)
+        said = project.failed(warm, done, 12)
+        assert "a folder" in said
+    assert sorted(warm.cache.parent.rglob("evil*")) == before
+    return Ended(f"exit code {done.code}: {project.said(done)}")
