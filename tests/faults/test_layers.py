@@ -176,7 +176,7 @@ def squashfs(name, place):
 
 @rows(
     "Base and layers",
-    "`audit` and `run` of the file",
+    "`audit` and `check` of the file",
     {
         "parent": ("a squashfs with a file `..`", squashfs(b"..", 0)),
         "slash": ("a squashfs with a file `../evil`", squashfs(b"../evil", 0)),
@@ -187,8 +187,8 @@ def test_hostile_squashfs(warm, case):
     path = warm.folder / "evil.sqsh"
     path.write_bytes(case)
     before = sorted(warm.cache.parent.rglob("evil*"))
-    for command in (("audit", path), ("run", path, "--", "true")):
-        done = warm.run(*command)
+    for command in ("audit", "check"):
+        done = warm.run(command, path)
         said = project.failed(warm, done, 12)
         assert "a folder" in said
     assert sorted(warm.cache.parent.rglob("evil*")) == before

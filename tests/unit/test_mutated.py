@@ -1,7 +1,7 @@
 """Bytes of others, mutated: each reader gives a value or the error that it says, and nothing else happens.
 
-`make fuzz` tries many more. What once failed goes to tests/unit/mutated as REASON.TARGET, in hexadecimal, and is tried
-each time.
+`make fuzz` tries many more. What fails says the line to add to tests/unit/mutated/TARGET.b85 (`mutated_corpus.py`),
+from where it is tried each time.
 """
 
 import contextlib
@@ -31,10 +31,18 @@ from graphcrate.oci import realms, spec
 from graphcrate.oci.spec import LayerBlob
 from graphcrate.oci.validate import inspect_layer
 from graphcrate.resolve import index
-from tests.unit import squashfs_samples, tars, test_debian, test_elf, test_fatbin, test_sif, test_squashfs
+from tests.unit import (
+    mutated_corpus,
+    squashfs_samples,
+    tars,
+    test_debian,
+    test_elf,
+    test_fatbin,
+    test_sif,
+    test_squashfs,
+)
 from tests.unit.wheelmaker import wheel_bytes
 
-FOUND = Path(__file__).with_name("mutated")
 EXAMPLES = int(os.environ.get("FUZZ") or 100)
 WHEEL = "pkg-1.0-py3-none-any.whl"
 CODE = {"pkg/a.py": b"a = 1\n" * 50, "pkg/b": b"b"}
@@ -191,16 +199,24 @@ def tried(name, data, place):
     try:
         with contextlib.suppress(ERRORS.get(name, IntegrityError)):
             TARGETS[name][1](data, place)
+    except BaseException as error:
+        error.add_note(f"to tests/unit/mutated/{name}.b85: {mutated_corpus.packed(data)}")
+        raise
     finally:
         shutil.rmtree(place)
+
+
+def seeds_of(name):
+    """What is mutated: whole inputs, and those of the corpus."""
+    made = TARGETS[name][0]()
+    return [*(made if isinstance(made, list) else [made]), *mutated_corpus.inputs(name)]
 
 
 @pytest.mark.fuzz
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", TARGETS)
 def test_mutated_bytes_give_a_value_or_the_error_that_is_said(name, tmp_path):
-    made = TARGETS[name][0]()
-    seeds = made if isinstance(made, list) else [made]
+    seeds = seeds_of(name)
     for seed in seeds:
         tried(name, seed, tmp_path / "x")
 
@@ -210,8 +226,3 @@ def test_mutated_bytes_give_a_value_or_the_error_that_is_said(name, tmp_path):
         tried(name, mutated(seed, changes), tmp_path / "x")
 
     attempt()
-
-
-def test_what_once_failed_does_not_again(tmp_path):
-    for path in sorted(FOUND.glob("*.*")):
-        tried(path.suffix.removeprefix("."), bytes.fromhex(path.read_text()), tmp_path / "x")
