@@ -69,47 +69,32 @@ def test_a_long_log_is_read_at_both_ends_and_soon(line):
     assert found == {"cuda-memory", "address-in-use"}
 
 
+SYMBOL = "OSError: /v/torch_scatter/_version.so: undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSs"
 INCOMPATIBLE = "{} with CUDA capability {} is not compatible with the current PyTorch installation."
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 TOO_OLD = "The NVIDIA driver on your system is too old (found version {})"
-HOOK = "FATAL:   container creation failed: mount hook function failure: "
+FAILED = "FATAL:   container creation failed: "
+HOOK = f"{FAILED}mount hook function failure: "
 MOUNT = "mount /proc/self/fd/3->/var/lib/apptainer/mnt/session/rootfs error: while mounting image /proc/self/fd/3: {}"
-SUPERBLOCK = "kernel reported a bad superblock for squashfs image partition, possible causes"
-NO_LOOP = "failed to find loop device: could not attach image file to loop device: no loop devices available"
+SUPERBLOCK = MOUNT.format("kernel reported a bad superblock for squashfs image partition, possible causes")
+NO_LOOP = MOUNT.format("could not attach image file to loop device: no loop devices available")
+BIND = "mount /data->/data error: while mounting /data: destination /data doesn't exist in container"
 TEXT_OF = {name: text for name, _, text in reversed(TEXTS)}
 
 
 @pytest.mark.parametrize(
     ("text", "name", "words"),
     [
-        (
-            "OSError: /v/torch_scatter/_version.so: undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSs",
-            "undefined-symbol",
-            "torch::jit::parseSchemaOrName(std::string const&) | another version of torch than there is"
-            " | torch_scatter/_version.so | old C++ ABI",
-        ),
+        (SYMBOL, "undefined-symbol", "torch::jit::parseSchemaOrName(std::string const&) | torch_scatter/_version.so"),
+        (SYMBOL, "undefined-symbol", "another version of torch than there is | old C++ ABI"),
         # the GPU that is named is the one to build for
-        (
-            INCOMPATIBLE.format("UserWarning:\nNVIDIA H100 PCIe", "sm_90"),
-            "no-kernel-image",
-            "no machine code for sm_90 | make image GPU=h100 | TORCH_CUDA_ARCH_LIST=9.0",
-        ),
+        (INCOMPATIBLE.format("Warning:\nNVIDIA H100 PCIe", "sm_90"), "no-kernel-image", "GPU=h100 | code for sm_90"),
         (INCOMPATIBLE.format("NVIDIA Thor", "sm_110"), "no-kernel-image", "GPU=sm_110 | TORCH_CUDA_ARCH_LIST=11.0"),
-        (
-            "RuntimeError: CUDA error: no kernel image is available for execution on the device",
-            "no-kernel-image",
-            "this GPU's architecture | GPU=…",
-        ),
+        (NO_KERNEL, "no-kernel-image", "this GPU's architecture | GPU=…"),
         # an image that cannot be mounted is no folder that is bound
-        *[
-            (before + MOUNT.format(text), name, "")
-            for text, name in ((SUPERBLOCK, "apptainer-squashfs"), (NO_LOOP, "apptainer-loop"))
-            for before in ("FATAL:   container creation failed: ", HOOK)
-        ],
-        (
-            f"{HOOK}mount /data->/data error: while mounting /data: destination /data doesn't exist in container",
-            "apptainer-bind",
-            "",
-        ),
+        *[(before + SUPERBLOCK, "apptainer-squashfs", "") for before in (FAILED, HOOK)],
+        *[(before + NO_LOOP, "apptainer-loop", "") for before in (FAILED, HOOK)],
+        (HOOK + BIND, "apptainer-bind", ""),
         # the driver decides which image is named: by minor-version compatibility
         (TOO_OLD.format(11040), "driver-too-old", "CUDA 11.4 at most | make image CUDA=11.8"),
         (TOO_OLD.format(12020), "driver-too-old", "make image CUDA=12.8"),

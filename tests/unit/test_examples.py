@@ -30,6 +30,7 @@ def test_what_is_copied_needs_nothing_of_ours():
 
 
 STEP = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_JOB_ID": "12"}
+STEP["SLURM_STEP_NODELIST"] = "n1"
 TORCHRUN = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n7", "MASTER_PORT": "29400"}
 
 
@@ -40,11 +41,9 @@ TORCHRUN = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n
         (TORCHRUN, (1, 1, 2), "n7:29400"),
         ({**STEP, "SLURM_STEP_NODELIST": "n[01-02,7]"}, (3, 1, 4), "n01:20012"),
         ({**STEP, "SLURM_STEP_NODELIST": "login,n1"}, (3, 1, 4), "login:20012"),
-        ({**STEP, "SLURM_STEP_NODELIST": "n1", "MASTER_ADDR": "10.0.0.1"}, (3, 1, 4), "10.0.0.1:20012"),
-        # pyxis without enroot's hook sets these two alone
-        ({**STEP, "SLURM_STEP_NODELIST": "n1", "RANK": "3", "LOCAL_RANK": "1"}, (3, 1, 4), "n1:20012"),
-        # a job script's, under srun
-        ({**STEP, "SLURM_STEP_NODELIST": "n1", **TORCHRUN}, (1, 1, 2), "n7:29400"),
+        ({**STEP, "MASTER_ADDR": "10.0.0.1"}, (3, 1, 4), "10.0.0.1:20012"),
+        ({**STEP, "RANK": "3", "LOCAL_RANK": "1"}, (3, 1, 4), "n1:20012"),  # as pyxis without enroot's hook
+        ({**STEP, **TORCHRUN}, (1, 1, 2), "n7:29400"),  # a job script's, under srun
         # a batch script outside of srun is one process
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "12"}, (0, 0, 1), "127.0.0.1:29500"),
     ],

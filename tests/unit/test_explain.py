@@ -12,7 +12,6 @@ from graphcrate.compat import explain, facts, rules
 from graphcrate.compat.targets import Said
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
-from graphcrate.model.recipe import Candidate
 from graphcrate.model.target import Target
 from tests import ROOT
 from tests.made import RECIPES, SHIPPED, refused
@@ -153,7 +152,7 @@ def test_the_gpus_that_list_names_are_those_that_run_natively():
 
 def test_a_torch_that_nobody_measured_is_not_known_and_chosen_last():
     recipe = RECIPES["torch"]
-    newest = Candidate(name="pypi", channels=recipe.variants[1].candidates[0].channels, torch="99.0", torch_cuda="12.8")
+    newest = msgspec.structs.replace(recipe.variant("12.8").candidates[0], torch="99.0")
     variant = msgspec.structs.replace(recipe.variant("12.8"), cuda="12.9", candidates=(newest,))
     grown, alone = (msgspec.structs.replace(recipe, variants=(*more, variant)) for more in (recipe.variants, ()))
     found, only = (explain.explain(one, Target(gpus=("V100",)), Said(gpu="v100")) for one in (grown, alone))
