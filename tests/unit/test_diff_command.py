@@ -58,9 +58,8 @@ def test_what_may_differ_is_counted_listed_or_refused(call, layout, tmp_path):
     for place, mode in (("etc/passwd", 0o644), ("etc", 0o755), ("", 0o755)):
         (tmp_path / "root" / place).chmod(mode)
     code, out, _ = call("one:tag", "root")
-    assert code == 0
     assert "equal but for what may differ:\n     1 Apptainer and podman" in out
-    assert "resolv.conf" not in out
+    assert (code, "resolv.conf" in out) == (0, False)
     _, out, _ = call("one:tag", "root", "--all")
     assert "only in the first: /etc/resolv.conf (file, 10 bytes" in out
     code, out, _ = call("one:tag", "root", "--strict")
@@ -111,10 +110,7 @@ def test_an_image_of_docker_is_streamed(call, monkeypatch, tmp_path):
     (tmp_path / "saved.tar").write_bytes(docker_archive())
     code, out, err = call("docker:known:1", "saved.tar", "--strict")
     assert (code, out.splitlines()[-1]) == (0, "identical"), err
-    for name, code, word in (
-        ("other:1", 2, "docker image ls"),
-        ("", 2, "docker image ls"),
-        ("cut:1", 7, "the daemon went away"),
-    ):
+    list_them, went = (2, "docker image ls"), (7, "the daemon went away")
+    for name, (code, word) in {"other:1": list_them, "": list_them, "cut:1": went}.items():
         ended, _, err = call(f"docker:{name}", "saved.tar")
         assert (ended, word in err) == (code, True)

@@ -141,7 +141,7 @@ STACKS = [
     torch("fail | libcuda is not there | --nv", nvidia=THERE._replace(loaded=False, code=None)),
     torch("fail | too old for CUDA 12.1, which needs 525.6 | 11.8", nvidia=THERE._replace(driver="470.82.01")),
     torch("fail | cuInit answers 802 | nvidia-smi", nvidia=THERE._replace(code=802)),
-    torch("fail | for sm_75, sm_80, and not for sm_70 | make image CUDA=12.8", {"archs": ["sm_75", "sm_80"]}),
+    torch("fail | for sm_60, sm_75, and not for sm_70 | make image CUDA=12.8", {"archs": ["sm_60", "sm_75"]}),
     torch("fail | RuntimeError: odd | --explain", {"error": "RuntimeError: odd"}),
     torch("ok | torch 2.3.1 works on 1 GPU(s): V100", WORKS),
     torch("fail | RuntimeError: no | --explain", {"archs": ["sm_50", "compute_60"]}),  # PTX serves a newer GPU
@@ -180,7 +180,7 @@ AVX2 = {"/proc/cpuinfo": "processor : 0\nflags\t\t: fpu sse avx avx2\n"}
 RELEASE = {"/etc/os-release": 'NAME="x"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n'}
 OLD = {"/proc/sys/kernel/osrelease": "3.10.0-1160.el7.x86_64\n", "/proc/cpuinfo": "flags : fpu sse avx\n"}
 INFINIBAND = "/sys/class/infiniband/mlx5_{}/ports/1/state"
-PORTS = {INFINIBAND.format(0): "4: ACTIVE\n", INFINIBAND.format(1): "1: DOWN\n"}
+PORTS = {INFINIBAND.format(0): "4: ACTIVE\n", INFINIBAND.format(1): "1: DOWN\n", INFINIBAND.format(2): "1: DOWN\n"}
 VERBS = {**PORTS, "/dev/infiniband/uverbs0": ""}
 LINUX = "Linux 12 (bookworm), kernel 5.15.0"
 CGROUP, TWO = "/sys/fs/cgroup{}/memory.max", f"{2 * GIB}\n"
@@ -223,7 +223,7 @@ MACHINES = [
     disks({"home": "warn"}, closed=["/home/alice"]),
     (judge_network, {"files": {"/sys/class/net/lo/": ""}}, {"network": "| --container-unshare=net"}),
     (judge_network, {"files": {"/sys/class/net/lo/": "", "/sys/class/net/eth0/": ""}}, {"network": None}),
-    (judge_network, {"files": PORTS}, {"infiniband": "warn | 1 of 2 ports active | MELLANOX_VISIBLE_DEVICES"}),
+    (judge_network, {"files": PORTS}, {"infiniband": "warn | 1 of 3 ports active | MELLANOX_VISIBLE_DEVICES"}),
     (judge_network, {"files": VERBS}, {"infiniband": "ok"}),
     (judge_network, {"files": VERBS, "environment": {"NCCL_IB_DISABLE": "1"}}, {"infiniband": "warn"}),
 ]
@@ -397,7 +397,7 @@ def test_without_libcuda_the_name_tells_the_capability(tmp_path):
     _, fields, _ = card("535.54.03", {}, python=NO_LIBCUDA)
     told = {"/proc/driver/nvidia/gpus/0000:3b:00.0/information": "Model: \t\t NVIDIA A100-SXM4-80GB\nIRQ: 1\n"}
     seen = look_at_driver(MadeUp(tmp_path, **{**fields, "files": {**fields["files"], **told}}))
-    assert (seen.capabilities, seen.works) == (("8.0",), False)
+    assert (seen.capabilities, seen.works, THERE.works) == (("8.0",), False, True)
 
 
 def test_the_cgroups_cores_and_limits_count(tmp_path, monkeypatch):

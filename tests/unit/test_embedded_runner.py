@@ -28,7 +28,7 @@ def use(layout, cache, when: float):
 
 
 def test_an_image_is_unpacked_once_and_the_two_used_last_are_kept(cache, image, monkeypatch):
-    one, two, three = image("one"), image("two"), image("three")
+    one, two, three = map(image, ("one", "two", "three"))
     for when, layout in enumerate((one, two, one, three), 1000):
         use(layout, cache, when)
     assert unpacked(cache) == {"one", "three"}

@@ -48,12 +48,6 @@ def call(context, monkeypatch, typed):
     return typed
 
 
-def built(recipe, cuda):
-    tags = Path("dist", recipe).glob(f"*-cu{cuda.replace('.', '')}*")
-    (report,) = (read_report(tag / "report.json") for tag in tags)
-    return report
-
-
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -80,7 +74,7 @@ def test_an_image_that_is_what_was_asked_for_ends_with_its_name(call):
 
 def test_the_plan_the_report_and_inspect_say_it_too(call):
     _, _, err = call("image", "torch", "--cuda", "11.8")
-    report = built("torch", "11.8")
+    (report,) = (read_report(path) for path in Path("dist/torch").glob("*-cu118*/report.json"))
     assert set(report.fallback.gains) == {"H100", "H200", "GH200"} < set(report.fallback.no_code)
     shown = "".join(f"{line}\n" for line, _ in tables.inspect(report, {}).lines())
     for text in (err.partition("  base ")[0], shown):

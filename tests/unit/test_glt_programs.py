@@ -48,25 +48,19 @@ def test_a_folder_for_another_number_of_nodes_is_refused_with_the_command(tmp_pa
     partitions.check_number(FOUND, 2, tmp_path)
     with pytest.raises(Fault, match="was made for 2 nodes, and this training has 3") as caught:
         partitions.check_number(FOUND, 3, tmp_path / "parts")
-    command = re.search(r"partition\.py (--dataset .*)$", str(caught.value))[1].split()
-    options = partition.arguments(command)
-    assert (options.dataset, options.num_partitions) == ("generated", 3)
-    assert options.output == tmp_path / "parts-in-3"
+    told = partition.arguments(re.search(r"partition\.py (--dataset .*)$", str(caught.value))[1].split())
+    assert (told.dataset, told.num_partitions, told.output) == ("generated", 3, tmp_path / "parts-in-3")
 
 
 def test_the_same_request_is_there_already_and_another_is_refused(tmp_path):
-    folder = tmp_path / "parts"
-    assert not partitions.is_there(folder, REQUEST)
-    written(folder)
+    assert not partitions.is_there(tmp_path / "absent", REQUEST)
+    assert not partitions.is_there(tmp_path, REQUEST)
+    folder = written(tmp_path / "parts")
     assert partitions.is_there(folder, REQUEST)
     with pytest.raises(Fault, match=r"it is generated in 2 partitions, seed 0; asked for is generated in 2 partit.* 1"):
         partitions.is_there(folder, Request("generated", "", 2, 1))
-    other = tmp_path / "other"
-    other.mkdir()
-    assert not partitions.is_there(other, REQUEST)
-    (other / "mine.txt").write_text("")
     with pytest.raises(Fault, match="is no folder with partitions"):
-        partitions.is_there(other, REQUEST)
+        partitions.is_there(tmp_path, REQUEST)
 
 
 # Where a graph comes from
@@ -75,9 +69,8 @@ def test_the_same_request_is_there_already_and_another_is_refused(tmp_path):
 def test_a_source_is_found_by_its_name(tmp_path):
     assert sources.find("generated", tmp_path).sha256() == ""
     assert sources.find("ogbn-products", tmp_path).root == tmp_path
-    file = tmp_path / "x.npy"
-    file.write_bytes(b"1")
-    assert sources.find(str(file), tmp_path).sha256().startswith("6b86b273")
+    (tmp_path / "x.npy").write_bytes(b"1")
+    assert sources.find(str(tmp_path / "x.npy"), tmp_path).sha256().startswith("6b86b273")
     for name, message in (
         ("ogbn-arxiv", "neither generated, ogbn-products, ogbn-papers100M nor a folder nor a file"),
         (str(tmp_path), r"lacks edge_index\.npy, y\.npy"),
