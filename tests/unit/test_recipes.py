@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from graphcrate.compat import recipes
 from graphcrate.model.errors import RecipeError
 from tests import ROOT
-from tests.made import RECIPES, refused
+from tests.made import refused
 
 PYG = (ROOT / "recipes" / "pyg.toml").read_text()
-VERSIONS = ["11.6", "11.7", "11.8", "12.1", "12.6", "12.8", "13.0", "cpu"]
 UNAVAILABLE = """
 name = "r"
 description = ""
@@ -23,14 +22,6 @@ base = { suite = "bookworm" }
 unavailable = { why = "nobody has it", instead = "make image CUDA=12.1" }
 """
 CANDIDATE = '[[variant.candidate]]\nname = "pypi"\nchannels = ["pypi"]\ntorch = "2.0.1"\ntorch_cuda = "11.7"\n'
-
-
-def test_shipped_recipes_have_every_variant_and_the_compatible_candidate_is_told_apart_and_keeps_cupti():
-    for name in ("pyg", "torch"):
-        assert (RECIPES[name].name, [variant.cuda for variant in RECIPES[name].variants]) == (name, VERSIONS)
-    compatible = recipes.parse(PYG, "pyg.toml").variant("11.8").candidates[1]
-    assert (compatible.suffix, compatible.torch_cuda) == ("-compat", "11.7")
-    assert not any("cupti" in override for override in compatible.overrides)
 
 
 @pytest.mark.parametrize(

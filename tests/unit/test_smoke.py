@@ -104,40 +104,8 @@ def test_a_hang_is_told_with_its_phase_and_no_way_to_run_is_not_a_verdict_on_the
         suites.run_suite("dna", Inside(error=HostError("no user namespaces")), tmp_path, say=print)
 
 
-@pytest.mark.parametrize(
-    ("lines", "returncode", "seen"),
-    [
-        ((), 1, "no output"),
-        (("Traceback", "ImportError: libcupti.so.12"), 1, "libcupti.so.12"),
-        ((line(metrics=[]),), 0, "cannot be read"),
-        ((line(status="fine"),), 0, "cannot be read"),
-        ((line().replace("0.84", "NaN"),), 0, "cannot be read"),
-        ((line(suite="torch"),), 0, "'torch'"),
-        (CURVE, 139, "SIGSEGV; an extension built for another torch"),
-        (CURVE, -11, "SIGSEGV"),
-        (CURVE, 137, "memory"),
-        (CURVE, 135, "/dev/shm"),
-        (CURVE, 3, "exit code 3 while training on cpu"),
-        ((line(), line()[:-9]), 0, "cannot be read"),
-        # the program's word is not enough
-        *[
-            ((*CURVE, line(metrics={**VERDICT["metrics"], **changed})), 0, seen)
-            for changed, seen in (
-                ({"test_accuracy": 0.31}, "0.31 is outside"),
-                ({"test_accuracy": 0.99}, "0.99 is outside"),
-                ({"test_accuracy": None}, "None is outside"),
-                ({"accuracy_band": [0.5]}, "is outside"),
-                ({"accuracy_band": "wide"}, "is outside"),
-            )
-        ],
-        ((*CURVE, line()), 134, "said passed, then it was ended by SIGABRT"),
-        ((*CURVE, line(status="failed", reason="")), 1, "gives no reason"),
-    ],
-)
-def test_without_a_whole_verdict_or_against_it_it_failed(lines, returncode, seen):
-    report = judged(*lines, returncode=returncode)
-    assert report.status == "failed"
-    assert seen in report.reason
+def band(**metrics):
+    return line(metrics={**VERDICT["metrics"], **metrics})
 
 
 FAILING = line(status="failed", layer="extension", reason="extension: torch_sparse cannot be imported (while …)")
@@ -145,30 +113,51 @@ CRASHING = (*CURVE[:1], "Phase: importing torch_scatter 2.1.2 (extension)", "Fat
 
 
 @pytest.mark.parametrize(
-    ("lines", "returncode", "on_gpu", "layer"),
+    ("lines", "returncode", "layer", "seen"),
     [
-        ((FAILING,), 1, False, "extension"),
-        ((line(status="failed", reason="odd"),), 1, False, ""),
-        (CRASHING, 139, False, "extension"),  # what was under way is suspected
-        (CRASHING, -9, False, "machine"),  # the signal says more
-        (CRASHING, -7, False, "extension"),  # a file that is cut off, not memory
-        (("Phase: training on cpu (torch)",), 135, False, "machine"),
-        (CURVE, 139, False, ""),  # programs of older images name no suspect
-        (("Phase: training on cpu (odd)",), 134, False, ""),
-        ((*CRASHING, line()), 139, False, "extension"),
-        ((line(metrics={"accuracy_band": [0.7, 0.9], "test_accuracy": 0.31}),), 0, False, "training"),
-        ((line(),), 0, True, "driver"),
-        ((line(),), 0, False, None),
+        ((), 1, "", "no output"),
+        (("Traceback", "ImportError: libcupti.so.12"), 1, "", "libcupti.so.12"),
+        ((line(metrics=[]),), 0, "", "cannot be read"),
+        ((line(status="fine"),), 0, "", "cannot be read"),
+        ((line().replace("0.84", "NaN"),), 0, "", "cannot be read"),
+        ((line(), line()[:-9]), 0, "", "cannot be read"),
+        ((line(suite="torch"),), 0, "", "'torch'"),
+        (CURVE, 139, "", "SIGSEGV; an extension built for another torch"),  # programs of older images name no suspect
+        (CURVE, -11, "", "SIGSEGV"),
+        (CURVE, 137, "machine", "memory"),
+        (CURVE, 3, "", "exit code 3 while training on cpu"),
+        (CRASHING, 139, "extension", "SIGSEGV"),  # what was under way is suspected
+        (CRASHING, -9, "machine", "SIGKILL"),  # the signal says more
+        (CRASHING, -7, "extension", "SIGBUS"),  # a file that is cut off, not memory
+        (("Phase: training on cpu (torch)",), 135, "machine", "/dev/shm"),
+        (("Phase: training on cpu (odd)",), 134, "", "SIGABRT"),
+        ((*CRASHING, line()), 139, "extension", "said passed, then it was ended by SIGSEGV"),
+        # the program's word is not enough
+        ((*CURVE, band(test_accuracy=0.31)), 0, "training", "0.31 is outside"),
+        ((*CURVE, band(test_accuracy=0.99)), 0, "training", "0.99 is outside"),
+        ((*CURVE, band(test_accuracy=None)), 0, "training", "None is outside"),
+        ((*CURVE, band(accuracy_band=[0.5])), 0, "training", "is outside"),
+        ((*CURVE, band(accuracy_band="wide")), 0, "training", "is outside"),
+        ((*CURVE, line(status="failed", reason="")), 1, "", "gives no reason"),
+        ((FAILING,), 1, "extension", "torch_sparse cannot be imported"),
+        ((line(status="failed", reason="odd"),), 1, "", "odd"),
     ],
 )
-def test_a_failure_says_which_layer_is_at_fault(lines, returncode, on_gpu, layer):
-    report = judged(*lines, returncode=returncode, on_gpu=on_gpu)
-    assert report.layer == (layer or "")
-    assert report.status == ("passed" if layer is None else "failed")
+def test_without_a_whole_verdict_or_against_it_it_failed_and_says_which_layer_is_at_fault(
+    lines, returncode, layer, seen
+):
+    report = judged(*lines, returncode=returncode)
+    assert (report.status, report.layer, seen in report.reason) == ("failed", layer, True), report
     named = [each for each in judging.LAYERS if report.reason.startswith(f"{each}: ")]
     assert named == [layer][: bool(layer)]
     assert f"{layer}: {layer}: " not in report.reason
-    assert layer != "driver" or "ran on the CPU although there is a GPU" in report.reason
+
+
+def test_a_run_on_the_cpu_beside_a_gpu_failed():
+    report = judged(line(), on_gpu=True)
+    assert (report.status, report.layer) == ("failed", "driver")
+    assert "ran on the CPU although there is a GPU" in report.reason
+    assert judged(line()).layer == ""
 
 
 def test_the_layers_are_those_that_the_programs_name():
