@@ -1,6 +1,7 @@
 """Unit tests start no process and open no connection beyond loopback. Python's audit events say who tries."""
 
 import contextlib
+import functools
 import ipaddress
 import sys
 import threading
@@ -168,6 +169,15 @@ def program(monkeypatch):
     monkeypatch.setattr(pinning, "compile_requirements", stand_in)
     small_index.stand_in_bases(monkeypatch)
     return stand_in
+
+
+@pytest.fixture
+def lock(channels, cache, program):
+    """Locks a candidate of a small recipe with what the small index has: `small_index.locked`."""
+    from tests.unit import small_index
+
+    small_index.fill(channels)
+    return functools.partial(small_index.locked, channels, cache)
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def context(recipe, request, cache, environment, *, variant=None, progress=None,
     return ResolveContext(recipe=recipe, variant=variant or recipe.variants[0], request=request, ctx=ctx, **options)
 
 
-def locked(server, cache, candidate, request=None, *, variant=None, **options):
+def locked(server, cache, candidate=COMPATIBLE, request=None, *, variant=None, **options):
     """The lock of a recipe with this candidate; `variant`: what is changed of its variant."""
     made = recipe(candidate, **options)
     changed = msgspec.structs.replace(made.variants[0], **(variant or {}))

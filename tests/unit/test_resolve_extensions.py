@@ -25,28 +25,17 @@ GLT = Candidate(name="pypi", channels=(Channel.PYPI, Channel.PYG), torch="1.13.1
 REGISTRY = BaseSpec(provider="registry", reference="docker.io/library/python:3.11-slim")
 
 
-@pytest.fixture
-def index(channels, program):
-    small_index.fill(channels)
-    return channels
-
-
-@pytest.fixture
-def lock(index, cache):
-    return lambda candidate=COMPATIBLE, **options: small_index.locked(index, cache, candidate, **options)
-
-
-def sdists(index, name, *versions, yanked=(), **more):
+def sdists(server, name, *versions, yanked=(), **more):
     """Puts sources on the package index; gives them by file name."""
     found = dict(small_sdist(name, version, pyproject="", **more) for version in versions)
-    index.simple(name.replace("_", "-"), found, yanked=yanked)
+    server.simple(name.replace("_", "-"), found, yanked=yanked)
     return found
 
 
-def wheels(index, *versions, yanked=()):
+def wheels(server, *versions, yanked=()):
     """Puts wheels of torch_scatter on PyG's page."""
     found = dict(small_wheel("torch_scatter", f"{version}+pt20cu117", tag=CP311) for version in versions)
-    index.pyg("2.0.0+cu117", found, yanked=yanked)
+    server.pyg("2.0.0+cu117", found, yanked=yanked)
 
 
 def missing(found, name):
@@ -63,9 +52,11 @@ def missing(found, name):
         ("torch_scatter", ("2.1.0", "2.1.2"), f"torch_scatter-2.1.2+pt20cu117-{CP311}.whl", "2.1.0+pt20cu117"),
     ],
 )
-def test_the_newest_wheel_or_source_that_is_asked_for_and_not_taken_back(index, lock, wanted, on_page, yanked, version):
-    files = sdists(index, "torch_scatter", "2.1.1", "2.1.2", "2.2.0rc1", yanked=(yanked,))
-    wheels(index, *on_page, yanked=(yanked,))
+def test_the_newest_wheel_or_source_that_is_asked_for_and_not_taken_back(
+    server, lock, wanted, on_page, yanked, version
+):
+    files = sdists(server, "torch_scatter", "2.1.1", "2.1.2", "2.2.0rc1", yanked=(yanked,))
+    wheels(server, *on_page, yanked=(yanked,))
     scatter = lock(extensions=(wanted,)).package("torch-scatter")
     assert (scatter.version, scatter.compiled, scatter.unreachable) == (version, not on_page, ())
     if not on_page:
@@ -73,7 +64,7 @@ def test_the_newest_wheel_or_source_that_is_asked_for_and_not_taken_back(index, 
         assert (scatter.channel, scatter.file.sha256, scatter.build) == (Channel.PYPI, sha256, ())
 
 
-def test_with_what_it_is_compiled_is_locked_and_no_host_is_named(index, lock):
+def test_with_what_it_is_compiled_is_locked_and_no_host_is_named(server, lock):
     made = lock()
     found = made.compilation
     assert (found.architectures, found.compiler, found.toolkit) == (("7.0", "8.0"), "g++-11", small_index.TOOLKIT)
@@ -81,34 +72,34 @@ def test_with_what_it_is_compiled_is_locked_and_no_host_is_named(index, lock):
     # torch 2.0 builds with no newer setuptools
     tools = {"ninja": "1.13.2", "pip": "25.0", "setuptools": "69.5.1", "wheel": "0.45"}
     assert {package.name: package.version for package in found.tools} == tools
-    assert not any(address in encode(made).decode() for address in ("://", str(index.port)))
+    assert not any(address in encode(made).decode() for address in ("://", str(server.port)))
 
 
-def test_what_a_source_requires_is_resolved_too(index, lock):
-    sdists(index, "torch_sparse", "0.6.18", metadata_requires=["tqdm", "x ; extra == 'y'"])
+def test_what_a_source_requires_is_resolved_too(server, lock):
+    sdists(server, "torch_sparse", "0.6.18", metadata_requires=["tqdm", "x ; extra == 'y'"])
     found = lock(extensions=("torch_sparse", "torch_scatter"), requirements=())
     assert found.package("tqdm").version == "4.66"
     assert "compiled without METIS" in found.notes[-1]
 
 
-def test_what_cannot_be_imported_without_another_is_refused_or_missing_with_it(index, lock):
+def test_what_cannot_be_imported_without_another_is_refused_or_missing_with_it(server, lock):
     with refused(ResolutionError, "torch-sparse cannot be imported without torch-scatter", 'add "torch_scatter" to'):
         lock(extensions=("torch_sparse",))
-    sdists(index, "torch_sparse", "0.6.18")
+    sdists(server, "torch_sparse", "0.6.18")
     found = missing(lock(extensions=("torch_scatter==9.9", "torch_sparse")), "torch-sparse")
     assert found.reason == "it cannot be imported without torch-scatter, which is missing"
 
 
-def test_source_even_where_there_is_a_wheel(index, lock):
-    wheels(index, "2.1.2")
+def test_source_even_where_there_is_a_wheel(server, lock):
+    wheels(server, "2.1.2")
     found = lock(request=SourceOptions(extensions="source"))
     assert found.package("torch-scatter").compiled
     assert missing(found, "pyg-lib").reason.startswith("wheels are not asked for (EXTENSIONS=source); the ")
 
 
-def test_what_is_missing_costs_less_where_another_stands_in(index, lock):
+def test_what_is_missing_costs_less_where_another_stands_in(server, lock):
     assert missing(lock(), "pyg-lib").cost.endswith("; neighbour sampling unless torch_sparse is there")
-    sdists(index, "torch_sparse", "0.6.18")
+    sdists(server, "torch_sparse", "0.6.18")
     found = lock(extensions=("pyg_lib", "torch_scatter", "torch_sparse"))
     assert missing(found, "pyg-lib").cost.endswith(" training (NeighborLoader falls back to torch_sparse)")
 
@@ -143,13 +134,13 @@ def test_where_nothing_is_compiled_the_reason_is_told(lock, options, words):
     assert found.compilation is None
 
 
-def test_a_toolkit_that_does_not_fit_or_cannot_make_an_architecture_is_refused_where_it_is_needed(index, lock):
+def test_a_toolkit_that_does_not_fit_or_cannot_make_an_architecture_is_refused_where_it_is_needed(server, lock):
     with pytest.raises(UsageError, match=r"no CUDA toolkit 'pypi' fits torch 2\.0\.1, built with CUDA 11\.7"):
         lock(request=SourceOptions(toolkit="pypi"))
     variant = {"architectures": ("7.0", "12.0")}
     with pytest.raises(UsageError, match=r"12\.0"):
         lock(variant=variant)
-    wheels(index, "1.0")
+    wheels(server, "1.0")
     assert lock(variant=variant, extensions=("torch_scatter",)).missing == ()
 
 
@@ -210,10 +201,10 @@ def test_a_compiler_that_is_wanted_in_the_image_is_locked_where_nothing_is_compi
 
 
 @pytest.fixture
-def lock_glt(index, lock):
-    index.simple("torch", dict([small_wheel("torch", "1.13.1", tag=CP39)]))
-    sdists(index, "torch_sparse", "0.6.18")
-    index.simple("graphlearn-torch", dict(small_wheel("graphlearn_torch", v, tag=CP39) for v in ("0.2.2", "0.2.4")))
+def lock_glt(server, lock):
+    server.simple("torch", dict([small_wheel("torch", "1.13.1", tag=CP39)]))
+    sdists(server, "torch_sparse", "0.6.18")
+    server.simple("graphlearn-torch", dict(small_wheel("graphlearn_torch", v, tag=CP39) for v in ("0.2.2", "0.2.4")))
     variant = {"python": "3.9", "base": BaseSpec(suite="bullseye"), "torch_geometric": ""}
 
     def locked(wanted, extensions=("torch_scatter", "torch_sparse"), mode="auto"):

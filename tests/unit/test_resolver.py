@@ -25,26 +25,13 @@ CP310 = "cp310-cp310-linux_x86_64"
 BOOKWORM = Target("3.11", "2.36")
 
 
-@pytest.fixture
-def server(channels):
-    small_index.fill(channels)
-    return channels
-
-
-@pytest.fixture
-def lock(server, cache, program):
-    return lambda candidate=COMPATIBLE, **request: small_index.locked(
-        server, cache, candidate, SourceOptions(**request)
-    )
-
-
 def pytorch_channel(server):
     name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
     server.pytorch("cu118", {name: content})
     return name, content
 
 
-def test_the_compatible_candidate(server, lock, program):
+def test_the_compatible_candidate(server, lock):
     locked = lock()
     assert {package.name: package.version for package in locked.packages} == {
         "filelock": "3.0",
@@ -114,7 +101,7 @@ def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, loc
     name, content = pytorch_channel(server)
     with WheelServer() as mirror:
         mirror.pytorch("cu118", {name: content}, prefix="", hashes=False)
-        locked = lock(PYTORCH, mirror=mirror.url(""))
+        locked = lock(PYTORCH, SourceOptions(mirror=mirror.url("")))
     assert locked.package("torch").file.sha256 == hashlib.sha256(content).hexdigest()
     assert locked.notes == ()
 
@@ -142,7 +129,7 @@ def test_the_newest_torch_of_a_folder_and_no_cuda_package_in_a_cpu_image(lock, t
     for version in ("2.12.0+cpu", "2.14.0", "2.13.0+cpu"):
         name, content = small_wheel("torch", version, tag=CP311, requires=("filelock",))
         (tmp_path / name).write_bytes(content)
-    locked = lock(LOCAL, wheels=tmp_path)
+    locked = lock(LOCAL, SourceOptions(wheels=tmp_path))
     torch = locked.package("torch")
     assert (torch.version, torch.channel, locked.notes) == ("2.13.0+cpu", Channel.LOCAL, ())
     assert torch.file.sha256 == hashlib.sha256((tmp_path / torch.file.name).read_bytes()).hexdigest()
@@ -150,7 +137,7 @@ def test_the_newest_torch_of_a_folder_and_no_cuda_package_in_a_cpu_image(lock, t
     name, content = small_wheel("torch", "2.15.0+cpu", tag=CP311, requires=["nvidia-cublas-cu11"])
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ResolutionError, match="nvidia-cublas-cu11"):
-        lock(LOCAL, wheels=tmp_path)
+        lock(LOCAL, SourceOptions(wheels=tmp_path))
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -167,7 +154,7 @@ def test_a_mirror_of_the_index_is_resolved_against_when_it_answers(server, lock,
     with WheelServer() as mirror:
         small_index.fill(mirror)
         monkeypatch.setitem(channels.MIRRORS, "tuna", channels.Mirror(pypi=mirror.url("/simple")))
-        assert lock(mirror="tuna").package("torch").version == "2.0.1"
+        assert lock(request=SourceOptions(mirror="tuna")).package("torch").version == "2.0.1"
         assert "/simple/filelock/" in mirror.paths()
     assert "/simple/filelock/" not in server.paths()
 
