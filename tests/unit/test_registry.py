@@ -85,7 +85,7 @@ def test_a_registry_that_is_not_there_has_no_mirror(reason, writes, advice):
     [
         ([401] * 3, False, NetworkError, r"HTTP 401(.|\n)*podman login 127"),
         ([403] * 3, False, NetworkError, r"HTTP 403(.|\n)*podman login 127"),
-        ([429] * 99, False, NetworkError, "takes no more requests"),
+        ([429] * 99, False, NetworkError, r"takes no more requests(.|\n)*podman login 127"),
         ([500] * 99, False, NetworkError, "500"),
         ([404], False, ResolutionError, r"team/base:v1 does not exist"),
         (["wrong"], True, IntegrityError, "another manifest"),
