@@ -8,8 +8,6 @@ from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
 from tests.made import index_of, place
 from tests.unit import small_index
-from tests.unit.small_index import CP311
-from tests.unit.wheel_server import small_wheel
 
 BASE = DebianBase(suite="bookworm", packages=())
 NOWHERE = "http://127.0.0.1:1/whl"
@@ -51,8 +49,7 @@ class World:
             fetch(lock, SourceOptions(**request), ctx, compilation=compilation)
 
     def pytorch_channel(self):
-        name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
-        self.server.pytorch("cu118", {name: content})
+        small_index.pytorch_channel(self.server)
 
     def silence(self):
         """From now on every step towards the network fails the test."""

@@ -65,6 +65,21 @@ def fill(server):
         server.simple(project, dict(files))
 
 
+def pytorch_channel(server):
+    """Put torch on PyTorch's channel; its file name and content."""
+    name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
+    server.pytorch("cu118", {name: content})
+    return name, content
+
+
+def put_torch(folder, version, requires=("filelock",)):
+    """Put a wheel of torch into a folder; its content."""
+    name, content = small_wheel("torch", version, tag=CP311, requires=requires)
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(content)
+    return content
+
+
 def recipe(*candidates, requirements=("numpy", "setuptools"), overrides=(), extensions=("pyg_lib", "torch_scatter")):
     """A recipe with one variant, CUDA 11.8, and these candidates."""
     variant = Variant(

@@ -13,7 +13,7 @@ from graphcrate.resolve.locks import request_digest
 from tests.made import refused
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
-from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
+from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH, put_torch
 from tests.unit.wheel_server import small_wheel
 
 
@@ -137,12 +137,6 @@ def test_fresh_resolves_again(world):
     world.server.simple("tqdm", {name: content})
     same = [world.choose(COMPATIBLE, fresh=fresh).lock == first for fresh in (False, True, False)]
     assert same == [True, False, False]
-
-
-def put_torch(folder, version):
-    folder.mkdir(exist_ok=True)
-    name, content = small_wheel("torch", version, tag=CP311, requires=["filelock"])
-    (folder / name).write_bytes(content)
 
 
 def test_a_folder_of_wheels(world, tmp_path):

@@ -105,8 +105,7 @@ def test_what_is_missing_costs_less_where_another_stands_in(server, lock):
 
 
 def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
-    name, content = small_wheel("torch", "2.13.0+cpu", tag=CP311, requires=["filelock"])
-    (tmp_path / name).write_bytes(content)
+    small_index.put_torch(tmp_path, "2.13.0+cpu")
     found = lock(LOCAL, variant={"cuda": "cpu", "architectures": ()}, request=SourceOptions(wheels=tmp_path))
     assert found.package("torch-scatter").compiled
     compilation = found.compilation

@@ -1,6 +1,5 @@
 """From a candidate to a lock."""
 
-import hashlib
 from pathlib import Path
 
 import msgspec
@@ -17,18 +16,13 @@ from graphcrate.resolve.channels import UserIndexes
 from graphcrate.resolve.offers import Sources, UnavailableError
 from graphcrate.resolve.pinning import parse_pylock
 from graphcrate.resolve.target import Target
+from tests.made import file_of
 from tests.unit import small_index
-from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
+from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH, put_torch, pytorch_channel
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
 CP310 = "cp310-cp310-linux_x86_64"
 BOOKWORM = Target("3.11", "2.36")
-
-
-def pytorch_channel(server):
-    name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
-    server.pytorch("cu118", {name: content})
-    return name, content
 
 
 def test_the_compatible_candidate(server, lock):
@@ -45,8 +39,7 @@ def test_the_compatible_candidate(server, lock):
     }
     assert [package.name for package in locked.packages] == sorted(package.name for package in locked.packages)
     torch = locked.package("torch").file
-    content = server.files[f"torch-2.0.1-{CP311}.whl"]
-    assert (torch.sha256, torch.size) == (hashlib.sha256(content).hexdigest(), len(content))
+    assert torch == file_of(torch.name, server.files[f"torch-2.0.1-{CP311}.whl"])
     assert {package.channel for package in locked.packages} == {Channel.PYPI}
     assert locked.notes[0].startswith("`pip check` complains: torch's metadata pins other versions of nvidia-cublas")
 
@@ -73,8 +66,7 @@ def test_torch_comes_from_its_channel_and_the_rest_from_the_index(server, lock, 
     name, content = pytorch_channel(server)
     locked = lock(PYTORCH)
     torch = locked.package("torch")
-    assert (torch.channel, torch.version, torch.file.name) == (Channel.PYTORCH, "2.0.1+cu118", name)
-    assert torch.file.size == len(content)
+    assert (torch.channel, torch.version, torch.file) == (Channel.PYTORCH, "2.0.1+cu118", file_of(name, content))
     assert {package.channel for package in locked.packages if package is not torch} == {Channel.PYPI}
     assert locked.notes == ()
     assert program.calls[1]["constraints"] == ["numpy<2", "setuptools<70", "torchaudio==2.0.*"]
@@ -89,7 +81,7 @@ def test_extensions_from_pyg_s_page(server, cache, lock):
     locked = lock(PYTORCH)
     scatter = locked.package("torch-scatter")
     assert (scatter.version, scatter.channel) == ("2.1.2+pt20cu118", Channel.PYG)
-    assert scatter.file.sha256 == hashlib.sha256(wheels[scatter.file.name]).hexdigest()
+    assert scatter.file == file_of(scatter.file.name, wheels[scatter.file.name])
     assert any("taken from the file itself" in note for note in locked.notes)
     assert cache.file(scatter.file.sha256, scatter.file.name).exists()
     (missing,) = locked.missing
@@ -102,8 +94,7 @@ def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, loc
     with WheelServer() as mirror:
         mirror.pytorch("cu118", {name: content}, prefix="", hashes=False)
         locked = lock(PYTORCH, SourceOptions(mirror=mirror.url("")))
-    assert locked.package("torch").file.sha256 == hashlib.sha256(content).hexdigest()
-    assert locked.notes == ()
+    assert (locked.package("torch").file, locked.notes) == (file_of(name, content), ())
 
 
 @pytest.mark.parametrize(
@@ -127,15 +118,13 @@ def test_a_channel_without_torch(server, lock, candidate, tags, faults, what, un
 
 def test_the_newest_torch_of_a_folder_and_no_cuda_package_in_a_cpu_image(lock, tmp_path):
     for version in ("2.12.0+cpu", "2.14.0", "2.13.0+cpu"):
-        name, content = small_wheel("torch", version, tag=CP311, requires=("filelock",))
-        (tmp_path / name).write_bytes(content)
+        put_torch(tmp_path, version)
     locked = lock(LOCAL, SourceOptions(wheels=tmp_path))
     torch = locked.package("torch")
     assert (torch.version, torch.channel, locked.notes) == ("2.13.0+cpu", Channel.LOCAL, ())
-    assert torch.file.sha256 == hashlib.sha256((tmp_path / torch.file.name).read_bytes()).hexdigest()
+    assert torch.file == file_of(torch.file.name, (tmp_path / torch.file.name).read_bytes())
     assert str(tmp_path) not in encode(locked).decode()
-    name, content = small_wheel("torch", "2.15.0+cpu", tag=CP311, requires=["nvidia-cublas-cu11"])
-    (tmp_path / name).write_bytes(content)
+    put_torch(tmp_path, "2.15.0+cpu", ["nvidia-cublas-cu11"])
     with pytest.raises(ResolutionError, match="nvidia-cublas-cu11"):
         lock(LOCAL, SourceOptions(wheels=tmp_path))
 

@@ -18,8 +18,7 @@ from graphcrate.model.report import Artifact
 from graphcrate.resolve import base as resolve_base
 from tests import ROOT
 from tests.made import index_of, place
-from tests.unit.small_index import CP311, LOCAL
-from tests.unit.wheel_server import small_wheel
+from tests.unit.small_index import LOCAL, put_torch
 
 RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
 LOCK = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
@@ -161,8 +160,7 @@ def test_an_image_is_asked_for_where_it_lies(ctx, tmp_path, monkeypatch):
 
 
 def test_an_engine_gets_the_wheels_of_a_folder(lock, cache, server, tmp_path):
-    name, content = small_wheel("torch", "2.13.0+cpu", tag=CP311, requires=("filelock",))
-    (tmp_path / name).write_bytes(content)
+    content = put_torch(tmp_path, "2.13.0+cpu")
     local, ctx = SourceOptions(wheels=tmp_path), place(cache, index_of(server))
     found = with_engine.local_files(lock(LOCAL, local), local, ctx)
     assert [path.read_bytes() for path in found.values()] == [content]
