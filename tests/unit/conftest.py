@@ -212,3 +212,16 @@ class Recorder:
 @pytest.fixture
 def progress():
     return Recorder()
+
+
+@pytest.fixture
+def ctx(tmp_path, progress):
+    """This project with a cache and a home of its own; what it notes is in `progress`."""
+    from graphcrate.host.context import Context
+    from tests import ROOT
+
+    environment = {"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path), "PATH": "/usr/bin"}
+    made = Context(root=ROOT, environment={**environment, "PIP_CONFIG_FILE": "/dev/null"})
+    vars(made)["progress"] = progress
+    yield made
+    made.cache.close()

@@ -43,13 +43,15 @@ def test_a_page_is_short_enough_to_be_read(name):
     assert words <= WORDS, f"{words} words: cut, split, or move what developers need to docs/dev/"
 
 
-def test_each_page_is_in_an_index():
+def test_each_page_is_in_an_index_and_each_tutorial_has_a_chinese_one():
     """That of its folder, which docs/README.md leads to; an English page in no Chinese one alone."""
     indexes = ["docs/README.md", "docs/tutorials/README.md", "docs/decisions/README.md"]
     listed = {target for name in indexes for target, _ in links(name)}
     english = {ROOT / name for name in PAGES if name not in CHINESE and name not in ("README.md", "docs/README.md")}
     assert english <= listed
     assert {ROOT / name for name in CHINESE} <= {target for target, _ in links("docs/zh/README.md")} | listed
+    tutorials = {path.name for path in ROOT.glob("docs/tutorials/*.md")} - {"README.md"}
+    assert tutorials == {path.name for path in ROOT.glob("docs/zh/tutorials/*.md")}
 
 
 def test_what_pages_name_exists():
@@ -106,8 +108,3 @@ def test_a_chinese_page_has_the_commands_of_the_english_one(name):
         assert set(chinese) <= set(english)
     else:
         assert chinese == english
-
-
-def test_every_tutorial_has_a_chinese_page():
-    english = {path.name for path in ROOT.glob("docs/tutorials/*.md")} - {"README.md"}
-    assert english == {path.name for path in ROOT.glob("docs/zh/tutorials/*.md")}

@@ -12,27 +12,18 @@ from graphcrate.engines.render import jobs
 from graphcrate.engines.render.jobs import Runtime
 from graphcrate.engines.trials import artifact as subject
 from graphcrate.engines.trials.testing import cell_of
-from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, PackageLine
 from graphcrate.model.trial import Resources
 from graphcrate.oci.layout import read_layout
-from tests import ROOT
 from tests.made import refused
 from tests.unit import small_layouts
 
 REGISTRY = "registry.example.com/team/torch:1"
 PYXIS = (REGISTRY, "a.sqsh")  #: what pyxis alone opens
 SIF = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0".ljust(600, b"\0")
-
-
-@pytest.fixture
-def ctx(tmp_path):
-    ctx = Context(root=ROOT, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin"})
-    yield ctx
-    ctx.cache.close()
 
 
 @pytest.fixture

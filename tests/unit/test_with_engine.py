@@ -9,7 +9,6 @@ from graphcrate.build import pipeline, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.engines import backend, render
-from graphcrate.host.context import Context
 from graphcrate.inputs.bases import archive
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import decode_lock
@@ -26,14 +25,6 @@ LOCK = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes()
 
 def plan_of(lock=LOCK):
     return planning.make_plan(RECIPE, lock, RECIPE.variant("11.8").candidates[1], examples={})
-
-
-@pytest.fixture
-def ctx(tmp_path, progress):
-    environment = {"HOME": str(tmp_path), "GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PIP_CONFIG_FILE": "/dev/null"}
-    made = Context(root=ROOT, environment=environment)
-    vars(made)["progress"] = progress
-    return made
 
 
 ARTIFACT = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:0", bytes=1)
