@@ -8,7 +8,6 @@ import os
 import re
 import tarfile
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -20,12 +19,11 @@ from graphcrate.artifacts.tree.layers import read_layout
 from graphcrate.artifacts.tree.opening import compare
 from graphcrate.artifacts.tree.reader import Tools, Wanted, owners_known
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.tree import Entry
 from graphcrate.oci import spec
-from tests.made import refused
+from tests.made import place, refused
 from tests.unit import small_layouts
 from tests.unit.tars import compressed, entry, file, folder, hardlink, sha256, symlink, tar
 from tests.unit.test_rootfs import unpacked
@@ -82,8 +80,7 @@ SETTINGS = Settings(environment=("PATH=/bin", "EMPTY="), command=("sh",), labels
 @contextmanager
 def tools_in(directory, keep=is_kept):
     with ExitStack() as stack:
-        ctx = SimpleNamespace(cache=Cache(directory / "cache"), progress=Silent(), environment={})
-        yield Tools(ctx, stack, Wanted(keep=keep))
+        yield Tools(place(Cache(directory / "cache")), stack, Wanted(keep=keep))
 
 
 @pytest.fixture
