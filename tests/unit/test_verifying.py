@@ -7,9 +7,9 @@ import pytest
 from graphcrate.oci import spec
 from graphcrate.publish.attest import keys, provenance, signing, statement
 from graphcrate.publish.attest.statement import Subject
-from tests.unit.test_publishing import checks, ctx, folder, publish, registry
+from tests.unit.test_publishing import checks, ctx, folder, publish
 
-__all__ = ("ctx", "folder", "publish", "registry")  # fixtures
+__all__ = ("ctx", "folder", "publish")  # fixtures
 OTHER = f"sha256:{'0' * 64}"
 NOTHING = (False, "nothing of the kind is attached to this image")
 GITHUB = {"buildType": "https://actions.github.io/buildtypes/workflow/v1", "externalParameters": {"workflow": {}}}

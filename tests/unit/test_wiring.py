@@ -31,10 +31,8 @@ from tests.unit import small_layouts, tars
 from tests.unit.audited import PYTHON
 from tests.unit.elfmaker import make_elf
 from tests.unit.test_bytecode import InProcess
-from tests.unit.test_publishing import registry
 from tests.unit.wheelmaker import locked, make_wheel
 
-__all__ = ("registry",)  # a fixture
 RECIPE = """
 name = "torch"
 description = "a few bytes"
