@@ -74,6 +74,11 @@ def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
     Raises UsageError for another form of image, and where the name has another digest by now, LayoutError.
     """
     found = locate(ref, output)
+    if found.path.is_file():
+        raise UsageError(
+            f"{ref} is a {found.form}, and this takes an OCI layout",
+            next_step="give NAME:TAG of a build, or the folder of a layout: ./build.py list",
+        )
     if not found.has_layout:
         raise _missing(ref, output)
     layout = found.layout()

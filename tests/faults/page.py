@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 from tests import ROOT
@@ -24,6 +25,19 @@ well, which has made up for the fault.
 FORM = {False: "`FAULTS=all` is the longer form", True: "this is its longer form, `FAULTS=all`"}
 
 
+def notes():
+    """What stands below a heading, by the group."""
+    from tests.faults.test_same import FACTORS
+
+    drawn = "; ".join(f"{name}: {', '.join(values)}" for name, values in FACTORS.items())
+    return {
+        "Base and layers": "Debian's packages count only if Debian has signed for their hash: no hostile one gets to "
+        "the command line. Unit tests and `make fuzz` read such ones.",
+        "Same bytes": f"A mix has one value of each of these, each as often as the others. {drawn}. In a run that "
+        "decides on a change there are three mixes of each Python, with `FAULTS=all` there are 25.",
+    }
+
+
 def load():
     """Every row, in the order of the page."""
     for name in MODULES:
@@ -37,8 +51,9 @@ def text(records):
     for name, row in load():
         if row.group != group:
             group = row.group
+            note = f"{textwrap.fill(notes()[group], 120)}\n\n" if group in notes() else ""
             parts.append(
-                f"\n## {group}\n| fault | what was done | how it ended | seconds |\n| --- | --- | --- | --- |\n"
+                f"\n## {group}\n{note}| fault | what was done | how it ended | seconds |\n| --- | --- | --- | --- |\n"
             )
         seconds = records[name]["seconds"]
         cells = (row.fault, row.done, records[name]["how"], "" if seconds is None else f"{seconds:.1f}")

@@ -28,3 +28,10 @@ def test_a_digest_that_is_named_is_that_of_the_image(tmp_path):
         assert locate.find_image(ref, tmp_path)[0].digest == layout.digest
     with refused(UsageError, f"pyg:1.0 is {layout.digest} now, and sha256:00", f" {named}"):
         locate.find_image(f"pyg:1.0@sha256:{'0' * 64}", tmp_path)
+
+
+def test_a_file_where_a_layout_is_needed_is_called_what_it_is(tmp_path):
+    file = tmp_path / "made.sqsh"
+    file.write_bytes(b"hsqs" + bytes(92))
+    with refused(UsageError, "made.sqsh is a squashfs, and this takes an OCI layout", "./build.py list"):
+        locate.find_image(str(file), tmp_path)
