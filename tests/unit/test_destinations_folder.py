@@ -128,9 +128,9 @@ def test_a_file_system_without_hard_links_or_links_takes_it_all_the_same(put, fo
 def test_what_killed_publishers_left_goes_and_the_living_ones_stays(put, folder):
     folder.mkdir(parents=True)
     old, young, foreign = ".pyg-1.sif.0123456789abcdef.part", ".pyg-1.sif.aaaaaaaaaaaaaaaa.part", ".notes.part"
-    for name, when in ((old, 1), (young, None), (foreign, 1)):
+    for name in (old, young, foreign):
         (folder / name).write_bytes(b"half")
-        os.utime(folder / name, when and (when, when))
+        os.utime(folder / name, None if name == young else (1, 1))
     put(ONE)
     assert set(names(folder)) == {young, foreign, "pyg-1.sif", "pyg-1.sif.sha256", "pyg.sif"}
 

@@ -17,27 +17,21 @@ from graphcrate.inputs.extensions.check import check_wheel
 from graphcrate.inputs.extensions.compile import provide, unpack_source
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.model.errors import BuildError
-from graphcrate.model.lock import Compilation, LockedFile, LockedPackage
+from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CompileStep
-from tests.made import bookworm, deb
+from tests.made import bookworm, deb, sdist, wheel
 from tests.unit import tars
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 from tests.unit.small_index import TOOLKIT
 from tests.unit.wheelmaker import make_wheel
 
 
-def package(name, sha256="", version="1.0", *, compiled=False):
-    kind = ".tar.gz" if compiled else "-py3-none-any.whl"
-    file = LockedFile(name=f"{name}-{version}{kind}", size=1, sha256=sha256 or name)
-    return LockedPackage(name=name, version=version, channel="pypi", file=file, compiled=compiled)
-
-
 def step(**changes):
     values = {"architectures": ("7.0",), "compiler": "g++-11", "toolkit": TOOLKIT}
     values |= {"base": bookworm(deb("g++-11"), deb("libc6"), deb("openssl"))}
-    values |= {"tools": (package("setuptools"), package("wheel"))}
+    values |= {"tools": (wheel("setuptools"), wheel("wheel"))}
     compilation = Compilation(**{key: changes.pop(key, value) for key, value in values.items()})
-    packages, against = (package("torch-scatter", compiled=True),), (package("numpy"), package("torch"))
+    packages, against = (sdist("torch-scatter"),), (wheel("numpy"), wheel("torch"))
     plain = {"title": "extensions", "python": "3.11", "packages": packages, "against": against}
     return CompileStep(**{**plain, **changes}, compilation=compilation)
 
@@ -48,19 +42,19 @@ def key(**changes):
 
 
 def test_what_changes_a_wheel_and_nothing_else_changes_its_key(monkeypatch):
-    others = (package("torch-x", compiled=True),)
+    others = (sdist("torch-x"),)
     for same, changes in (
         (False, {"architectures": ("7.0", "8.0")}),
         (False, {"compiler": "g++-12"}),
         (False, {"base": bookworm(deb("g++-11"), deb("libc6", "2"))}),
-        (False, {"tools": (package("setuptools", "other"), package("wheel"))}),
+        (False, {"tools": (wheel("setuptools", ending="-py2-none-any.whl"), wheel("wheel"))}),
         (False, {"toolkit": None}),
         (False, {"python": "3.9"}),
-        (False, {"against": (package("numpy"), package("torch", "other"))}),
-        (False, {"packages": (package("torch-scatter", "other", compiled=True),)}),
+        (False, {"against": (wheel("numpy"), wheel("torch", ending="-py2-none-any.whl"))}),
+        (False, {"packages": (wheel("torch-scatter", ending=".zip", compiled=True),)}),
         (True, {"base": bookworm(deb("openssl", "2"), deb("libc6"), deb("g++-11"))}),
-        (True, {"against": (package("numpy", "other"), package("torch"))}),
-        (True, {"tools": (package("wheel"), package("setuptools"))}),
+        (True, {"against": (wheel("numpy", ending="-py2-none-any.whl"), wheel("torch"))}),
+        (True, {"tools": (wheel("wheel"), wheel("setuptools"))}),
     ):
         assert (key(**changes) == key()) is same, changes
     before = key(), key(packages=others)
@@ -71,18 +65,18 @@ def test_what_changes_a_wheel_and_nothing_else_changes_its_key(monkeypatch):
 def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
     made = step()
     other = filelock.FileLock(cache.root / "locks" / "wheelhouse.lock")
-    wheel = extensions.folder(made.packages[0], made, cache) / "one-1.0-cp311-cp311-linux_x86_64.whl"
+    path = extensions.folder(made.packages[0], made, cache) / "one-1.0-cp311-cp311-linux_x86_64.whl"
 
     def finish(message):
-        wheel.parent.mkdir(parents=True)
-        wheel.touch()
+        path.parent.mkdir(parents=True)
+        path.touch()
         other.release()
         progress.note(message)
 
     other.acquire()
     job = SimpleNamespace(step=made, cache=cache, progress=SimpleNamespace(note=finish))
     assert extensions.cached(made, cache) == {}
-    assert provide(job) == provide(job) == extensions.cached(made, cache) == {"torch-scatter": wheel}
+    assert provide(job) == provide(job) == extensions.cached(made, cache) == {made.packages[0].file.sha256: path}
     assert progress.lines == ["compiling: another run is compiling; waiting for it"]
 
 
@@ -95,13 +89,13 @@ def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
     ],
 )
 def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path, members, words):
-    sdist, folder = tmp_path / "a.tar.gz", tmp_path / "build" / "torch-x-1.0"
-    sdist.write_bytes(gzip.compress(tars.tar([tars.file(name, content) for name, content in members.items()])))
+    archive, folder = tmp_path / "a.tar.gz", tmp_path / "build" / "torch-x-1.0"
+    archive.write_bytes(gzip.compress(tars.tar([tars.file(name, content) for name, content in members.items()])))
     if words:
         with pytest.raises(BuildError, match=words):
-            unpack_source(package("torch-x", compiled=True), sdist, folder)
+            unpack_source(sdist("torch-x"), archive, folder)
         return
-    unpack_source(package("torch-x", compiled=True), sdist, folder)
+    unpack_source(sdist("torch-x"), archive, folder)
     assert (folder / "csrc/a.cpp").read_bytes() == b"y"
     assert list((tmp_path / "build").iterdir()) == [folder]
 
@@ -232,7 +226,7 @@ B_CPP = {"source": "b.cpp", "log": "/build/logs/torch-scatter.build_temp_b.o.log
     ],
 )
 def test_a_failure_is_told_from_the_log_of_the_package_or_the_file(tmp_path, event, what, order):
-    member, logs = package("torch-scatter", compiled=True), tmp_path / "build" / "logs"
+    member, logs = sdist("torch-scatter"), tmp_path / "build" / "logs"
     logs.mkdir(parents=True)
     said = {"": LINKER, ".build_temp_a.o": "a.cpp:12:3: warning: unused\n", ".build_temp_b.o": "b.cpp:1:1: error: no\n"}
     for name, text in said.items():
@@ -272,6 +266,6 @@ def test_a_wheel_has_the_gpu_code_that_was_asked_for(tmp_path, changes, architec
     library = make_elf(**{"needed": NEEDED, "defined": ("PyInit__scatter",), "fatbin": CODE, **(changes or {})})
     files = {"torch_scatter/__init__.py" if changes is None else "torch_scatter/_scatter_cuda.so": library}
     tag = "cp311-cp311-linux_x86_64"
-    wheel = make_wheel(tmp_path, "torch_scatter", "2.1.1", files, tag=tag, purelib=False)
-    findings = check_wheel(wheel, step(architectures=architectures))
+    path = make_wheel(tmp_path, "torch_scatter", "2.1.1", files, tag=tag, purelib=False)
+    findings = check_wheel(path, step(architectures=architectures))
     assert [finding[-len(said or "") :] for finding in findings] == ([said] if said else [])
