@@ -36,7 +36,7 @@ def make_elf(
     kind=3,
     interpreter="",
 ):
-    """A library. Symbols are "name", "name@version", with "?" before the name for weak ones.
+    """A library. Symbols are "name", "name@version", with "?" before the name for weak ones, "." for hidden ones.
 
     `needs`: library → versions; a version that ends in "?" is weak. Sections only: there is nothing to run.
     """
@@ -66,9 +66,9 @@ def symbol_table(strings, numbers, defined, undefined):
     symbols, indexes = bytes(24), struct.pack("<H", 0)
     for names, section in ((defined, 1), (undefined, 0)):
         for text in names:
-            name, _, version = text.lstrip("?").partition("@")
+            name, _, version = text.lstrip("?.").partition("@")
             info = (2 if text.startswith("?") else 1) << 4 | 2
-            symbols += struct.pack("<IBBHQQ", strings.add(name), info, 0, section, 0, 0)
+            symbols += struct.pack("<IBBHQQ", strings.add(name), info, 2 * text.startswith("."), section, 0, 0)
             indexes += struct.pack("<H", numbers[version])
     return symbols, indexes
 
