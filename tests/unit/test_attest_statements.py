@@ -1,18 +1,28 @@
-"""Provenance and reports as in-toto statements: their bytes, and what they must not tell."""
+"""Provenance, reports and the bill of materials: their bytes, all of the lock in them, and what they must not tell."""
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
+from graphcrate.checks import licences as facts
+from graphcrate.checks.licences import PackageFacts
+from graphcrate.model.lock import ImageToolkit, LockedFile, WheelToolkit, decode_lock
 from graphcrate.model.report import Asked, SmokeReport
 from graphcrate.publish.attest import provenance, statement
+from graphcrate.publish.attest.inventory import items
+from graphcrate.publish.attest.sbom import canonical, sbom
 from graphcrate.publish.attest.statement import Resource
-from tests.unit.proof_lock import LOCK, ON_REGISTRY, SUBJECT
-from tests.unit.test_attest_sbom import CANARIES, files_of
+from tests import ROOT
+from tests.made import wheel
+from tests.unit.proof_lock import COMPILATION, LOCK, ON_REGISTRY, PACKAGES, SUBJECT
 
 GOLDEN = Path(__file__).parent / "golden" / "proof"
+CANARIES = ("/home/alice", "mirror.inside.example", "registry.inside.example")
 ASKED = Asked(recipe="pyg", variant="11.8", gpus=("v100",), channel="pytorch", extensions="auto")
 SUITE = SmokeReport(
     suite="dna", status="passed", device="Tesla V100", seconds=12.5, metrics={"test_accuracy": 0.9},
@@ -25,24 +35,19 @@ def built(lock=LOCK):
     return provenance.provenance(lock, ASKED, "embedded", "f" * 64)
 
 
-def dependencies(lock=LOCK):
-    return built(lock)["buildDefinition"]["resolvedDependencies"]
-
-
 def test_provenance_is_the_same_bytes_as_ever():
     """No time and no invocation of the machine in it: either would make every build another one."""
     said = statement.encode(statement.make(SUBJECT, statement.PROVENANCE, built()))
     assert msgspec.json.format(said, indent=2) + b"\n" == (GOLDEN / "provenance.json").read_bytes()
 
 
-def test_provenance_names_the_lock_and_every_file_of_it():
-    assert dependencies()[0] == Resource(name="pytorch.lock.json", digest={"sha256": LOCK.sha256})
-    assert {file.sha256 for file in files_of(LOCK)} <= {entry.digest.get("sha256") for entry in dependencies()}
-
-
-def test_a_base_from_a_registry_is_named_by_digest():
-    base = dependencies(msgspec.structs.replace(LOCK, base=ON_REGISTRY))[1]
-    assert (base.digest, base.uri) == ({"sha256": "b" * 64}, f"pkg:oci/python@sha256:{'b' * 64}?arch=amd64")
+def test_provenance_names_the_lock_every_file_of_it_and_a_base_from_a_registry_by_digest():
+    lock = msgspec.structs.replace(LOCK, base=ON_REGISTRY)
+    for one in (LOCK, lock):
+        named = built(one)["buildDefinition"]["resolvedDependencies"]
+        assert named[0] == Resource(name="pytorch.lock.json", digest={"sha256": one.sha256})
+        assert {file.sha256 for file in files_of(one)} <= {entry.digest.get("sha256") for entry in named}
+    assert (named[1].digest, named[1].uri) == ({"sha256": "b" * 64}, f"pkg:oci/python@sha256:{'b' * 64}?arch=amd64")
 
 
 class Looked(msgspec.Struct):
@@ -77,3 +82,155 @@ def test_one_value_has_one_encoding_and_comes_back():
     assert statement.encode(one) == statement.encode(other)
     assert statement.decode(statement.encode(one)) == one
     assert json.loads(statement.encode(one))["_type"] == "https://in-toto.io/Statement/v1"
+
+
+# The bill of materials
+
+
+LOCKS = sorted((ROOT / "images").glob("*/*/*.lock.json"))
+
+
+def changed(**fields):
+    return msgspec.structs.replace(LOCK, **fields)
+
+
+def with_toolkit(toolkit):
+    return changed(compilation=msgspec.structs.replace(COMPILATION, toolkit=toolkit))
+
+
+def component(found, name):
+    (one,) = (one for one in found["components"] if one["name"] == name)
+    return one
+
+
+def files_of(value):
+    """Every LockedFile below a value."""
+    if isinstance(value, LockedFile):
+        yield value
+    parts = [getattr(value, name) for name in getattr(value, "__struct_fields__", ())]
+    for part in value if isinstance(value, tuple) else parts:
+        yield from files_of(part)
+
+
+def is_valid(found):
+    return JsonStrictValidator(SchemaVersion.V1_6).validate_str(canonical(found).decode()) is None
+
+
+def test_the_same_bytes_as_ever_and_the_order_of_the_lock_does_not_count():
+    assert canonical(sbom(LOCK, SUBJECT)) == (GOLDEN / "sbom.json").read_bytes()
+    assert set(items(changed(packages=PACKAGES[::-1]))) == set(items(LOCK))
+
+
+KINDS = {
+    "debian": LOCK,
+    "registry": changed(base=ON_REGISTRY),
+    "wheels": with_toolkit(WheelToolkit(version="13.0.88", wheels=(wheel("nvidia-cuda-nvcc", "13.0.88"),))),
+    "image": with_toolkit(ImageToolkit(version="11.8.89", reference="nvidia/cuda", digest="sha256:" + "d" * 64)),
+    "image by tag": with_toolkit(ImageToolkit(version="11.8.89", reference="nvidia/cuda", digest="")),
+    "for the CPU": with_toolkit(None),
+    "nothing compiled": changed(packages=PACKAGES[:5], compilation=None),
+}
+
+
+@pytest.mark.parametrize("devel", [False, True], ids=["", "devel"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_what_the_schema_says_and_has_every_file_of_the_lock(kind, devel):
+    lock = KINDS[kind]
+    found = sbom(lock, SUBJECT, devel=devel and lock.compilation is not None)
+    assert is_valid(found)
+    hashes = {entry["content"] for component in found["components"] for entry in component.get("hashes", ())}
+    assert {file.sha256 for file in files_of(lock)} <= hashes
+    assert not [canary for canary in CANARIES if canary in str(found)]
+    # the schema's own address, and channels that are not the user's index
+    public = {"cyclonedx.org", "download.pytorch.org", "data.pyg.org"}
+    assert set(re.findall(r"https?://([^/\"']+)", str(found))) <= public
+
+
+def test_of_the_committed_locks_nothing_is_left_out():
+    for path in LOCKS:
+        lock = decode_lock(path.read_bytes())
+        found = items(lock)
+        used = lock.compilation if any(package.compiled for package in lock.packages) else None
+        wanted = {file.sha256 for file in files_of((lock.base, lock.packages, used))}
+        assert {item.sha256 for item in found} >= wanted, path
+        assert len({item.purl for item in found}) == len(found), path
+    assert is_valid(sbom(lock, SUBJECT))
+
+
+def test_tools_are_said_to_be_in_a_devel_image():
+    found = sbom(LOCK, SUBJECT, devel=True)
+    for name in ("g++-11", "ninja", "nvidia-cuda-toolkit", "nvidia-cublas-cu11"):
+        assert component(found, name)["scope"] == "required"
+    assert component(found, "wheel")["scope"] == "excluded"
+
+
+def test_the_image_depends_on_what_is_in_it():
+    known = {"torch-geometric": PackageFacts(requires=("numpy", "torch", "tqdm", "torch-geometric"))}
+    found = sbom(LOCK, SUBJECT, facts=known)
+    graph = {entry["ref"]: entry.get("dependsOn", []) for entry in found["dependencies"]}
+    inside = {component["bom-ref"] for component in found["components"] if component.get("scope") != "excluded"}
+    assert set(graph["image"]) == inside
+    needed = graph[component(found, "torch-geometric")["bom-ref"]]
+    assert [ref.partition("@")[0] for ref in needed] == ["pkg:pypi/numpy", "pkg:pypi/torch"]
+
+
+@pytest.mark.parametrize(
+    ("licences", "written"),
+    [
+        (("MIT",), [{"license": {"id": "MIT"}}]),
+        (("Apache-2.0 OR BSD-3-Clause",), [{"expression": "Apache-2.0 OR BSD-3-Clause"}]),
+        (("NVIDIA Proprietary Software",), [{"license": {"name": "NVIDIA Proprietary Software"}}]),
+        (("Copyright (c)\nall of a licence's text", "x" * 121, ""), None),
+        # beside another licence an expression is a name
+        (("MIT OR ISC", "a text\nof lines", "ISC"), [{"license": {"id": "ISC"}}, {"license": {"name": "MIT OR ISC"}}]),
+    ],
+)
+def test_licences_as_what_they_are(licences, written):
+    found = sbom(LOCK, SUBJECT, facts={"numpy": PackageFacts(licences=licences)})
+    assert component(found, "numpy").get("licenses") == written
+    assert is_valid(found)
+
+
+def test_what_was_left_behind_is_not_described_by_what_is_in_the_image():
+    known = {"ninja": PackageFacts(licences=("MIT",))}
+    assert "MIT" not in str(sbom(LOCK, SUBJECT, facts=known))
+    assert component(sbom(LOCK, SUBJECT, facts=known, devel=True), "ninja")["licenses"] == [{"license": {"id": "MIT"}}]
+
+
+REQUIRES = b"""Requires-Dist: NumPy >=1.20
+Requires-Dist: tomli ; python_version < "3.11"
+Requires-Dist: typing_extensions ; python_version >= "3.11"
+Requires-Dist: pytest ; extra == "test"
+Requires-Dist: this is no requirement
+"""
+NO_LICENCE = b"Classifier: Programming Language :: Python\nLicense: UNKNOWN\n"
+
+
+def facts_of(lines, python="3.11"):
+    texts = {
+        "/opt/venv/lib/python3.11/site-packages/Example_Package-1.0.dist-info/METADATA": b"Name: Example_A\n" + lines,
+        "/opt/venv/lib/python3.11/site-packages/nameless-1.0.dist-info/METADATA": b"Version: 1.0\n",
+        "/usr/share/doc/free/METADATA": b"Name: elsewhere\n",
+    }
+    ((name, found),) = facts.of_image(texts, python).items()
+    assert name == "example-a"
+    return found
+
+
+def test_requirements_are_read_for_the_images_own_python():
+    assert facts_of(REQUIRES).requires == ("numpy", "typing-extensions")
+    assert facts_of(REQUIRES, "3.9").requires == ("numpy", "tomli")
+
+
+@pytest.mark.parametrize(
+    ("lines", "licences"),
+    [
+        (b"License-Expression: MIT\nLicense: other\n", ("MIT",)),
+        (b"License: Apache 2.0\n", ("Apache 2.0",)),
+        (NO_LICENCE, ()),
+        (b"License: other\nClassifier: License :: OSI Approved :: MIT License\n", ("MIT",)),
+        (b"License: MIT License\nClassifier: License :: OSI Approved :: BSD License\n", ("BSD License",)),
+    ],
+)
+def test_a_licence_is_read_where_metadata_has_it(lines, licences):
+    assert facts_of(lines).licences == licences

@@ -1,4 +1,4 @@
-"""The command line: results on stdout, messages on stderr, distinct exit codes."""
+"""The command line: results on stdout, messages on stderr, distinct exit codes; and what `job` prints."""
 
 import errno
 import io
@@ -28,14 +28,13 @@ COMMANDS = typer.main.get_command(main.app).commands
 
 
 @pytest.fixture
-def project(context):
+def recipes(context):
     """A copy of the recipes with a cache of its own, and no way to the network."""
-    shutil.copytree(ROOT / "recipes", context.root / "recipes")
-    return context.root
+    return shutil.copytree(ROOT / "recipes", context.root / "recipes")
 
 
 @pytest.fixture
-def call(project, typed):
+def call(recipes, typed):
     return typed
 
 
@@ -85,8 +84,8 @@ def test_gpus_that_are_named_again_add_up(call):
     assert "V100 (sm_70), H100 (sm_90)" in out
 
 
-def test_a_malformed_recipe_has_its_own_exit_code_and_line(call, project):
-    path = project / "recipes" / "pyg.toml"
+def test_a_malformed_recipe_has_its_own_exit_code_and_line(call, recipes):
+    path = recipes / "pyg.toml"
     path.write_text(path.read_text().replace('python = "3.11"', "python = 3.11", 1))
     code, _, err = call("image", "pyg")
     assert (code, "pyg.toml:34: variant[1].python" in err) == (3, True)
@@ -188,3 +187,69 @@ def test_every_command_that_a_text_names_is_there():
 def test_worker_processes_import_the_script_without_running_it(monkeypatch):
     monkeypatch.setattr("sys.argv", ["build.py", "doctor", "--help"])
     runpy.run_path(str(ROOT / "build.py"), run_name="__mp_main__")  # SystemExit where it ran
+
+
+# What test refuses, and what job prints
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch, typed):
+    """Types commands in an empty folder, with the targets that come with the package."""
+    monkeypatch.chdir(tmp_path)
+    return typed
+
+
+#: the tutorial, and the job that it submits
+#: the tutorial, and the job that it submits
+WRITTEN = [("dna.md", "dna.sbatch"), ("dgx2.md", "dgx2_torch.sbatch")]
+WRITTEN += [("multi-node.md", f"multi_node_{name}.sbatch") for name in ("singularity", "pyxis")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("a:1", "b:1"), "--matrix"),
+        (("a:1", "--runner", "slurm"), "--partition is missing"),
+        (("a:1", "--matrix"), "--partition is missing"),
+        (("a:1", "--partition", "a100"), "--runner slurm"),
+        (("a:1", "--runner", "slurm", "--partition", "a100,dgx2"), "--matrix"),
+        (("a:1", "--runner", "docker", "--matrix", "--partition", "a100"), "the runner is docker"),
+        (("a:1",), "there is no image 'a:1'"),
+    ],
+)
+def test_options_that_do_not_go_together_are_usage(outside, arguments, said):
+    code, out, err = outside("test", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_job_goes_to_stdout_alone(outside):
+    code, out, err = outside("job", "registry.example.com/team/pyg:1", "--runtime", "pyxis", "--partition", "a100")
+    assert (code, err) == (0, "")
+    assert out.startswith("#!/bin/bash\n#SBATCH --job-name=pyg\n")
+    assert "registry.example.com#team/pyg:1" in out
+
+
+def test_pyxis_on_many_nodes_has_a_process_for_each_gpu_unless_told_otherwise(outside):
+    request = ("job", "registry.example.com/team/pyg:1", "--runtime", "pyxis", "--nodes", "2", "--gpus", "4")
+    assert "--ntasks-per-node=4" in outside(*request)[1]
+    assert "--ntasks-per-node=4" not in outside(*request, "--no-per-gpu")[1]
+
+
+def test_the_address_for_pai_is_one_line(outside):
+    code, out, _ = outside("job", "registry.cn-shanghai.aliyuncs.com/team/glt:1", "--runtime", "pai-dsw")
+    assert (code, out) == (0, "registry-vpc.cn-shanghai.aliyuncs.com/team/glt:1\n")
+
+
+def test_an_unknown_runtime_is_answered_with_those_that_exist(outside):
+    code, _, err = outside("job", "pyg:1", "--runtime", "kubernetes")
+    assert (code, "pyxis, singularity, docker, pai-dlc, pai-dsw" in err) == (2, True)
+
+
+@pytest.mark.parametrize(("page", "name"), WRITTEN)
+def test_a_job_of_the_examples_is_what_its_tutorial_says(outside, page, name, tmp_path):
+    text = (ROOT / "docs" / "tutorials" / page).read_text(encoding="utf-8")
+    assert f"sbatch {name}\n" in text
+    (command,) = re.findall(rf"^\./build\.py (job .*) > {name}$", text, re.MULTILINE)
+    (tmp_path / shlex.split(command)[1]).touch()
+    assert outside(*shlex.split(command))[1] == (ROOT / "examples" / "slurm" / name).read_text(encoding="utf-8")

@@ -1,13 +1,20 @@
-"""With what is compiled: the compiler, what it goes by, and which files of a CUDA toolkit are locked."""
+"""With what is compiled and for which GPUs: compiler, variables, the locked files of a CUDA toolkit, architectures."""
 
+from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock, call
 
+import msgspec
 import pytest
 
-from graphcrate.compat import compilers
+from graphcrate.build import extensions
+from graphcrate.compat import compilers, planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import Option
-from graphcrate.model.errors import ResolutionError
+from graphcrate.host.context import Context
+from graphcrate.inputs import toolkits
+from graphcrate.inputs.bases import BaseDriftError
+from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import ImageToolkit, WheelToolkit
 from graphcrate.resolve import compilation, pinning
 from graphcrate.resolve.compilation import means_for
@@ -15,6 +22,7 @@ from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.target import Target
 from tests.made import SHIPPED, deb, index_of, place, refused
 from tests.unit import compiled_plans, small_index
+from tests.unit.compiled_plans import TOOLKITS, lock, plain_lock
 from tests.unit.wheel_server import small_wheel
 
 TARGET = Target("3.11", "2.36")
@@ -113,3 +121,64 @@ def test_variables_for_the_cpu_know_no_cuda_and_those_for_cuda_make_the_one_vari
     assert cuda["FORCE_CUDA"] == cuda["FORCE_ONLY_CUDA"] == "1"
     assert (cuda["CUDA_HOME"], cuda["TORCH_CUDA_ARCH_LIST"]) == ("/usr/local/cuda", "7.0;8.0+PTX")
     assert cuda["NVCC_PREPEND_FLAGS"] == "-ccbin g++-11"
+
+
+# For GPUs that were named
+
+
+COMPILED = lock(TOOLKITS["pypi"])
+NEWER = "nvcc 12.4.131 makes no code for 10.0: extensions bring PTX of 9.0, which the driver translates"
+
+
+def compiled_by(nvcc):
+    return lock(msgspec.structs.replace(TOOLKITS["pypi"], version=nvcc))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "toolkit", "architectures", "note"),
+    [
+        ("v100", "11.8.89", ("7.0",), ""),
+        ("v100,a100", "11.8.89", ("7.0", "8.0"), ""),
+        ("v100,b200", "12.4.131", ("7.0", "9.0+PTX"), NEWER),
+        ("h100,b200", "12.4.131", ("9.0+PTX",), NEWER),  # not machine code beside PTX of the same architecture
+    ],
+)
+def test_models_give_their_architectures_and_nothing_else(gpus, toolkit, architectures, note):
+    made = extensions.for_gpus(compiled_by(toolkit), gpus)
+    assert made.compilation.architectures == architectures
+    assert "".join(made.notes).startswith(note)
+    assert bool(made.notes) == bool(note)
+
+
+def test_what_cannot_be_compiled_for_is_refused():
+    with refused(UsageError, "7.0 was dropped after CUDA 12"):
+        extensions.for_gpus(compiled_by("13.0.88"), "v100")
+    with refused(UsageError, "unknown GPU 'v1000'"):
+        extensions.for_gpus(compiled_by("11.8.89"), "v1000")
+
+
+@pytest.mark.parametrize(("value", "gpus"), [(COMPILED, None), (plain_lock(), "v100"), (lock(None), "v100")])
+def test_without_a_model_or_a_toolkit_the_lock_stays_as_it_is(value, gpus):
+    assert extensions.for_gpus(value, gpus) is value
+
+
+def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path, monkeypatch):
+    drift = BaseDriftError("the lock's Debian bookworm CUDA toolkit 11.8.89 is out of date", cause="Replaced.")
+    monkeypatch.setattr(toolkits, "prepare", Mock(side_effect=drift))
+    monkeypatch.setattr(extensions.Compiling, "files", lambda _: {})
+    ctx = Context(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
+    compiling = extensions.Compiling(None, COMPILED, SourceOptions(toolkit="debian"), ctx)
+    with refused(ResolutionError, "CUDA toolkit", "./build.py lock small --cuda 11.7 --toolkit debian") as caught:
+        compiling._toolkit(COMPILED.compilation.toolkit, SimpleNamespace(rootfs=Path("/nowhere")))
+    assert not isinstance(caught.value, BaseDriftError)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_the_base_with_the_compiler_is_made_beforehand_where_something_is_compiled(monkeypatch, there):
+    build = Mock(side_effect=BaseDriftError("the lock's Debian bookworm base is out of date"))
+    (step,) = planning.compile_steps(COMPILED)
+    monkeypatch.setattr(extensions.Compiling, "_build_base", build)
+    monkeypatch.setattr(extensions, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
+    extensions.Compiling(SimpleNamespace(steps=(step,)), COMPILED, None, None).prepare()  # reported when it is wanted
+    extensions.Compiling(SimpleNamespace(steps=()), plain_lock(), None, None).prepare()
+    assert build.call_args_list == ([] if there else [call(step)])
