@@ -3,7 +3,6 @@
 import struct
 import time
 
-import msgspec
 import pytest
 
 from graphcrate.checks import audit
@@ -169,11 +168,6 @@ def test_an_image_of_which_no_program_is_for_this_machine():
     check(image, "fail files | base : is made for AARCH64: of its 1 programs none is for x86-64")
     ours = {"/usr/bin/tool": {"interpreter": "/lib/ld.so"}, "/lib/ld.so": {}}
     check(contents({"/opt/nsight/target-arm/nsys": of_arm, **ours}))  # CUDA's tools have such
-
-
-def test_layers_that_were_not_read_are_a_failure():
-    what = "the layers cannot be read: layer ab: compressed data is broken"
-    check(msgspec.structs.replace(stack(), unread=(what,)), f"fail files | base : {what}")
 
 
 def test_names_that_grow_without_end_are_shown_as_they_are():

@@ -18,22 +18,19 @@ from graphcrate.model.tree import Entry
 SITE = "/opt/venv/lib/python3.11/site-packages"
 HASHES = ["0" * 64, "1" * 64]
 names = st.sampled_from(["/a", "/b", "/b/c", "/b-c", "/b/c/d", "/opt/venv/bin/pip", "/caf\udce9"])
-modes = st.sampled_from([0o644, 0o755, 0o4755])
-ids = st.sampled_from([0, 8])
+attributes = (st.sampled_from([0o644, 0o755, 0o4755]), *(st.sampled_from([0, 8]),) * 2)  # mode, uid, gid
 entries = st.one_of(
-    st.builds(Entry, st.just("file"), modes, ids, ids, st.just(3), st.sampled_from(HASHES)),
-    st.builds(Entry, st.just("folder"), modes, ids, ids),
-    st.builds(Entry, st.just("symlink"), st.just(0o777), ids, ids, st.just(0), st.just(""), names),
+    st.builds(Entry, st.just("file"), *attributes, st.just(3), st.sampled_from(HASHES)),
+    st.builds(Entry, st.just("folder"), *attributes),
+    st.builds(Entry, st.just("symlink"), *attributes, st.just(0), st.just(""), names),
 )
-commands = st.lists(st.text(max_size=2), max_size=1).map(tuple)
-settings_ = st.one_of(st.none(), st.builds(Settings, environment=st.sampled_from([(), ("A=1",)]), command=commands))
 trees = st.builds(
     Opened,
     name=st.just("x"),
     form=st.sampled_from(["layout", "docker", "folder"]),
     entries=st.dictionaries(names, entries),
     owners=st.booleans(),
-    settings=settings_,
+    settings=st.none() | st.builds(Settings, environment=st.sampled_from([(), ("A=1",)]), user=st.sampled_from("ab")),
     read=st.just({}.__getitem__),
 )
 
@@ -67,17 +64,6 @@ def test_every_single_change_is_found_where_it_is(one, data):
     found = differences(one, dataclasses.replace(one, entries={**rest, **changed}))
     seen = [] if aspect == "owner" and not one.owners else [(path, aspect)]
     assert [(difference.path, difference.aspect) for difference in found] == seen
-
-
-@given(trees, trees)
-def test_lines_can_be_written_and_name_every_path_but_those_in_folders_that_are_missing(one, other):
-    comparison = judge(one, other, ())
-    text = "\n".join(compare.lines(comparison, everything=True))
-    text.encode()
-    for difference in comparison.unexpected:
-        parents = [found.path for found in comparison.unexpected if "folder" in (found.first, found.second)]
-        below = any(difference.path.startswith(f"{parent}/") for parent in parents)
-        assert below or difference.path in text
 
 
 def test_patterns():
@@ -206,9 +192,9 @@ def test_what_is_not_of_its_form_is_compared_by_its_bytes():
 
 
 def test_what_readers_keep():
-    sizes = {HUB: 5, f"{INFO}/RECORD": 5, f"{BIN}/tqdm": 300, "/a/RECORD": 5, f"{BIN}/ninja": 300_000, "/a/b.py": 5}
-    kept = [path for path, size in sizes.items() if compare.is_kept(path, size)]
-    assert kept == [HUB, f"{INFO}/RECORD", f"{BIN}/tqdm"]
+    kept = {HUB: 5, f"{INFO}/RECORD": 5, f"{BIN}/tqdm": 300}
+    others = {"/a/RECORD": 5, f"{BIN}/ninja": 300_000, "/a/b.py": 5}
+    assert [path for path, size in (kept | others).items() if compare.is_kept(path, size)] == list(kept)
     assert not compare.is_kept(HUB, 1 << 25)
     assert [len(compare.distil(path, [b"0" * 9] * 3)) for path in kept] == [17, 27, 27]
 
@@ -230,7 +216,7 @@ second  docker, 1 paths
 compared: paths, kinds, modes, contents, links, owners
 
 only in the first: /b (folder and 1 below it)
-only in the second: /new\\x1b[31m (symlink to x)
+only in the second: /new\\x1b[31m\\xe9 (symlink to x)
 
 what may differ:
      1 because
@@ -239,7 +225,7 @@ what may differ:
 
 def test_the_words():
     one = tree(entries={"/b": Entry("folder", 0o755), "/b-c": Entry("fifo", 0o600), "/b/c": Entry("fifo", 0o600)})
-    other = tree("docker", entries={"/new\x1b[31m": Entry("symlink", 0o777, link="x")})
+    other = tree("docker", entries={"/new\x1b[31m\udce9": Entry("symlink", 0o777, link="x")})
     allowance = Allowance(reason="because", patterns=("/b-c",), aspects=("only in the first",))
     comparison = judge(one, other, (allowance,))
     assert "\n".join(compare.lines(comparison, everything=True)) == WORDS
