@@ -67,6 +67,7 @@ def test_what_a_killed_run_left_is_removed_and_a_living_one_is_kept(tmp_path):
         (folder / "work").touch()
         Cache(tmp_path).close()
         assert ((folder / "work").exists(), dead.exists()) == (True, False)
+    assert not folder.exists()
     living.close()
     assert not list((tmp_path / "tmp").iterdir())
 
