@@ -126,25 +126,6 @@ def test_a_target_is_the_machine_that_is_checked_for(judged, layout, tmp_path):
     assert (said["host"]["gpus"], said["host"]["driver"], said["runtimes"]) == (["V100"], "450.80.02", ["apptainer"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--runtime", "lxc"), "docker, apptainer, pyxis, pai"),
-        (("--runtime-version", "1.0"), "of which runtime"),
-        (("--driver", "new"), "450.80.02"),
-        (("--kernel", "el7"), "3.10"),
-        (("--shm", "lots"), "--shm 64m"),
-        (("--shm", "-1"), "--shm 64m"),
-        (("--gpu", "v10"), "V100"),
-        (("--only", "programs"), "choose from: bytes, runtimes, binaries"),
-    ],
-)
-def test_arguments_that_mean_nothing(call, layout, arguments, message):
-    code, out, err = call(layout(BASE), *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-
-
 def test_sizes_as_docker_has_them():
     sizes = {"64m": 64 << 20, "8g": 8 << 30, "8GiB": 8 << 30, "1024": 1024, "": None, "64kb": 64 << 10}
     assert {text: targets.host_of(Target(), text).shm for text in sizes} == sizes

@@ -1,4 +1,4 @@
-"""The command line: results on stdout, messages on stderr, distinct exit codes; and what `job` prints."""
+"""The command line: results on stdout, messages on stderr, distinct exit codes; lists, and what `job` prints."""
 
 import errno
 import io
@@ -14,14 +14,16 @@ from unittest.mock import Mock
 import pytest
 import typer
 
+from graphcrate.artifacts import locate
 from graphcrate.build import pipeline
 from graphcrate.cli import exit as cli_exit
-from graphcrate.cli import main, options
-from graphcrate.compat.catalog import nearest_cuda
+from graphcrate.cli import main, options, tables
+from graphcrate.compat import catalog
+from graphcrate.host.context import Context
+from graphcrate.model.errors import ResolutionError, UsageError
 from tests import ROOT
-from tests.made import RECIPES
-from tests.unit import small_layouts
-from tests.unit.tars import folder
+from tests.made import RECIPES, refused
+from tests.unit import small_layouts, tars
 
 NEWEST = ["13.0", "12.8", "12.6", "12.1", "11.8", "11.7", "11.6"]
 COMMANDS = typer.main.get_command(main.app).commands
@@ -60,6 +62,22 @@ def call(recipes, typed):
         ("publish pyg:there", ("there is no destination", "./build.py publish pyg:there --to")),
         ("verify pyg:there", ("names no registry", "./build.py check pyg:there")),
         ("keys --output nowhere", ("mkdir -p nowhere",)),
+        ("job pyg:1 --runtime kubernetes", ("pyxis, singularity, docker, pai-dlc, pai-dsw",)),
+        ("test a:1 b:1", ("--matrix",)),
+        ("test a:1 --runner slurm", ("--partition is missing",)),
+        ("test a:1 --matrix", ("--partition is missing",)),
+        ("test a:1 --partition a100", ("--runner slurm",)),
+        ("test a:1 --runner slurm --partition a100,dgx2", ("--matrix",)),
+        ("test a:1 --runner docker --matrix --partition a100", ("the runner is docker",)),
+        ("test a:1", ("there is no image 'a:1'",)),
+        ("check a:1 --runtime lxc", ("docker, apptainer, pyxis, pai",)),
+        ("check a:1 --runtime-version 1.0", ("of which runtime",)),
+        ("check a:1 --driver new", ("450.80.02",)),
+        ("check a:1 --kernel el7", ("3.10",)),
+        ("check a:1 --shm lots", ("--shm 64m",)),
+        ("check a:1 --shm -1", ("--shm 64m",)),
+        ("check a:1 --gpu v10", ("V100",)),
+        ("check a:1 --only programs", ("choose from: bytes, runtimes, binaries",)),
     ],
 )
 def test_wrong_usage_is_answered_with_what_to_type(call, command, said):
@@ -134,7 +152,7 @@ def test_help_names_every_command_once_in_its_group_with_a_whole_sentence(call):
 
 def test_nearest_cuda():
     nearest = {"11.9": "11.8", "12.2": "12.1", "14": "13.0", "10.2": "11.6", "cpus": "cpu"}
-    assert {asked: nearest_cuda(asked, [*reversed(NEWEST), "cpu"])[0] for asked in nearest} == nearest
+    assert {asked: catalog.nearest_cuda(asked, [*reversed(NEWEST), "cpu"])[0] for asked in nearest} == nearest
 
 
 @pytest.mark.parametrize(
@@ -167,7 +185,7 @@ def test_a_fault_of_our_own_is_not_explained_away(call, monkeypatch, error):
 
 
 def test_a_file_where_a_folder_has_to_be_is_told(call, tmp_path):
-    small_layouts.layout(tmp_path, [folder("./")])
+    small_layouts.layout(tmp_path, [tars.folder("./")])
     (tmp_path / "there.sif").touch()
     code, _, err = call("convert", tmp_path, "--to", "oci-archive", "--output", tmp_path / "there.sif" / "x.tar")
     assert (code, f"{tmp_path}/there.sif" in err, "next:  " in err) == (7, True, True)
@@ -189,7 +207,7 @@ def test_worker_processes_import_the_script_without_running_it(monkeypatch):
     runpy.run_path(str(ROOT / "build.py"), run_name="__mp_main__")  # SystemExit where it ran
 
 
-# What test refuses, and what job prints
+# What job prints
 
 
 @pytest.fixture
@@ -203,24 +221,6 @@ def outside(tmp_path, monkeypatch, typed):
 #: the tutorial, and the job that it submits
 WRITTEN = [("dna.md", "dna.sbatch"), ("dgx2.md", "dgx2_torch.sbatch")]
 WRITTEN += [("multi-node.md", f"multi_node_{name}.sbatch") for name in ("singularity", "pyxis")]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("a:1", "b:1"), "--matrix"),
-        (("a:1", "--runner", "slurm"), "--partition is missing"),
-        (("a:1", "--matrix"), "--partition is missing"),
-        (("a:1", "--partition", "a100"), "--runner slurm"),
-        (("a:1", "--runner", "slurm", "--partition", "a100,dgx2"), "--matrix"),
-        (("a:1", "--runner", "docker", "--matrix", "--partition", "a100"), "the runner is docker"),
-        (("a:1",), "there is no image 'a:1'"),
-    ],
-)
-def test_options_that_do_not_go_together_are_usage(outside, arguments, said):
-    code, out, err = outside("test", *arguments)
-    assert (code, out) == (2, "")
-    assert said in err
 
 
 def test_a_job_goes_to_stdout_alone(outside):
@@ -241,11 +241,6 @@ def test_the_address_for_pai_is_one_line(outside):
     assert (code, out) == (0, "registry-vpc.cn-shanghai.aliyuncs.com/team/glt:1\n")
 
 
-def test_an_unknown_runtime_is_answered_with_those_that_exist(outside):
-    code, _, err = outside("job", "pyg:1", "--runtime", "kubernetes")
-    assert (code, "pyxis, singularity, docker, pai-dlc, pai-dsw" in err) == (2, True)
-
-
 @pytest.mark.parametrize(("page", "name"), WRITTEN)
 def test_a_job_of_the_examples_is_what_its_tutorial_says(outside, page, name, tmp_path):
     text = (ROOT / "docs" / "tutorials" / page).read_text(encoding="utf-8")
@@ -253,3 +248,30 @@ def test_a_job_of_the_examples_is_what_its_tutorial_says(outside, page, name, tm
     (command,) = re.findall(rf"^\./build\.py (job .*) > {name}$", text, re.MULTILINE)
     (tmp_path / shlex.split(command)[1]).touch()
     assert outside(*shlex.split(command))[1] == (ROOT / "examples" / "slurm" / name).read_text(encoding="utf-8")
+
+
+# Variants that are refused, and images by their digests
+
+
+def test_a_refused_variant_says_why_and_stands_in_the_list_but_not_among_what_can_be_built():
+    with refused(ResolutionError, "CUDA", "make image STACK=glt CUDA="):
+        catalog.find_variant(Context(root=ROOT, environment={}), "glt", "cpu")
+    glt = [RECIPES["glt"]]
+    assert [entry["cuda"] for entry in catalog.describe(glt, set())] == ["11.6", "11.6", "11.7", "12.1"]
+    assert any("not available: " in line for line in tables.variants(glt, set()))
+
+
+def test_a_digest_that_is_named_is_that_of_the_image(tmp_path):
+    layout = small_layouts.layout(tmp_path / "pyg/1.0", [tars.file("a")])
+    named = f"pyg:1.0@{layout.digest}"
+    for ref in ("pyg:1.0", named, str(layout.path)):
+        assert locate.find_image(ref, tmp_path)[0].digest == layout.digest
+    with refused(UsageError, f"pyg:1.0 is {layout.digest} now, and sha256:00", f" {named}"):
+        locate.find_image(f"pyg:1.0@sha256:{'0' * 64}", tmp_path)
+
+
+def test_a_file_where_a_layout_is_needed_is_called_what_it_is(tmp_path):
+    file = tmp_path / "made.sqsh"
+    file.write_bytes(b"hsqs" + bytes(92))
+    with refused(UsageError, "made.sqsh is a squashfs, and this takes an OCI layout", "./build.py list"):
+        locate.find_image(str(file), tmp_path)
