@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from graphcrate.engines.backend import Order
 from graphcrate.engines.embedded import build as embedded
+from graphcrate.engines.embedded import run
 from graphcrate.engines.embedded.layers import BATCH, batched
 from graphcrate.host.cache import Cache
 from graphcrate.inputs import extensions
@@ -34,6 +36,7 @@ from graphcrate.model.recipe import Channel
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
 from tests import made
+from tests.unit import small_layouts, tars
 from tests.unit.conftest import Recorder
 from tests.unit.test_bytecode import InProcess
 from tests.unit.test_sdist import Pip
@@ -272,3 +275,60 @@ def test_planned_files_must_not_hide_the_bases_links(cache):
 def test_batches_have_about_the_same_size():
     shards = [("w", number, BATCH // 3) for number in range(7)] + [("w", 7, BATCH * 2), ("w", 8, 1)]
     assert [[number for _, number, _ in batch] for batch in batched(shards)] == [[0, 1, 2], [3, 4, 5], [6], [7], [8]]
+
+
+# Unpacked images in the cache: made once, kept while in use, pruned. Running in them is in tests/engines.
+
+
+@pytest.fixture
+def image(tmp_path: Path):
+    """A function that makes a layout with one file."""
+    return lambda name: small_layouts.layout(tmp_path / name, [tars.file("etc/name", name.encode())], tag=name)
+
+
+def unpacked(cache):
+    return {path.read_text() for path in cache.root.glob("rootfs/*/root/etc/name")}
+
+
+def use(layout, cache, when: float):
+    with run.unpacked(layout, cache=cache) as inside:
+        assert (inside.rootfs / "etc/name").read_text() == layout.tag
+    os.utime(run._place(layout, cache), (when, when))
+
+
+def test_an_image_is_unpacked_once_and_the_two_used_last_are_kept(cache, image, monkeypatch):
+    one, two, three = map(image, ("one", "two", "three"))
+    for when, layout in enumerate((one, two, one, three), 1000):
+        use(layout, cache, when)
+    assert unpacked(cache) == {"one", "three"}
+    monkeypatch.setattr(run, "unpack", None)
+    use(three, cache, 2000)
+
+
+def test_an_image_in_use_stays(cache, image):
+    one, two, three = image("one"), image("two"), image("three")
+    with run.unpacked(one, cache=cache):
+        os.utime(run._place(one, cache), (1, 1))
+        use(two, cache, 1000)
+        use(three, cache, 2000)
+        assert "one" in unpacked(cache)
+    os.utime(run._place(one, cache), (1, 1))
+    use(three, cache, 3000)
+    assert unpacked(cache) == {"two", "three"}
+
+
+def test_what_a_killed_run_began_is_removed_after_a_while(cache, image):
+    old, young = (cache.path("rootfs", letter * 64, ".root.partial") for letter in "ab")
+    for partial in (old, young):
+        partial.mkdir(parents=True)
+    os.utime(old.parent, (1, 1))
+    use(image("one"), cache, 1000)
+    assert (old.parent.exists(), young.exists()) == (False, True)
+
+
+def test_too_little_room_is_told_before_unpacking(cache, image, monkeypatch):
+    layout = image("one")
+    monkeypatch.setattr(Cache, "free_bytes", lambda self: 10)
+    with pytest.raises(DiskFullError, match="unpacking the image"), run.unpacked(layout, cache=cache):
+        pass
+    assert not list(cache.root.glob("rootfs/*/root"))
