@@ -140,6 +140,7 @@ def test_paths_that_leave_the_root_are_refused(path):
         (lambda writer: writer.data("a/b", b"2"), "a/b"),
         (lambda writer: writer.data("a", b"2"), "a"),
         (lambda writer: writer.data("a/b/c", b"2"), "a/b"),
+        (lambda writer: (writer.symlink("l", "a"), writer.data("l/b", b"2")), "l/b"),
         (lambda writer: writer.folder("a", 0o700), "mode 755 and again 700"),
         (lambda writer: writer.stream("c", 4, [b"abc"]), "3 bytes where 4"),
     ],

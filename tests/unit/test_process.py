@@ -15,13 +15,11 @@ from graphcrate.model.errors import HostError
 from tests.made import refused
 
 
-def lines_of(pieces: list[bytes]) -> list[str]:
-    seen: list[str] = []
+def lines_of(pieces):
+    seen = []
     cutter = process._Lines(seen.append)
-    for piece in pieces:
-        if piece:
-            cutter.feed(piece)
-    cutter.feed(b"")
+    for piece in [*filter(None, pieces), b""]:
+        cutter.feed(piece)
     return seen
 
 
@@ -55,17 +53,13 @@ def test_a_missing_or_failed_program_is_named_with_what_to_type():
     assert "mmdebstrap 'a b'" in error.next_step
 
 
-class StartedError(Exception):
-    """A program would start now."""
-
-
 def test_a_child_leads_a_group_that_ends_with_it(monkeypatch):
     def start(argv, **options):
-        raise StartedError(options["start_new_session"])
+        raise InterruptedError(options["start_new_session"])
 
     sent = []
     monkeypatch.setattr(process.subprocess, "Popen", start)
-    with pytest.raises(StartedError, match="True"):
+    with pytest.raises(InterruptedError, match="True"):
         process.run(["/bin/sh"])
     monkeypatch.setattr(os, "killpg", lambda *told: sent.append(told))
     process._end_group(SimpleNamespace(pid=77, wait=lambda seconds=None: 0))
@@ -75,10 +69,9 @@ def test_a_child_leads_a_group_that_ends_with_it(monkeypatch):
 @pytest.fixture
 def interruptible():
     """Signals as a terminal's program has them, whatever started the tests."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    for number, handler in zip(numbers, before, strict=True):
+    for number, handler in before.items():
         signal.signal(number, handler)
 
 
@@ -90,19 +83,15 @@ def test_an_interrupt_waits_for_what_may_not_be_left_in_the_middle(interruptible
             assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= blocked, "children are spared, too"
             os.kill(os.getpid(), number)
             done.extend(range(1000))
-            done.append("written down")
 
     done, ended = [], threading.Event()
-    other = threading.Thread(target=ended.wait)  # takes a signal that the main thread blocks
-    other.start()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
+    with ThreadPoolExecutor(1) as other:
+        other.submit(ended.wait)  # takes a signal that the main thread blocks
         with pytest.raises(KeyboardInterrupt):
             work()
-    finally:
         ended.set()
-        other.join()
-    assert done[-1] == "written down"
+    assert len(done) == 1000
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask
     assert signal.getsignal(number) is signal.default_int_handler
 

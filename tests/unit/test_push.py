@@ -1,6 +1,5 @@
 """Pushing to the strict registry of registry_server.py: what is sent, in which order, and who sees which secret."""
 
-import contextlib
 import random
 import threading
 import urllib.parse
@@ -9,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from graphcrate.host.http import Client
-from graphcrate.host.progress import Silent
 from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError
 from graphcrate.oci import push, reference, spec, upload
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
 from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, first
 from tests.unit import small_layouts, tars
+from tests.unit.conftest import Recorder
 from tests.unit.registry_server import RegistryServer
 
 ALICE = Credential(user="alice", password="wonder:land")
@@ -41,22 +40,6 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(upload, "PIECE", 4 * KIB)
 
 
-class Counted(Silent):
-    """Progress that adds up; a task that is left without an error has to be full."""
-
-    def __init__(self):
-        self.total = self.done = 0
-
-    @contextlib.contextmanager
-    def task(self, description, total):
-        self.total += total
-        yield self
-        assert self.done == self.total
-
-    def advance(self, amount):
-        self.done += amount
-
-
 def send(server, layout, name="team/image:v1", form="oci", *, credential=None, pauses=None, **more):
     """Push and name it, as `publish` does."""
 
@@ -66,7 +49,8 @@ def send(server, layout, name="team/image:v1", form="oci", *, credential=None, p
 
     where = reference.parse(f"{getattr(server, 'host', server)}/{name}")
     target = Repository(Client({}, sleep=sleep), where, lambda: credential, writes=True, **more)
-    pushed = push.push_layout(target, layout, form, Counted())
+    pushed = push.push_layout(target, layout, form, progress := Recorder())
+    assert progress.done == progress.total
     push.put_manifest(target, where.tag, push.manifest_of(layout, form)[0], pushed.media_type)
     return pushed
 
