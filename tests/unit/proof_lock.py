@@ -2,16 +2,16 @@
 
 import hashlib
 
-from graphcrate.model.lock import Compilation, DebianToolkit, Lock, MissingPackage, RegistryBase
+import msgspec
+
+from graphcrate.model.lock import MissingPackage, RegistryBase
 from graphcrate.model.recipe import Channel
 from graphcrate.publish.attest.statement import Subject
 from tests.made import bookworm, deb, sdist, wheel
+from tests.unit.compiled_plans import DEBS, HEADERS, TOOLKITS, lock
 
 DIGEST = "sha256:" + hashlib.sha256(b"the image").hexdigest()
 SUBJECT = Subject(name="pyg", tag="torch2.0-cu118-py311", digest=DIGEST)
-CREATED = 1_700_000_000
-
-
 BASE = (deb("adduser", "3.134", architecture="all"), deb("libc6", "2.36-9+deb12u10"), deb("zlib1g", "1:1.2.13.dfsg-1"))
 BACK_END = (wheel("setuptools", "69.5.1"), wheel("wheel", "0.48.0"))
 PACKAGES = (
@@ -23,26 +23,18 @@ PACKAGES = (
     wheel("torch-scatter", "2.1.2+pt20cu118", Channel.PYG),
     sdist("torch-sparse", "0.6.18"),
 )
-COMPILATION = Compilation(
-    architectures=("7.0", "8.0+PTX"),
-    compiler="g++-11",
+COMPILATION = msgspec.structs.replace(
+    lock(TOOLKITS["debian"]).compilation,
     base=bookworm(*BASE, deb("g++-11", "11.3.0-12")),
     tools=(wheel("ninja", "1.13.2"), wheel("setuptools", "69.5.1")),
-    toolkit=DebianToolkit(
-        version="11.8.89",
-        suite="bookworm",
-        packages=(deb("nvidia-cuda-toolkit", "11.8.89~11.8.0-5~deb12u1"),),
-        wheels=(wheel("nvidia-cublas-cu11", "11.11.3.6"),),
-    ),
+    toolkit=msgspec.structs.replace(TOOLKITS["debian"], packages=DEBS[:1], wheels=HEADERS[1:]),
 )
-LOCK = Lock(
+LOCK = msgspec.structs.replace(
+    lock(TOOLKITS["debian"]),
     recipe="pyg",
     cuda="11.8",
     candidate="pytorch",
     torch_cuda="11.8",
-    python="3.11",
-    created=CREATED,
-    request_sha256="",
     base=bookworm(*BASE),
     packages=PACKAGES,
     compilation=COMPILATION,

@@ -45,7 +45,7 @@ def images(tmp_path, monkeypatch):
         ("registry.example#team/pyg:1.0", "registry", "registry.example/team/pyg:1.0", "."),
         ("oras://registry.example/pyg:1.0", "registry", "oras://registry.example/pyg:1.0", "."),
     ],
-)  # fmt: skip
+)
 def test_an_image_is_located_by_its_name_or_path(images, ref, form, name, path):
     found = locate(ref, images / "dist")
     assert (found.form, found.name) == (form, name)

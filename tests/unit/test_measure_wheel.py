@@ -8,6 +8,7 @@ import pytest
 from graphcrate.compat import facts
 from graphcrate.host.http import Client
 from graphcrate.model.errors import IntegrityError, NetworkError
+from tests.made import refused
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 from tests.unit.wheel_server import Fault
 from tests.unit.wheelmaker import make_wheel
@@ -65,20 +66,10 @@ def test_a_wheel_tells_what_it_was_built_with(tmp_path):
     assert found.cxx11_abi is True
     assert (found.glibc, found.glibcxx) == ("2.17", "3.4.19")  # what is weak binds nobody
     assert found.unread == ()
-
-
-@pytest.mark.parametrize(
-    ("options", "most", "found"),
-    [
-        ({"fatbin": code((SASS, 70)) * 3 + code((SASS, 90))}, {}, {"sass": ("7.0",), "some": ("9.0",)}),
-        (LARGE, {"most": 10_000}, {"unread": ("torch/lib/libtorch_cuda.so",), "sass": ()}),
-        ({"cuda": "None"}, {}, {"cuda": "cpu"}),
-    ],
-)
-def test_what_is_told_apart(tmp_path, options, most, found):
-    contents = measured(torch_wheel(tmp_path, **options), **most)
-    assert {name: getattr(contents, name) for name in found} == found
-    assert contents.told == ("sm_70", "sm_80", "compute_80")
+    found = measured(torch_wheel(tmp_path, fatbin=code((SASS, 70)) * 3 + code((SASS, 90)), cuda="None"))
+    assert (found.sass, found.some, found.cuda) == (("7.0",), ("9.0",), "cpu")
+    found = measured(torch_wheel(tmp_path, **LARGE), most=10_000)
+    assert (found.sass, found.unread) == ((), ("torch/lib/libtorch_cuda.so",))
 
 
 def test_a_wheel_or_library_that_is_damaged_is_named(tmp_path):
@@ -124,15 +115,6 @@ def test_a_file_that_changes_meanwhile_and_a_server_without_ranges_are_refused(s
         file.read() if file else RangedFile(Client({}), server.url("/f"))
 
 
-@pytest.mark.parametrize(
-    ("told", "options", "words"),
-    [(b"sm_70 sm_90\0", {}, r"code for 7.0, 9.0, and has it for 7.0, 8.0"), (b"", LARGE, "not found")],
-)
-def test_a_list_that_contradicts_the_code_or_is_missing_is_no_fact(tmp_path, told, options, words):
-    with pytest.raises(IntegrityError, match=words):
-        torch_facts.build_of(measured(torch_wheel(tmp_path, told=told, **options), most=10_000 if options else 1 << 30))
-
-
 def test_a_fact_is_made_of_a_measurement(tmp_path):
     build = torch_facts.build_of(measured(torch_wheel(tmp_path)))
     assert (build.torch, build.cuda, build.sm, build.ptx) == ("9.1.0", "12.1", ("7.0", "8.0"), ("8.0",))
@@ -140,6 +122,10 @@ def test_a_fact_is_made_of_a_measurement(tmp_path):
     assert (build.known, build.by) == ("measured", "fat binaries")
     build = torch_facts.build_of(measured(torch_wheel(tmp_path, **LARGE), most=10_000))  # where libraries are left out
     assert (build.sm, build.ptx, build.by) == (("7.0", "8.0"), ("8.0",), "torch's own list")
+    with refused(IntegrityError, "code for 7.0, 9.0, and has it for 7.0, 8.0"):
+        torch_facts.build_of(measured(torch_wheel(tmp_path, told=b"sm_70 sm_90\0")))
+    with refused(IntegrityError, "not found"):
+        torch_facts.build_of(measured(torch_wheel(tmp_path, told=b"", **LARGE), most=10_000))
 
 
 def test_the_committed_facts_are_as_the_tool_writes_them():

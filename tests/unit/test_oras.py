@@ -39,22 +39,13 @@ def send(registry, monkeypatch):
 def test_the_manifest_is_what_apptainer_asks_for_and_nothing_is_sent_twice(image, send, registry):
     pushed, layer = send(image, a="1"), tars.sha256(image.read_bytes())
     kind, data = registry.documents[f"team/pyg/manifests/{pushed.digest}"]
+    kinds = [f"application/vnd.sylabs.sif.{one}" for one in ("config.v1+json", "layer.v1.sif")]
+    title = {"org.opencontainers.image.title": "pyg_1.2.sif"}
     assert json.loads(data) == {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": {
-            "mediaType": "application/vnd.sylabs.sif.config.v1+json",
-            "digest": tars.sha256(b"{}"),
-            "size": 2,
-        },
-        "layers": [
-            {
-                "mediaType": "application/vnd.sylabs.sif.layer.v1.sif",
-                "digest": layer,
-                "size": image.stat().st_size,
-                "annotations": {"org.opencontainers.image.title": "pyg_1.2.sif"},
-            }
-        ],
+        "config": {"mediaType": kinds[0], "digest": tars.sha256(b"{}"), "size": 2},
+        "layers": [{"mediaType": kinds[1], "digest": layer, "size": image.stat().st_size, "annotations": title}],
         "annotations": {"a": "1"},
     }
     assert (kind, pushed.digest) == (pushed.media_type, tars.sha256(data))
