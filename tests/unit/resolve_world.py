@@ -2,14 +2,13 @@
 
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import http, settings
-from graphcrate.model.lock import DebianBase
 from graphcrate.resolve import offers, resolver
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
-from tests.made import index_of, place
+from tests.made import bookworm, index_of, place
 from tests.unit import small_index
 
-BASE = DebianBase(suite="bookworm", packages=())
+BASE = bookworm()
 NOWHERE = "http://127.0.0.1:1/whl"
 
 

@@ -5,13 +5,13 @@ import json
 import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from graphcrate.engines import context, oci
 from graphcrate.engines.backend import Order
 from graphcrate.engines.output import Output
 from graphcrate.host import oci_engine
-from graphcrate.host.cache import Cache
 from graphcrate.host.gpu import HostGpu
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
@@ -19,10 +19,9 @@ from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
 from tests.made import refused
-from tests.unit.conftest import Recorder
 from tests.unit.docker_daemon import DockerDaemon
-from tests.unit.test_build_context import make_base, make_layer
-from tests.unit.test_embedded_builder import planned
+from tests.unit.test_build_context import make_layer
+from tests.unit.test_embedded_builder import BASE, planned
 
 MADE, STEP, OLD = "ab" * 32, "cd" * 32, "ef" * 32
 
@@ -124,25 +123,22 @@ def environment(tmp_path, daemon, monkeypatch):
 
 
 @pytest.fixture
-def order(tmp_path, program, environment, monkeypatch):
+def order(tmp_path, program, environment, cache, progress, monkeypatch):
     monkeypatch.setattr(oci, "ends_with_us", lambda: ("setpriv", "--pdeathsig", "TERM", "--"))
     monkeypatch.setattr(oci, "dockerfile", lambda plan, *, cache_mounts: f"FROM base {cache_mounts}\n")
-    cache = Cache(tmp_path / "cache")
-    yield Order(
+    return Order(
         plan=planned(),
         folder=tmp_path,
-        base=make_base(make_layer(cache, "one")),
+        base=msgspec.structs.replace(BASE, layers=(make_layer(cache, tmp_path, "one"),)),
         files={},
         arguments={"PACKAGE_INDEX": "https://me:hush@index.example.com/simple"},
         cache=cache,
         environment={**environment, "http_proxy": "http://proxy.example.com:3128"},
-        progress=Recorder(),
+        progress=progress,
     )
-    cache.close()
 
 
 # --- which engine ---------------------------------------------------------------------------------------------------
-
 
 OLD_DOCKER, NEW_DOCKER = "Docker version 20.10.24+dfsg1, build 297e128", "Docker version 28.2.2, build e6534b4"
 
@@ -362,16 +358,14 @@ def test_a_command_runs_in_a_container_of_its_own(opened, program, tmp_path):
     assert lines == ["said within 5"]
 
 
-def test_a_gpu_is_asked_for_where_there_is_one(opened, program, name, monkeypatch):
-    option, code, words, fix = {
-        "docker": ("--gpus", 125, 'docker: Error: could not select device driver "".', "runtime configure"),
-        "podman": (
-            "nvidia.com/gpu=all",
-            126,
-            "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
-            "cdi generate --output=/etc/cdi/nvidia.yaml",
-        ),
-    }[name]
+@pytest.mark.parametrize(
+    ("name", "option", "code", "words", "fix"),
+    [
+        ("docker", "--gpus", 125, 'docker: Error: could not select device driver "".', "runtime configure"),
+        ("podman", "nvidia.com/gpu=all", 126, "Error: unresolvable CDI devices nvidia.com/gpu=all", "cdi generate"),
+    ],
+)
+def test_a_gpu_is_asked_for_where_there_is_one(opened, program, monkeypatch, option, code, words, fix):
     with opened() as inside:
         inside.run(Exec(["x"], gpu=True))
         monkeypatch.setattr(oci.gpu, "detect", lambda: HostGpu(devices=("/dev/nvidia0",)))

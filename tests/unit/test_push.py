@@ -205,6 +205,13 @@ def test_a_registry_with_which_nothing_helps_gets_no_tag(layout, mood, message):
     assert "team/image/manifests/v1" not in server.documents
 
 
+def test_a_layout_without_one_of_its_blobs_is_refused_before_anything_is_sent(registry, layout):
+    layout.blob(layout.layers[1].digest).unlink()
+    with pytest.raises(LayoutError, match="is missing"):
+        send(registry, layout)
+    assert registry.asked == []
+
+
 def test_a_blob_that_was_altered_is_never_finished(registry, layout):
     damaged = layout.blob(layout.layers[0].digest)
     data = damaged.read_bytes()
