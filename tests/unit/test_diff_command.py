@@ -66,21 +66,18 @@ def test_what_may_differ_is_counted_listed_or_refused(call, layout, tmp_path):
     assert (code, "may differ" in out) == (13, False)
 
 
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
+def test_what_cannot_be_compared_is_said_before_anything_is_read(call, layout, tmp_path):
+    layout("one", *FILES)
+    (tmp_path / "text").write_text("hello\n")
+    for argument, message in (
         ("nothing:here", "docker:NAME:TAG"),
         ("missing.sif", "docker:NAME:TAG"),
         ("text", "neither a tar nor a SIF nor a squashfs"),
         ("docker://registry.example.com/a:b", "skopeo copy docker://registry.example.com/a:b"),
         ("registry.example.com/a:b", "skopeo copy docker://registry.example.com/a:b"),
-    ],
-)
-def test_what_cannot_be_compared_is_said_before_anything_is_read(call, layout, tmp_path, argument, message):
-    layout("one", *FILES)
-    (tmp_path / "text").write_text("hello\n")
-    code, out, err = call("one:tag", argument)
-    assert (code, out, message in err, "reading" in err) == (2, "", True, False)
+    ):
+        code, out, err = call("one:tag", argument)
+        assert (code, out, message in err, "reading" in err) == (2, "", True, False)
 
 
 class Api:
