@@ -36,19 +36,16 @@ def observation(files=None, imports=None):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        ("/lib/libm.so.6: version `GLIBC_2.35' not found (required by a.so)", ("version not found", "GLIBC_2.35")),
-        ("ModuleNotFoundError: No module named 'torch_sparse'", ("missing module", "torch_sparse")),
-        ("ended by SIGSEGV", ("crash", "SIGSEGV")),
+def test_errors_are_told_apart():
+    for error, told in {
+        "/lib/libm.so.6: version `GLIBC_2.35' not found (required by a.so)": ("version not found", "GLIBC_2.35"),
+        "ModuleNotFoundError: No module named 'torch_sparse'": ("missing module", "torch_sparse"),
+        "ended by SIGSEGV": ("crash", "SIGSEGV"),
         # the loader is what a chain of errors is about
-        ("no | from OSError: liba.so.5: cannot open shared object file: …", ("missing library", "liba.so.5")),
-        ("AttributeError: no 'x'\n more", ("Python code", "AttributeError: no 'x'")),
-    ],
-)
-def test_errors_are_told_apart(error, told):
-    assert cause(Outcome(ok=False, error=error)) == told
+        "no | from OSError: liba.so.5: cannot open shared object file: …": ("missing library", "liba.so.5"),
+        "AttributeError: no 'x'\n more": ("Python code", "AttributeError: no 'x'"),
+    }.items():
+        assert cause(Outcome(ok=False, error=error)) == told
 
 
 LACKS = Outcome(ok=False, error="libpng16.so: cannot open shared object file: …", package="torchvision")
@@ -182,17 +179,14 @@ def test_each_program_has_its_own_figure():
     assert programs.told(report("glt-distributed", iterations_per_second=9.5)) == "9.5 iterations/s"
 
 
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
+def test_a_run_without_its_figure_ends_the_bench():
+    for found, words in (
         (report("ddp", "failed", "rank 1 died", iterations_per_second=3.0), "ddp failed: rank 1 died"),
         (report("dna"), "dna gives no seconds_per_epoch"),
         *((report("ddp", iterations_per_second=value), "ddp gives no iterations_per_second") for value in (0.0, "nan")),
-    ],
-)
-def test_a_run_without_its_figure_ends_the_bench(found, words):
-    with pytest.raises(SystemExit, match=words):
-        programs.told(found)
+    ):
+        with pytest.raises(SystemExit, match=words):
+            programs.told(found)
 
 
 def test_the_table_has_a_row_for_each_image_program_and_device():

@@ -13,16 +13,15 @@ from graphcrate.model.errors import CacheError, DiskFullError
 from tests.made import refused
 
 
-@pytest.mark.parametrize(
-    ("environment", "root"),
-    [
-        ({"GRAPHCRATE_CACHE": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/c"}, "/a"),
-        ({"XDG_CACHE_HOME": "/b", "HOME": "/c"}, "/b/graphcrate"),
-        ({"HOME": "/c"}, "/c/.cache/graphcrate"),
-    ],
-)
-def test_the_root_follows_the_environment(environment, root):
-    assert default_root(environment) == Path(root)
+def test_the_root_follows_the_environment():
+    environment = {"GRAPHCRATE_CACHE": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/c"}
+    for name, root in (
+        ("GRAPHCRATE_CACHE", "/a"),
+        ("XDG_CACHE_HOME", "/b/graphcrate"),
+        ("HOME", "/c/.cache/graphcrate"),
+    ):
+        assert default_root(environment) == Path(root)
+        del environment[name]
 
 
 def test_where_no_home_folder_is_known_a_folder_is_asked_for(monkeypatch):

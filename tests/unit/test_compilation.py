@@ -75,11 +75,10 @@ def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
     assert versions(found.wheels) == {**wheels, "nvidia-cublas-cu11": "11.11.3.6"}
 
 
-@pytest.mark.parametrize(("versions", "words"), [(["12.4.131~12.4.1-2"], "12.4.131"), ([], "has none")])
-def test_an_archive_with_another_nvcc(offers, archive, versions, words):
-    archive.versions = versions
-    with refused(ResolutionError, "no nvidia-cuda-toolkit 11.8.89", words):
-        locked(DEBIAN, {}, offers)
+def test_an_archive_with_another_nvcc(offers, archive):
+    for archive.versions, words in ((["12.4.131~12.4.1-2"], "12.4.131"), ([], "has none")):
+        with refused(ResolutionError, "no nvidia-cuda-toolkit 11.8.89", words):
+            locked(DEBIAN, {}, offers)
 
 
 def test_a_toolkit_of_wheels(offers):
@@ -134,20 +133,16 @@ def compiled_by(nvcc):
     return lock(msgspec.structs.replace(TOOLKITS["pypi"], version=nvcc))
 
 
-@pytest.mark.parametrize(
-    ("gpus", "toolkit", "architectures", "note"),
-    [
-        ("v100", "11.8.89", ("7.0",), ""),
-        ("v100,a100", "11.8.89", ("7.0", "8.0"), ""),
-        ("v100,b200", "12.4.131", ("7.0", "9.0+PTX"), NEWER),
-        ("h100,b200", "12.4.131", ("9.0+PTX",), NEWER),  # not machine code beside PTX of the same architecture
-    ],
-)
-def test_models_give_their_architectures_and_nothing_else(gpus, toolkit, architectures, note):
-    made = extensions.for_gpus(compiled_by(toolkit), gpus)
-    assert made.compilation.architectures == architectures
-    assert "".join(made.notes).startswith(note)
-    assert bool(made.notes) == bool(note)
+def test_models_give_their_architectures_and_nothing_else():
+    for gpus, toolkit, architectures, notes in (
+        ("v100", "11.8.89", ("7.0",), []),
+        ("v100,a100", "11.8.89", ("7.0", "8.0"), []),
+        ("v100,b200", "12.4.131", ("7.0", "9.0+PTX"), [NEWER]),
+        ("h100,b200", "12.4.131", ("9.0+PTX",), [NEWER]),  # not machine code beside PTX of the same architecture
+    ):
+        made = extensions.for_gpus(compiled_by(toolkit), gpus)
+        assert made.compilation.architectures == architectures
+        assert [note[: len(NEWER)] for note in made.notes] == notes
 
 
 def test_what_cannot_be_compiled_for_is_refused():
@@ -157,9 +152,9 @@ def test_what_cannot_be_compiled_for_is_refused():
         extensions.for_gpus(compiled_by("11.8.89"), "v1000")
 
 
-@pytest.mark.parametrize(("value", "gpus"), [(COMPILED, None), (plain_lock(), "v100"), (lock(None), "v100")])
-def test_without_a_model_or_a_toolkit_the_lock_stays_as_it_is(value, gpus):
-    assert extensions.for_gpus(value, gpus) is value
+def test_without_a_model_or_a_toolkit_the_lock_stays_as_it_is():
+    for value, gpus in ((COMPILED, None), (plain_lock(), "v100"), (lock(None), "v100")):
+        assert extensions.for_gpus(value, gpus) is value
 
 
 def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path, monkeypatch):

@@ -100,16 +100,13 @@ def test_settings_of_a_sif():
     assert read_settings({SIF_SCRIPT}, lambda path: "[broken").labels == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "status"),
-    [('#!/bin/sh\nexec "$@"\n', "pass"), ("#!/bin/sh\npython /main.py\n", "fail"), (OCI_SCRIPT, "fail")],
-)
-def test_the_run_script_of_a_sif_is_its_entry_point(text, status):
-    script = {SIF_SCRIPT[1:].replace("/", "__"): FileFact(kind="file", text=text, mode=0o755)}
-    view = {"form": "sif", **configured(entrypoint=(SIF_SCRIPT,)), **files(**script)}
-    finding = verdict("entrypoint", view)
-    assert finding.status == status, finding.seen
-    assert text != OCI_SCRIPT or "/entry 'a b'" in finding.seen
+def test_the_run_script_of_a_sif_is_its_entry_point():
+    scripts = {'#!/bin/sh\nexec "$@"\n': "pass", "#!/bin/sh\npython /main.py\n": "fail", OCI_SCRIPT: "fail"}
+    for text, status in scripts.items():
+        script = {SIF_SCRIPT[1:].replace("/", "__"): FileFact(kind="file", text=text, mode=0o755)}
+        finding = verdict("entrypoint", {"form": "sif", **configured(entrypoint=(SIF_SCRIPT,)), **files(**script)})
+        assert finding.status == status, finding.seen
+    assert "/entry 'a b'" in finding.seen
 
 
 def test_settings_of_what_enroot_imported():
