@@ -1,5 +1,6 @@
 """What every stand-in server starts from: HTTP on loopback, answered by threads."""
 
+import dataclasses
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -37,6 +38,19 @@ class Loopback:
         return f"127.0.0.1:{self.server.server_address[1]}"
 
 
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """One request as it came in; the names of its headers in small letters."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+    @property
+    def authorization(self):
+        return self.headers.get("authorization", "")
+
+
 class Answers(BaseHTTPRequestHandler):
     """What the handlers of such servers share."""
 
@@ -45,6 +59,9 @@ class Answers(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+    def asked(self, path):
+        return Asked(self.command, path, {name.lower(): value for name, value in self.headers.items()})
 
     def answer(self, status, body=b"", headers=None, most=None):
         """`most`: hang up after so many bytes of the body."""

@@ -21,15 +21,6 @@ _UPLOAD = re.compile(r"/v2/(.+)/blobs/uploads/(\d*)")
 _MANIFEST = re.compile(r"/v2/(.+)/manifests/(.+)")
 
 
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """One request as it came in."""
-
-    method: str
-    path: str
-    authorization: str
-
-
 @dataclasses.dataclass
 class RegistryServer(loopback.Loopback):
     """Use as a context manager. `login`: "" (none), "bearer" or "basic", for `user` with `password` where set.
@@ -49,7 +40,7 @@ class RegistryServer(loopback.Loopback):
     documents: dict[str, tuple[str, bytes]] = dataclasses.field(default_factory=dict)
     blobs: dict[str, bytes] = dataclasses.field(default_factory=dict)
     faults: dict[str, list] = dataclasses.field(default_factory=dict)
-    asked: list[Asked] = dataclasses.field(default_factory=list)
+    asked: list[loopback.Asked] = dataclasses.field(default_factory=list)
     strict: bool = False
     moods: list = dataclasses.field(default_factory=list)
     mounts: bool = True
@@ -74,7 +65,7 @@ class RegistryServer(loopback.Loopback):
     def host(self) -> str:
         return self.address
 
-    def seen(self, part: str) -> list[Asked]:
+    def seen(self, part: str) -> list[loopback.Asked]:
         return [asked for asked in self.asked if part in asked.path]
 
     def put(self, name: str, document: dict, media_type: str, *tags: str) -> dict:
@@ -179,7 +170,7 @@ class Answers(loopback.Answers):
 
     def token_for_identity(self):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.registry.asked.append(Asked("POST", f"{self.path}?{body}", self.headers.get("Authorization", "")))
+        self.registry.asked.append(self.asked(f"{self.path}?{body}"))
         status, location = self.registry.sends_on
         if status:
             return self.answer(status, b"{}", {"Location": location})
@@ -244,7 +235,7 @@ class Answers(loopback.Answers):
         """Note the request; whether a mood has answered it."""
         if any(mood(self) for mood in self.registry.moods):
             return True
-        self.registry.asked.append(Asked(self.command, self.path, self.headers.get("Authorization", "")))
+        self.registry.asked.append(self.asked(self.path))
         return False
 
     def leave(self, status, document=None, headers=None):

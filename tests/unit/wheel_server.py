@@ -13,7 +13,7 @@ import json
 import time
 import urllib.parse
 
-from tests.loopback import Answers, Loopback
+from tests.loopback import Answers, Asked, Loopback
 from tests.unit import tars
 from tests.unit.wheelmaker import wheel_bytes
 
@@ -29,15 +29,6 @@ class Fault:
     cut_after: int | None = None  # bytes of the body, then the connection closes
     wrong: bool = False  # the body's bytes are flipped
     seconds: float = 0.0  # before the answer
-
-
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """One request as it came in."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
 
 
 @dataclasses.dataclass
@@ -140,7 +131,7 @@ class _Handler(Answers):
     def do_GET(self):
         path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
         server = self.owner
-        server.asked.append(Asked(self.command, path, {name.lower(): value for name, value in self.headers.items()}))
+        server.asked.append(self.asked(path))
         pending = server.faults.get(path)
         fault = pending.pop(0) if pending else Fault()
         time.sleep(fault.seconds)
