@@ -19,8 +19,9 @@ from graphcrate.pages.charts import curve, treemap
 from graphcrate.pages.words import CHINESE
 from tests import ROOT
 from tests.unit import small_layouts
+from tests.unit.audited import GOOD
 from tests.unit.tars import file, symlink
-from tests.unit.test_audit_findings import CODE, with_code
+from tests.unit.test_audit_findings import CODE
 from tests.unit.test_auditing import files
 
 EVIL = "<script>alert('x')</script>"
@@ -31,7 +32,7 @@ LINES = [f"Epoch: {at:03}, Loss: {2 - at / 10:.4f}, Train: 0.5, Val: 0.5, Test: 
 def written(folder, name="image", *, ours=True):
     """An image of the usual stack below dist/, with a report of graphcrate's or without; its path."""
     place = folder / "dist" / name / "tag"
-    entries = [file(path[1:], data, mode=0o755) for path, data in files(with_code(CODE)).items()]
+    entries = [file(path[1:], data, mode=0o755) for path, data in files({**GOOD, "fatbin": CODE}).items()]
     entries += [symlink("lib", "usr/lib"), file(f"opt/{EVIL.replace('/', '')}", b"x")]
     layout = small_layouts.layout(place, entries, tag="tag")
     if ours:
