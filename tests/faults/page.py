@@ -32,7 +32,8 @@ def notes():
     drawn = "; ".join(f"{name}: {', '.join(values)}" for name, values in FACTORS.items())
     return {
         "Base and layers": "Debian's packages count only if Debian has signed for their hash: no hostile one gets to "
-        "the command line. Unit tests and `make fuzz` read such ones.",
+        "the command line. Unit tests and `make fuzz` read such ones. They begin with a small corpus, which is kept as "
+        "text (deflated, in base 85) so that a change of it is a line of a diff.",
         "Same bytes": f"A mix has one value of each of these, each as often as the others. {drawn}. In a run that "
         "decides on a change there are three mixes of each Python, with `FAULTS=all` there are 25.",
     }
