@@ -25,7 +25,7 @@ MOST_LAYERS = 60
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS = "/opt/graphcrate"  #: what ships in the image: examples/ to copy, suites/ that prove it
 EXAMPLES = f"{PROGRAMS}/examples"
-EXAMPLES_TITLE = "examples"  #: of the step that writes them
+EXAMPLES_TITLE, ADDED_FILES_TITLE = "examples", "added files"  #: of the steps that write them
 
 _PYG = {
     "torch-geometric", "pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv",
@@ -128,7 +128,7 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
     more += [step for step in compile_steps(lock) if step.title == ADDED_SOURCES]
     if additions.files:
         files = tuple(steps.PlannedFile(path=path, content=text) for path, text in sorted(additions.files.items()))
-        more.append(steps.FilesStep(title="added files", files=files))
+        more.append(steps.FilesStep(title=ADDED_FILES_TITLE, files=files))
     name, tag = additions.name or plan.name, plan.tag + own.suffix(additions)
     labels = {"org.opencontainers.image.title": name, "org.opencontainers.image.version": tag}
     config = msgspec.structs.replace(

@@ -26,15 +26,33 @@ IMPORTS = (
 )
 
 
-def built(workplace, engine, environment):
-    """The small image by an engine, with its smoke test passed: workplace and what names the image."""
-    place = dataclasses.replace(workplace, environment={**workplace.environment, **environment})
-    finished = place.run("image", *small_stack(), "--engine", engine)
+@pytest.fixture(scope="module")
+def mine(workplace, built_image):
+    """A recipe of one's own on the small stack, with a package, a file and a smoke test: its request and layout."""
+    _, *options = small_stack()
+    (workplace.folder / "train.py").write_text("import tabulate\nprint('trained')\n")
+    (workplace.folder / "mine.toml").write_text(
+        f'extends = "torch"\ncuda = "{options[options.index("--cuda") + 1]}"\npip = ["tabulate"]\n'
+        'files = { "/opt/mine/train.py" = "train.py" }\nsmoke = ["python /opt/mine/train.py"]\n'
+    )
+    request = ("image", "./mine.toml", *options)
+    finished = workplace.run(*request, "--json")
     assert finished.code == 0, finished.err[-3000:]
-    report = json.loads(next((place.folder / "dist").glob(f"*/*/{engine}/report.json")).read_text())
-    assert report["smoke"]["status"] == "passed"
+    return request, finished.json["layout"]
+
+
+def built(workplace, request, engine, environment):
+    """The image by an engine, with its smoke tests passed: workplace and what names the image."""
+    place = dataclasses.replace(workplace, environment={**workplace.environment, **environment})
+    finished = place.run(*request, "--engine", engine)
+    assert finished.code == 0, finished.err[-3000:]
+    report = json.loads(next((place.folder / "dist" / "mine").glob(f"*/{engine}/report.json")).read_text())
+    assert {(suite["suite"], suite["status"]) for suite in report["suites"]} >= {
+        ("torch", "passed"),
+        ("own-1", "passed"),
+    }
     assert finished.out.strip() == report["artifact"]["reference"]
-    again = place.run("image", *small_stack(), "--engine", engine)
+    again = place.run(*request, "--engine", engine)
     assert again.code == 0
     assert "build" not in again.err.replace(f"engine: {engine}", ""), "nothing was to be done"
     return place, report["artifact"]["reference"]
@@ -47,12 +65,13 @@ def built(workplace, engine, environment):
         pytest.param("apptainer", marks=pytest.mark.engine("apptainer build")),
     ],
 )
-def test_an_engine_builds_the_same_files(workplace, built_image, request, engine):
+def test_an_engine_builds_the_same_files(workplace, mine, request, engine):
     given = request.getfixturevalue(engine)
     docker = engine == "docker"
     environment = {"DOCKER_HOST": given} if docker else {name: given[name] for name in given if "APPTAINER" in name}
-    place, image = built(workplace, engine, environment)
-    finished = place.run("diff", built_image.layout, f"docker:{image}" if docker else image, "--json")
+    asked, layout = mine
+    place, image = built(workplace, asked, engine, environment)
+    finished = place.run("diff", layout, f"docker:{image}" if docker else image, "--json")
     told = json.loads(finished.out)
     assert (finished.code, told["unexpected"][:20]) == (0, [])
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphcrate.compat import compilers, planning, recipes
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import chosen_image
-from graphcrate.compat.planning import EXAMPLES, EXAMPLES_TITLE, PROGRAMS
+from graphcrate.compat.planning import ADDED_FILES_TITLE, EXAMPLES, EXAMPLES_TITLE, PROGRAMS
 from graphcrate.compat.toolkits import assembly
 from graphcrate.engines import render
 from graphcrate.engines.render import files
@@ -320,6 +320,17 @@ def test_headers_and_toolkit_are_made_as_in_the_embedded_build(write):
     for kind in ("debian", "pypi"):
         flat = re.sub(r" \\\n +(&& )?", " ", write(PLANS[kind]))
         assert [line for line in assembly(TOOLKITS[kind]) if line not in flat] == []
+
+
+@every_form
+def test_files_of_ones_own_come_last_with_their_folders(write):
+    files = (PlannedFile(path="/opt/mine/train.py", content="print(1)\n"), PlannedFile(path="/srv/a b", content="x\n"))
+    step = FilesStep(title=ADDED_FILES_TITLE, files=files)
+    text = write(msgspec.structs.replace(PLANS["debian"], steps=(*PLANS["debian"].steps, step)))
+    flat = " ".join(text.replace("\\\n", " ").replace("&&", " ").split())
+    assert flat.count("mkdir -p /opt/mine /srv printf '%s\\n' > /opt/mine/train.py 'print(1)'") == 1
+    assert "printf '%s\\n' > '/srv/a b' 'x'" in flat
+    assert flat.index("/opt/mine") > flat.rindex("/examples" if "COPY" in flat else "Stage: final")
 
 
 def test_requirements_and_sources_are_all_of_it():

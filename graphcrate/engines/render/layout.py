@@ -128,7 +128,7 @@ def listed(words: Iterable[str]) -> str:
 
 def written(lines: Iterable[str], path: str) -> str:
     """Write a text file. printf, because here-documents are not for every engine's Dockerfile."""
-    return f"printf '%s\\n' > {path}" + listed(map(quoted, lines))
+    return f"printf '%s\\n' > {shlex.quote(path)}" + listed(map(quoted, lines))
 
 
 def pins(packages: Iterable[LockedPackage]) -> list[str]:

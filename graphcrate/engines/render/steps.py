@@ -6,13 +6,14 @@ binaries. Compilers stay in stages that are left behind; a devel image takes the
 """
 
 import importlib.resources
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from graphcrate.compat import addresses, compilers
-from graphcrate.compat.planning import ADDED_SOURCES, EXAMPLES_TITLE, GROUPS, SYSTEM_PATH, group
+from graphcrate.compat.planning import ADDED_FILES_TITLE, ADDED_SOURCES, EXAMPLES_TITLE, GROUPS, SYSTEM_PATH, group
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.engines.render.layout import BUILD_TOOLS, COMPILED, TOOLS, shell, written
 from graphcrate.model.errors import BuildError
@@ -69,7 +70,9 @@ def base(plan: Plan, *, environment: bool = True) -> str:
     """Write what a stage starts with: packages that the base lacks, and small files, on demand those of the venv."""
     names = plan.base.image.packages
     runs = shell("base_packages", " ".join(names)) if names else ""
-    for files in (files for files in plan.steps if isinstance(files, FilesStep) and files.title != EXAMPLES_TITLE):
+    for files in _files(plan):
+        if files.title in (EXAMPLES_TITLE, ADDED_FILES_TITLE):
+            continue
         inside = [file for file in files.files if f"{file.path}/".startswith(f"{VENV}/")]
         others = [file for file in files.files if file not in inside]
         if inside and environment:
@@ -83,6 +86,19 @@ def base(plan: Plan, *, environment: bool = True) -> str:
     return runs
 
 
+def added_files(plan: Plan) -> str:
+    """Write a person's own files, the last thing that an image gets: they change most."""
+    files = [file for step in _files(plan) if step.title == ADDED_FILES_TITLE for file in step.files]
+    if not files:
+        return ""
+    folders = sorted({file.path.rpartition("/")[0] for file in files} - {""})
+    return f"# Files of one's own.\n#: SC2016\nmkdir -p {' '.join(map(shlex.quote, folders))}\n{_planned(files)}"
+
+
+def _files(plan: Plan) -> Iterator[FilesStep]:
+    return (step for step in plan.steps if isinstance(step, FilesStep))
+
+
 def _planned(files: list[PlannedFile]) -> str:
     """Write planned files with the shell."""
     folders = [file.path for file in files if file.folder]
@@ -94,7 +110,7 @@ def _planned(files: list[PlannedFile]) -> str:
         elif not file.folder:
             commands.append(written(file.content.removesuffix("\n").split("\n"), file.path))
         if not file.link and file.mode != (0o755 if file.folder else 0o644):
-            commands.append(f"chmod {file.mode:o} {file.path}")
+            commands.append(f"chmod {file.mode:o} {shlex.quote(file.path)}")
     return "\n".join(commands) + "\n\n"
 
 

@@ -74,6 +74,7 @@ def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
         "config": plan.config,
         "image": plan.base.image,
         "base": steps.base(plan),
+        "added_files": steps.added_files(plan),
         "tools": shell("tools", plan.base.image.python_from, plan.stack.python, steps.UV),
         "with_wheels": any(stage.uses(f"{CONTEXT}/wheels") for stage in stages),
     }
