@@ -169,18 +169,18 @@ def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
 
 
 @pytest.mark.parametrize(
-    ("name", "api", "engine", "said", "message"),
+    ("name", "api", "engine", "said", "words"),
     [
-        ("docker", "1.26", "17.03.2", OLD_DOCKER, "that needs 17.05 or later"),
-        ("docker", "1.22", "1.10.3", OLD_DOCKER, "that needs 1.12 or later"),
+        ("docker", "1.26", "17.03.2", OLD_DOCKER, "17.03.2 is too old, that needs 17.05 or later"),
+        ("docker", "1.22", "1.10.3", OLD_DOCKER, "1.10.3 is too old, that needs 1.12 or later"),
         ("docker", "1.41", "20.10.24", "podman version 4.3.1", "the docker command is not installed"),  # podman-docker
-        ("podman", "", "", "podman version 2.2.1", "that needs 3.0 or later"),
+        ("podman", "", "", "podman version 2.2.1", "podman 2.2.1 is too old, that needs 3.0 or later"),
         ("podman", "", "", "podman version 4.3.1", "sudo usermod --add-subuids "),
     ],
 )
-def test_an_engine_that_cannot_build_is_refused(environment, daemon, program, name, api, engine, said, message):
+def test_an_engine_that_cannot_build_is_refused(environment, daemon, program, name, api, engine, said, words):
     daemon.api, daemon.version, program.version, program.codes = api, engine, said, {"info": 125}
-    with refused(HostError, message):
+    with refused(HostError, *words.split(", ")):
         oci_engine.find(name, environment)
 
 
