@@ -25,61 +25,45 @@ def under_pyxis(job=STEP, image=IMAGE, named=(), **kind):
     return pyxis.in_task(pyxis.started(image, job, site, lambda nodes: next(expand(nodes)), named), job)
 
 
-def test_a_process_alone_and_one_of_enroots_hook_or_a_job_script():
-    assert from_environment({}) == Place(0, 1, 0, 1, "127.0.0.1", 0, "one process")
-    assert from_environment({"MASTER_ADDR": "n1", "MASTER_PORT": "1"}).world == 1  # some sites set them for all
-    assert from_environment(NAMES) == Place(3, 4, 1, 0, "n1", 29500, "RANK and MASTER_ADDR")
+TORCHRUN = {**NAMES, "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
+FIRST = {"SLURM_PROCID": "0", "SLURM_NODEID": "0"}
+OWN = {**STEP, "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4711"}  #: an address of one's own
+SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}
+PORT = ranks.FIRST_PORT + 3 * 1208
+SRUN = Place(4, 5, 0, 1, "gpu07", PORT, "srun")
+HOOK = "RANK and MASTER_ADDR under srun"
+OF_A_JOB = "one process of a job with 2 tasks (srun would start one for each)"
 
 
-def test_torchruns_agent_keeps_the_port_it_names_and_its_ranks_are_not_slurms():
-    torchrun = {**NAMES, "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
-    assert from_environment(torchrun) == Place(3, 4, 1, 2, "n1", 29501, "torchrun")
-    assert from_environment({**torchrun, "MASTER_PORT": "65535"}).port == 65534
-    assert from_environment({**STEP, **torchrun, "RANK": "0", "LOCAL_RANK": "0"}).rank == 0
-
-
-def test_plain_srun():
-    port = ranks.FIRST_PORT + 3 * 1208
-    assert from_environment(STEP) == Place(4, 5, 0, 1, "gpu07", port, "srun")
-    assert from_environment({**STEP, "SLURM_PROCID": "0", "SLURM_NODEID": "0"}).local_world == 2
-
-
-@pytest.mark.parametrize("site", [lambda job: job, lambda job: under_pyxis(job, hook=False)], ids=["plain", "pyxis"])
-def test_srun_with_an_address_of_ones_own(site):
-    place = from_environment(site({**STEP, "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4711"}))
-    assert (place.address, place.port, place.how) == ("10.0.0.7", 4711, "srun")
-
-
-def test_pyxis_without_enroots_hook_says_what_slurm_says():
-    seen = under_pyxis(hook=False)
-    assert {name: seen.get(name) for name in NAMES} == dict.fromkeys(NAMES) | {"RANK": "4", "LOCAL_RANK": "0"}
-    assert from_environment(seen) == from_environment(STEP)
-    alone = {**STEP, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_NODEID": "0"}
-    assert from_environment(under_pyxis(alone, hook=False)).world == 1
-
-
-def test_pyxis_with_enroots_hook():
-    seen = under_pyxis()
-    told = {"RANK": "4", "WORLD_SIZE": "5", "LOCAL_RANK": "0", "MASTER_ADDR": "gpu07", "MASTER_PORT": "62207"}
-    assert {name: seen[name] for name in NAMES} == told
-    assert seen["OMP_NUM_THREADS"] == "1"  # more tasks than nodes
-    assert from_environment(seen) == Place(4, 5, 0, 1, "gpu07", 62207, "RANK and MASTER_ADDR under srun")
-    job = {**STEP, "MASTER_ADDR": "10.0.0.7"}  # an address of one's own
-    assert from_environment(under_pyxis(job)).address == "gpu07"
-    assert from_environment(under_pyxis(job, named=["MASTER_ADDR"])).address == "10.0.0.7"
-
-
-@pytest.mark.parametrize("hook", [True, False])
-def test_pyxis_with_an_image_that_does_not_say_it_has_pytorch(hook):
-    assert from_environment(under_pyxis(image={"PATH": "/usr/bin"}, hook=hook)) == from_environment(STEP)
-
-
-def test_a_batch_script_is_one_process():
-    script = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}
-    place = from_environment(script)
-    assert from_environment(under_pyxis(script, hook=False)) == place
-    assert (place.rank, place.world) == (0, 1)
-    assert place.how == "one process of a job with 2 tasks (srun would start one for each)"
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({}, Place(0, 1, 0, 1, "127.0.0.1", 0, "one process")),
+        # some sites set them for all
+        ({"MASTER_ADDR": "n1", "MASTER_PORT": "1"}, Place(0, 1, 0, 1, "127.0.0.1", 0, "one process")),
+        (NAMES, Place(3, 4, 1, 0, "n1", 29500, "RANK and MASTER_ADDR")),  # of enroot's hook or a job script
+        (TORCHRUN, Place(3, 4, 1, 2, "n1", 29501, "torchrun")),  # its agent keeps the port that it names
+        ({**TORCHRUN, "MASTER_PORT": "65535"}, Place(3, 4, 1, 2, "n1", 65534, "torchrun")),
+        ({**STEP, **TORCHRUN}, Place(3, 4, 1, 2, "n1", 29501, "torchrun")),  # once on each node: ranks are not Slurm's
+        (STEP, SRUN),
+        ({**STEP, **FIRST}, Place(0, 5, 0, 2, "gpu07", PORT, "srun")),
+        (OWN, Place(4, 5, 0, 1, "10.0.0.7", 4711, "srun")),
+        (under_pyxis(OWN, hook=False), Place(4, 5, 0, 1, "10.0.0.7", 4711, "srun")),
+        (under_pyxis(hook=False), SRUN),
+        (
+            under_pyxis({**STEP, **FIRST, "SLURM_STEP_NUM_TASKS": "1"}, hook=False),
+            Place(0, 1, 0, 2, "gpu07", PORT, "srun"),
+        ),
+        (under_pyxis(), Place(4, 5, 0, 1, "gpu07", 62207, HOOK)),
+        (under_pyxis(OWN), Place(4, 5, 0, 1, "gpu07", 62207, HOOK)),
+        (under_pyxis(OWN, named=["MASTER_ADDR"]), Place(4, 5, 0, 1, "10.0.0.7", 62207, HOOK)),
+        *((under_pyxis(image={"PATH": "/usr/bin"}, hook=hook), SRUN) for hook in (True, False)),  # without PyTorch
+        (SCRIPT, Place(0, 1, 0, 1, "127.0.0.1", 0, OF_A_JOB)),
+        (under_pyxis(SCRIPT, hook=False), Place(0, 1, 0, 1, "127.0.0.1", 0, OF_A_JOB)),
+    ],
+)
+def test_a_process_knows_its_place(variables, place):
+    assert from_environment(variables) == place
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
