@@ -1,6 +1,5 @@
 import gzip
 import random
-import stat
 
 import msgspec
 import pytest
@@ -75,16 +74,13 @@ def test_from_a_tag_to_a_base(cache, docker, started):
         server.index("team/base", [unknown, other, image], "v1", media_type=spec.DOCKER_INDEX if docker else spec.INDEX)
         lock = locked(server, cache)
         base = registry.prepare(lock, place(cache))
-    assert lock == RegistryBase(
-        reference=f"{server.host}/team/base", digest=image["digest"], interpreter="/usr/local/bin/python3.11"
-    )
-    assert (base.python, base.python_version, base.glibc) == ("/usr/local/bin/python3.11", "3.11.9", "2.36")
+    python = "/usr/local/bin/python3.11"
+    assert lock == RegistryBase(reference=f"{server.host}/team/base", digest=image["digest"], interpreter=python)
+    assert (base.python, base.python_version, base.glibc) == (python, "3.11.9", "2.36")
     assert base.environment == {"PATH": "/usr/local/bin:/bin", "LANG": "C.UTF-8"}
     assert base.labels == {"maintainer": "x"}
-    assert (base.rootfs / "usr/local/bin/python").stat().st_nlink == 2
-    assert stat.S_IMODE((base.rootfs / "usr/local/bin/python").stat().st_mode) == 0o755
     assert not (base.rootfs / "etc/removed").exists()
-    assert started == [(base.rootfs, "/usr/local/bin/python3.11")]
+    assert started == [(base.rootfs, python)]
     assert all(layer.media_type == spec.LAYER_GZIP for layer in base.layers)
 
 
