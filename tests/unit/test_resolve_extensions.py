@@ -1,6 +1,5 @@
 """Compiled extensions: wheels where a channel has them, else sources with all it takes; which lock serves whom."""
 
-import hashlib
 from typing import get_args
 
 import msgspec
@@ -13,7 +12,7 @@ from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel
 from graphcrate.resolve.fetch import fetch
 from graphcrate.resolve.locks import request_digest
-from tests.made import place, refused
+from tests.made import file_of, place, refused
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL
@@ -60,8 +59,8 @@ def test_the_newest_wheel_or_source_that_is_asked_for_and_not_taken_back(
     scatter = lock(extensions=(wanted,)).package("torch-scatter")
     assert (scatter.version, scatter.compiled, scatter.unreachable) == (version, not on_page, ())
     if not on_page:
-        sha256 = hashlib.sha256(files[f"torch_scatter-{version}.tar.gz"]).hexdigest()
-        assert (scatter.channel, scatter.file.sha256, scatter.build) == (Channel.PYPI, sha256, ())
+        file = file_of(scatter.file.name, files[f"torch_scatter-{version}.tar.gz"])
+        assert (scatter.channel, scatter.file, scatter.build) == (Channel.PYPI, file, ())
 
 
 def test_with_what_it_is_compiled_is_locked_and_no_host_is_named(server, lock):
