@@ -1,6 +1,5 @@
 """Layouts whose documents, layers and digests disagree are refused. Damaged bytes are in test_mutated."""
 
-import hashlib
 import json
 import tarfile
 
@@ -52,7 +51,7 @@ def rewritten(layout, change):
     def put(document, descriptor):
         data = json.dumps(document).encode()
         descriptor.update(digest=tars.sha256(data), size=len(data))
-        (layout.path / "blobs" / "sha256" / hashlib.sha256(data).hexdigest()).write_bytes(data)
+        layout.blob(descriptor["digest"]).write_bytes(data)
 
     put(config, manifest["config"])
     put(manifest, index["manifests"][0])
