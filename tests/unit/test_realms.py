@@ -61,7 +61,7 @@ DO_NOT = {
     "registry.example.co.uk": ["https://evil.co.uk/token"],
     "10.0.0.5": ["https://10.1.0.5/token"],
     "registry": ["https://evil/token"],
-    "http://localhost:5000": ["http://evil.net/token", "http://127.evil.net/token"],
+    "http://localhost:5000": ["http://evil.net/token", "http://127.evil.net/token", "http://sso.example.org/token"],
 }
 
 

@@ -251,6 +251,7 @@ def test_a_blob_cannot_name_a_path(tmp_path):
         ("/v2/up/1", "https://registry.example/v2/up/1?", True),
         ("https://registry.example/v2/up/1?state=a%2Fb", "https://registry.example/v2/up/1?state=a%2Fb&", True),
         ("http://registry.example/v2/up/1", "https://registry.example/v2/up/1?", True),
+        ("https://registry.example:443/v2/up/1", "https://registry.example:443/v2/up/1?", True),
         ("https://registry.example:8443/v2/up/1", "https://registry.example:8443/v2/up/1?", False),
         ("https://storage.example/1", "https://storage.example/1?", False),
         ("https://registry.example.evil.net/1", "https://registry.example.evil.net/1?", False),
