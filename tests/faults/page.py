@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -20,7 +21,8 @@ same machine. `make faults` runs them all and writes this page; {form}.
 A fault is survived when nothing is wrong or lost: the same command ends well afterwards with the same digest, no tag
 names a blob that is missing, no half-written file, mount or process is left, and a failure is one sentence with its
 next step and an exit code of its own ([list](settings.md)). The last column: seconds of the slowest command that ended
-well, which has made up for the fault.
+well, which has made up for the fault, on {cores} cores with a load of {load:.0f} (in the quarter of an hour before the
+end; two of it are the run's own).
 """
 FORM = {False: "`FAULTS=all` is the longer form", True: "this is its longer form, `FAULTS=all`"}
 
@@ -48,7 +50,7 @@ def load():
 
 def text(records):
     """The page. `records`: what each row recorded, by its name."""
-    parts, group = [HEAD.format(form=FORM[ALL])], ""
+    parts, group = [HEAD.format(form=FORM[ALL], cores=os.cpu_count(), load=os.getloadavg()[2])], ""
     for name, row in load():
         if row.group != group:
             group = row.group
