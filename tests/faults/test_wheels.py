@@ -138,6 +138,24 @@ def test_refused(origin, warm, case):
     return Ended(f"exit code {done.code}: {project.said(done)}", watch.seconds)
 
 
+#: what uv, which reads the metadata alone, does not see in a wheel of an index
+UNSEEN = ("header", "size", "truncated", "tail")
+
+
+@rows(
+    "Wheels",
+    "`image --with pkg`, then without it",
+    {name: (f"{REFUSED[name][0]}, on an index", REFUSED[name][1]) for name in UNSEEN},
+)
+def test_refused_of_an_index(origin, warm, case):
+    origin.index.simple("pkg", {NAME: case()})
+    done = warm.run(*project.IMAGE, "--with", "pkg")
+    project.failed(warm, done, 4, 6)
+    watch = Watch()
+    project.goes_on(warm, origin.digest)
+    return Ended(f"exit code {done.code}: {project.said(done)}", watch.seconds)
+
+
 @rows(
     "Wheels",
     "`image --with ./pkg.whl`",
