@@ -84,7 +84,7 @@ def test_half_set_variables_are_named(name):
         ({**NAMES, "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"}, "LOCAL_RANK=2, 2 processes on this node"),
         ({**NAMES, "LOCAL_WORLD_SIZE": "5"}, "WORLD_SIZE=4 do not go together"),
         ({**NAMES, "MASTER_PORT": "70000"}, "MASTER_PORT='70000' is no port"),
-        ({**NAMES, "MASTER_PORT": "0"}, "is no port"),
+        *(({**NAMES, "MASTER_PORT": port}, f"'{port}' is no port") for port in ("0", "65536")),
         (
             {**STEP, **NAMES, "RANK": "0", "WORLD_SIZE": "5"},
             "RANK=0, and Slurm's SLURM_PROCID=4: RANK was probably set once before srun",
@@ -142,5 +142,6 @@ def test_jobs_that_follow_one_another_have_ports_of_their_own_below_those_linux_
 )
 def test_nodes_that_do_not_fit(arguments, said):
     assert on_node(2, 1, 4, 3, "n1", 5000) == Place(7, 8, 3, 4, "n1", 5000, "by node")
+    assert on_node(1, 0, 1, 0, "n1", 5000).world == 1
     with pytest.raises(Fault, match=said):
         on_node(*arguments)
