@@ -146,6 +146,7 @@ def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
     lock = msgspec.structs.replace(lock, added=added)
     more = {"packages": ("small",), "environment": {"MINE": "1"}, "files": {"/opt/mine": "text"}}
     plain, plan = plans(plain_lock(wheel("numpy")), lock, **more)
+    assert plans(lock, lock, name="mine")[1].name == "mine"
     assert plan.steps[: len(plain.steps) - 1] != plain.steps[:-1]  # numpy has left its layer
     wheels = [(step.title, [one.name for one in step.packages]) for step in plan.steps if isinstance(step, WheelsStep)]
     assert wheels[-2:] == [("big 1.0", ["big"]), ("added packages", ["numpy", "small"])]
