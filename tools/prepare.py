@@ -195,6 +195,8 @@ def install_by_uv(pip: Sequence[str], requirements: Path, environment: dict[str,
         if not pinned or quiet([*pip, *EXACTLY, only_uv.name], environment).returncode:
             return False
     uv = [str(VENV / "bin" / "uv"), "pip", "install", "--python", str(PYTHON), "--no-config", "--no-cache"]
+    # From whichever index has it, as pip does: hashes say which files.
+    uv += ["--index-strategy", "unsafe-best-match"]
     return not quiet([*uv, *EXACTLY, str(requirements)], environment).returncode
 
 

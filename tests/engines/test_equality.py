@@ -33,6 +33,7 @@ def mine(workplace, built_image):
     (workplace.folder / "train.py").write_text("import tabulate\nprint('trained')\n")
     (workplace.folder / "mine.toml").write_text(
         f'extends = "torch"\ncuda = "{options[options.index("--cuda") + 1]}"\npip = ["tabulate"]\n'
+        'env = { MINE = "two words" }\n'  # so that it does not begin with the stack's own image
         'files = { "/opt/mine/train.py" = "train.py" }\nsmoke = ["python /opt/mine/train.py"]\n'
     )
     request = ("image", "./mine.toml", *options)
