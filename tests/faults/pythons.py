@@ -41,7 +41,7 @@ class Python:
 
 
 def prepared(minor, folder):
-    """A Python such as 3.13 with the packages, in this folder as far as it is made for it; None: it cannot be had."""
+    """A Python such as 3.13 with the packages, in this folder as far as it is made for it; None: there is none here."""
     found = find(minor) or from_debian(minor, folder / "debian")
     if found is None:
         return None

@@ -132,7 +132,7 @@ def tried(origin, expected, folder, python, mix, number):
 def test_mix(origin, expected, scratch, case):
     python = pythons.prepared(case, scratch / "python")
     if python is None:
-        return Ended(f"not tried: no Python {case} was to be had")
+        return Ended(f"not tried: no Python {case} is here")
     first = MINORS.index(case) * EACH
     mixes = list(enumerate(drawn(len(MINORS) * EACH)))[first : first + EACH]
     seconds = [tried(origin, expected, scratch / str(number), python, mix, number) for number, mix in mixes]

@@ -249,9 +249,9 @@ def write_sdist(folder: Path, files: Iterable[Path], target: Path) -> Path | Non
     pyproject = _pyproject(folder)
     if not (_is_setup(pyproject, paths) and _to_compile(paths) and (stated := _stated(folder, pyproject))):
         return None
-    name, version = str(canonicalize_name(stated.name)), str(Version(stated.version))
+    name, version, requires = stated
     stem = f"{name.replace('-', '_')}-{version}"
-    lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {one}" for one in stated.requires)]
+    lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {one}" for one in requires)]
     # Stored, since other versions of zlib pack to other bytes.
     with gzip.GzipFile(target / f"{stem}.tar.gz", "wb", compresslevel=0, mtime=0) as packed:
         with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -265,7 +265,7 @@ def write_sdist(folder: Path, files: Iterable[Path], target: Path) -> Path | Non
 
 
 class _Stated(NamedTuple):
-    name: str
+    name: str  #: normalised, as the version
     version: str
     requires: Sequence[str] = ()  #: of the sdist's PKG-INFO; none where [project] has them
 
@@ -274,10 +274,11 @@ def _stated(folder: Path, pyproject: Mapping[str, Any]) -> _Stated | None:
     """What [project], or setup.cfg and the literals in setup.py, say of a project without running anything."""
     if project := pyproject.get("project"):
         is_known = {"name", "version"} <= project.keys() and "dependencies" not in project.get("dynamic", ())
-        return _Stated(project["name"], project["version"]) if is_known else None
+        return _normalised(project["name"], project["version"]) if is_known else None
     values: dict[str, Any] = {"install_requires": []}
     config = configparser.RawConfigParser()
-    try:
+    # What is absent or computed is None or no version, as `attr: package.__version__` is.
+    with contextlib.suppress(configparser.Error, AttributeError, KeyError, TypeError, ValueError, SyntaxError):
         config.read(folder / "setup.cfg", encoding="utf-8")
         for section, key in (("metadata", "name"), ("metadata", "version"), ("options", "install_requires")):
             if config.has_option(section, key):
@@ -285,33 +286,34 @@ def _stated(folder: Path, pyproject: Mapping[str, Any]) -> _Stated | None:
         values |= _setup_arguments(ast.parse((folder / "setup.py").read_bytes()))
         requires = values["install_requires"]
         requires = requires.strip().splitlines() if isinstance(requires, str) else requires
-        return _Stated(
-            str(canonicalize_name(values["name"])), str(Version(values["version"])), list(map(str, requires))
-        )
-    except (
-        configparser.Error,
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-        SyntaxError,
-    ):  # absent, computed, `attr: …`
-        return None
+        return _normalised(values["name"], values["version"], map(str, requires))
+    return None
+
+
+def _normalised(name: str, version: str, requires: Iterable[str] = ()) -> _Stated:
+    return _Stated(str(canonicalize_name(name)), str(Version(version)), tuple(requires))
 
 
 def _setup_arguments(program: ast.Module) -> dict[str, Any]:
-    """The arguments of `setup(…)` that are literals, or names of literals; None for the others."""
+    """The arguments of `setup(…)` that are literals, or names of literals; None for the others.
+
+    A name that is set twice, or of which a method is called (`NEEDS.append(…)`), is no literal.
+    """
+    nodes = list(ast.walk(program))
+    stored = [node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)]
+    changed = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    constant = {name for name in stored if stored.count(name) == 1} - changed
     literals: dict[str, object] = {}
 
     def value(node: ast.expr) -> object:
         return literals[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
 
-    for node in ast.walk(program):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and target.id in constant:
             with contextlib.suppress(ValueError, KeyError):
-                literals[node.targets[0].id] = value(node.value)
+                literals[target.id] = value(node.value)
     found: dict[str, Any] = {}
-    for node in ast.walk(program):
+    for node in nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup":
             for keyword in node.keywords:
                 found[keyword.arg or "name"] = None
