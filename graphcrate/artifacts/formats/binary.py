@@ -1,17 +1,10 @@
-"""A program or library, in pieces or on the disk, to what an audit asks about.
+"""A program or library, in pieces or on the disk, to what an audit asks about."""
 
-Of one that comes in pieces a copy is made, without its GPU code: of a gigabyte of torch, what remains to be looked at
-is small. The code is found by what a fat binary begins with (`artifacts.formats.fatbin`) and passed over, entry by
-entry; its place stays empty but for the first bytes, in a sparse file.
-"""
-
-import itertools
 import mmap
 import os
 import re
-import struct
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -22,11 +15,7 @@ from graphcrate.model.errors import IntegrityError
 
 _MAGIC = b"\x7fELF"
 _LOADABLE = ("ET_DYN", "ET_EXEC")
-_HEADER = struct.Struct("<8xQ")
-_ENTRY = struct.Struct("<4xIQ")
-_ENTRY_HEADERS = range(48, 4097)  #: bytes; 64 to 112 have been seen
-_ENDING, _LONGEST = b".so", 80
-_STEM, _REST = re.compile(rb"[A-Za-z0-9_+.\-]+\Z"), re.compile(rb"(\.so(?:\.\d+)*)\0")
+_ENDING, _STEM, _LONGEST = re.compile(rb"(\.so(?:\.\d+)*)\0"), re.compile(rb"[A-Za-z0-9_+.\-]+\Z"), 80
 
 
 def read(content: Iterable[bytes] | Path, name: str, folder: Path | None = None) -> Binary | None:
@@ -45,9 +34,10 @@ def read(content: Iterable[bytes] | Path, name: str, folder: Path | None = None)
     if not first.startswith(_MAGIC):
         return None
     with tempfile.TemporaryFile(dir=folder) as temporary:
-        copy = cast("BinaryIO", temporary)
-        strip(itertools.chain((first,), pieces), copy)
-        return _judged(copy, name)
+        temporary.write(first)
+        temporary.writelines(pieces)
+        temporary.flush()
+        return _judged(cast("BinaryIO", temporary), name)
 
 
 def _judged(file: BinaryIO, name: str) -> Binary | None:
@@ -96,71 +86,10 @@ def mentions(file: BinaryIO, code: Extent | None) -> tuple[str, ...]:
     names: set[bytes] = set()
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for start, end in ((0, code.offset), (code.offset + code.size, len(data))) if code else ((0, len(data)),):
-            at = data.find(_ENDING, start, end)
-            while at >= 0:
+            for ending in _ENDING.finditer(data, start, end):
+                at = ending.start()
                 stem = _STEM.search(data, max(at - _LONGEST, start), at)
-                ending = _REST.match(data, at, min(at + _LONGEST, end))
                 # What has no byte before it may be the end of a longer name.
-                if stem and ending and stem.start() > start and not _STEM.match(data, stem.start() - 1, stem.start()):
+                if stem and stem.start() > start and not _STEM.match(data, stem.start() - 1, stem.start()):
                     names.add(stem[0] + ending[1])
-                at = data.find(_ENDING, at + len(_ENDING), end)
     return tuple(sorted(name.decode() for name in names))
-
-
-def strip(pieces: Iterable[bytes], out: BinaryIO) -> None:
-    """Write a file that comes in pieces to `out`, new and seekable, with holes for GPU code."""
-    source = _Source(iter(pieces), out)
-    while source.fill(len(fatbin.BEGINNING)):
-        found = source.ready.find(fatbin.BEGINNING)
-        source.write(found if found >= 0 else len(source.ready) - len(fatbin.BEGINNING) + 1)
-        if found >= 0:
-            _pass_over(source)
-    source.write(len(source.ready))
-    out.truncate(source.at)
-    out.flush()
-
-
-def _pass_over(source: "_Source") -> None:
-    """Over a fat binary, or over as much of what looked like one as is of that form."""
-    if not source.fill(_HEADER.size):
-        return
-    (size,) = _HEADER.unpack_from(source.ready)
-    source.write(_HEADER.size)
-    end = source.at + size
-    while source.at < end and source.fill(_ENTRY.size):
-        header, code = _ENTRY.unpack_from(source.ready)
-        if header not in _ENTRY_HEADERS or source.at + header + code > end or not source.fill(header):
-            return
-        begin = min(code, fatbin.BEGIN)  # which tells code from zeros
-        if not source.fill(header + begin):
-            return
-        source.write(header + begin)
-        source.skip(code - begin)
-
-
-class _Source:
-    """The pieces, buffered. `at`: where in the file what is `ready` begins."""
-
-    def __init__(self, pieces: Iterator[bytes], out: BinaryIO) -> None:
-        self._pieces, self._out, self._over = pieces, out, False
-        self.ready, self.at = b"", 0
-
-    def fill(self, count: int) -> bool:
-        """Whether that many bytes are ready, after waiting for them."""
-        while len(self.ready) < count and not self._over:
-            piece = next(self._pieces, None)
-            self._over = piece is None
-            self.ready += piece or b""
-        return len(self.ready) >= count
-
-    def write(self, count: int) -> None:
-        """Into the file."""
-        self._out.seek(self.at)
-        self._out.write(self.ready[:count])
-        self.ready, self.at = self.ready[count:], self.at + count
-
-    def skip(self, count: int) -> None:
-        """Leave a hole."""
-        while count and self.fill(1):
-            passed = min(count, len(self.ready))
-            self.ready, self.at, count = self.ready[passed:], self.at + passed, count - passed
