@@ -100,8 +100,6 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     base: bool = True
     folders: tuple[str, ...] = ()  #: where the loader looks for libraries, in its order
     preferred: tuple[str, ...] = ()  #: of LD_LIBRARY_PATH
-    environments: Mapping[str, bool] = {}  #: folder of a virtual environment → whether it sees the system's packages
-    laid: str = ""  #: folder of packages that were laid over an image, and see what it has
     architectures: tuple[str, ...] = ()  #: that the image says its extensions are compiled for
     toolkit: Mapping[str, int] = {}  #: CUDA toolkits on the disk, folder → bytes
     meant: bool = False  #: it says that it keeps its toolkit on purpose

@@ -21,7 +21,7 @@ from graphcrate.model.audit import Binary, Contents, Distribution
 from graphcrate.model.contract import Settings
 from graphcrate.model.plan import VENV
 
-_VERSION = 4  #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` says
+_VERSION = 5  #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` says
 _LARGEST_TEXT = 1 << 26
 _SMALLEST_BINARY = 64  #: bytes: an ELF header
 _SITE = re.compile(r"(?P<site>(?:/.*)?/(?:site|dist)-packages)/(?P<rest>.*)")
@@ -33,8 +33,6 @@ _MODULE = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[^/]*\.so$")
 _SETTINGS = re.compile(
     r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?|/\.singularity\.d/(runscript|labels\.json|env/[^/]+)|/etc/(rc|environment)"
 )
-_ENVIRONMENT = re.compile(r"(?P<folder>.*)/pyvenv\.cfg")
-_SEES_SYSTEM = re.compile(r"^\s*include-system-site-packages\s*=\s*true\s*$", re.IGNORECASE | re.MULTILINE)
 _LOADER_FOLDERS = re.compile(r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?")
 _TOOLKIT = re.compile(r"(/usr/local/cuda(?:-[\d.]+)?|.*/pkgs/cuda-toolkit[^/]*)/.+")
 _CACHED = re.compile(r".*/pkgs/[^/]+-[^/]+-[^/]+/")  #: name-version-build in conda's cache, where no Python looks
@@ -59,7 +57,6 @@ class Read:
     toolkit: dict[str, int] = field(default_factory=dict)
     settings: Settings | None = None
     unread: tuple[str, ...] = ()
-    laid: str = ""  #: folder of packages that lie over another artifact
 
 
 def wanted(folder: Path, below: str = "") -> Wanted:
@@ -136,8 +133,8 @@ def of_wheels(wheels: Sequence[Path], site: str, tools: Tools) -> Read:
     return read
 
 
-def over(upper: Read, lower: Read, site: str) -> Read:
-    """Packages that lie in the folder `site`, laid over an image."""
+def over(upper: Read, lower: Read) -> Read:
+    """Packages laid over an image."""
     return replace(
         lower,
         form=upper.form,
@@ -145,15 +142,11 @@ def over(upper: Read, lower: Read, site: str) -> Read:
         texts=lower.texts | upper.texts,
         links=lower.links | upper.links,
         unread=(*lower.unread, *upper.unread),
-        laid=site,
     )
 
 
-def contents(name: str, read: Read, *, base: bool, python: str = "") -> Contents:
-    """What `checks.audit.judge` takes. `base`: interpreter and system's libraries are among what was read.
-
-    `python`: what `python_of` says of the part that the audit is about.
-    """
+def contents(name: str, read: Read, *, base: bool) -> Contents:
+    """What `checks.audit.judge` takes. `base`: interpreter and system's libraries are among what was read."""
     variables, labels = (read.settings.variables, read.settings.labels) if read.settings else ({}, {})
     texts = {path: data.decode("utf-8", "replace") for path, data in read.texts.items()}
     return Contents(
@@ -162,17 +155,10 @@ def contents(name: str, read: Read, *, base: bool, python: str = "") -> Contents
         binaries=read.binaries,
         links=read.links,
         distributions=tuple(_distributions(texts)),
-        python=python or python_of(read),
+        python=_python_of(read),
         base=base,
         folders=tuple(dict.fromkeys((*_configured(texts), *SYSTEM_FOLDERS))),
         preferred=tuple(filter(None, variables.get("LD_LIBRARY_PATH", "").split(":"))),
-        # Whether a virtual environment sees the system's packages: PEP 405.
-        environments={
-            found["folder"]: _SEES_SYSTEM.search(text) is not None
-            for path, text in texts.items()
-            if (found := _ENVIRONMENT.fullmatch(path))
-        },
-        laid=read.laid,
         architectures=tuple(filter(None, re.split(r"[,;]", labels.get(_ARCHITECTURES, "")))),
         toolkit=read.toolkit,
         meant=any(label.startswith(_LABELS) for label in labels),
@@ -186,7 +172,7 @@ def interpreter_of(read: Read) -> str:
     return max(versions, key=numbers, default="")
 
 
-def python_of(read: Read) -> str:
+def _python_of(read: Read) -> str:
     """ "3.11": of the folder with most packages, else of what extension modules are named after; or empty."""
     seen = Counter(found[1] for path in read.texts if (found := _PYTHON.search(path)))
     if not seen:
@@ -197,7 +183,7 @@ def python_of(read: Read) -> str:
 def _is_text(path: str) -> bool:
     if place := _SITE.fullmatch(path):
         return bool(_METADATA.fullmatch(place["rest"]) or _RECORD.fullmatch(place["rest"]))
-    return bool(_SETTINGS.fullmatch(path) or _ENVIRONMENT.fullmatch(path))
+    return _SETTINGS.fullmatch(path) is not None
 
 
 def _add(read: Read, path: str, data: bytes) -> None:

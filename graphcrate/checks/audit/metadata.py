@@ -25,8 +25,7 @@ def findings(contents: Contents, packages: Packages) -> Iterator[Finding]:
         seen[one.folder, one.name] = one
     for one in contents.distributions:
         installed = packages.installed(packages.of(one).world)
-        # Of packages alone, more may lie where they will.
-        whole = contents.base or bool(packages.interpreters(packages.of(one).world))
+        whole = contents.base  # of packages alone, more may lie where they will
         yield from _python(one, packages.pythons(one.folder))
         yield from _required(one, installed, packages, whole=whole)
         needs = [(needed.why, needed.name) for needed in glt.absent(installed)] if one.name == glt.NAME else []

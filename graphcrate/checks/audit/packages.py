@@ -1,9 +1,9 @@
 """Whose each file is, which package needs which, and which packages a Python process sees together.
 
-Two environments in one image do not serve each other. A world is the packages of one interpreter or virtual
-environment, by the name of one of their folders. A folder that is neither's (`pip install --target`, a prefix of
-Spack's) is one too, and is meant for any interpreter there is. Sources: the module `site`, PEP 405; Debian's and
-Fedora's Pythons look below /usr and /usr/local alike.
+Two interpreters in one image do not serve each other. A world is the packages of one interpreter or virtual
+environment, by the name of one of their folders. A folder without an interpreter of its own (a virtual environment,
+`pip install --target`, packages laid over an image) is one too: its packages come first there, and it may see all
+others. Source: the module `site`; Debian's and Fedora's Pythons look below /usr and /usr/local alike.
 """
 
 import functools
@@ -55,7 +55,6 @@ class Packages:
             if found := _INTERPRETER.fullmatch(path):
                 prefix = "/usr" if found["prefix"] in _SYSTEM else found["prefix"]
                 self._interpreters.setdefault(prefix, []).append(path)
-        self._laid = _world(contents.laid)
         self.installed, self.required = functools.cache(self._installed), functools.cache(self._required)
         self.pythons = functools.cache(self._pythons)
         self.uses_torch, self._torch = functools.cache(self._uses_torch), functools.cache(self._torch_of)
@@ -88,29 +87,23 @@ class Packages:
 
     def _seen(self, world: str) -> tuple[str, ...]:
         """The worlds that a process of this one sees, in the order in which it looks: its own, then others."""
-        prefix, environments = _prefix(world), self._contents.environments
-        if world == self._laid:  # whichever of the image's interpreters it is meant for
-            others = self._worlds
-        elif prefix in environments:
-            others = [one for one in self._worlds if environments[prefix] and _prefix(one) not in environments]
-        else:
-            others = [] if prefix in self._interpreters else self._worlds
+        others = [] if self.interpreters(world) else self._worlds
         return tuple(dict.fromkeys((world, *others)))
 
     def interpreters(self, world: str) -> tuple[str, ...]:
-        """Paths of a world's own; a virtual environment may borrow one, and other folders have none."""
-        return tuple(self._interpreters.get(_prefix(world), ()))
+        """Paths of a world's own; a virtual environment borrows one, and other folders have none."""
+        found = _FOLDER.fullmatch(world)
+        return tuple(self._interpreters.get(found["prefix"], ())) if found else ()
 
     def _pythons(self, path: str) -> tuple[str, ...]:
         """The Pythons ("3.11") that a file or folder of packages is for; empty where nothing tells.
 
-        Its folder's name says so, unless it was laid there; Debian's python3/dist-packages are for each Python in
-        /usr/bin.
+        Its folder's name says so; Debian's python3/dist-packages are for each Python in /usr/bin.
         """
         site = _SITE.fullmatch(path)
         folder = site["folder"] if site else ""
         found = _FOLDER.fullmatch(folder)
-        version = found["version"] if found and _world(folder) != self._laid else ""
+        version = found["version"] if found else ""
         if "." in version:
             return (version,)
         if version:
@@ -187,11 +180,6 @@ def _world(folder: str) -> str:
     if prefix not in _SYSTEM:
         return f"{prefix}/lib/python{version}/{kind}-packages"
     return "/usr/lib/python3/dist-packages" if kind == "dist" else f"/usr/lib/python{version}/site-packages"
-
-
-def _prefix(world: str) -> str:
-    found = _FOLDER.fullmatch(world)
-    return found["prefix"] if found else ""
 
 
 def is_torch_library(name: str) -> bool:

@@ -22,7 +22,6 @@ from graphcrate.model.plan import site_packages
 from graphcrate.model.report import BuildReport
 
 _UNKNOWN_PYTHON = "3"
-_CONDA = "/opt/conda/envs/audited"  #: where an environment of conda's lies, beside whatever conda an image has
 _DIST = Path("dist")
 
 
@@ -100,8 +99,8 @@ def _contents(names: Sequence[str], ctx: Context, base: str, output: Path, fetch
     if not wheels and len(names) != 1:
         raise UsageError("one image or folder can be audited at a time", next_step="run it once for each")
     folder = Path(names[0])
-    is_conda, packages = (folder / "conda-meta").is_dir(), _packages(folder)
-    if not (wheels or is_conda or packages):
+    packages = _packages(folder)
+    if not (wheels or packages):
         if base:
             raise UsageError(f"{folder} has a base of its own", next_step="leave --base out")
         read = read_image(names[0], ctx, output, fetch)
@@ -109,27 +108,25 @@ def _contents(names: Sequence[str], ctx: Context, base: str, output: Path, fetch
             raise _nothing(folder)
         return binaries.contents(names[0], read, base=True)
     lower = read_image(base, ctx, output, fetch) if base else None
-    # what packages are laid into; an environment of conda's has a Python of its own
-    site = "" if is_conda else site_packages((binaries.interpreter_of(lower) if lower else "") or _UNKNOWN_PYTHON)
+    site = site_packages((binaries.interpreter_of(lower) if lower else "") or _UNKNOWN_PYTHON)
     if wheels:
         with _tools(ctx, site) as tools:
             upper = binaries.of_wheels(wheels, site, tools)
     else:
-        place, below = (folder, _CONDA) if is_conda else (packages, site)
-        upper = read_image(str(place), ctx, output, fetch, below)
-    read = binaries.over(upper, lower, site) if lower else upper
+        upper = read_image(str(packages), ctx, output, fetch, site)
+    read = binaries.over(upper, lower) if lower else upper
     name = " ".join(wheel.name for wheel in wheels) or names[0]
-    return binaries.contents(name, read, base=lower is not None, python="" if site else binaries.python_of(upper))
+    return binaries.contents(name, read, base=lower is not None)
 
 
 def _packages(folder: Path) -> Path | None:
-    """The folder of installed packages that a person means: it itself, or that of a virtual environment."""
+    """The folder of installed packages that a person means: it itself, or that of an environment (venv, conda)."""
     if (folder / "oci-layout").is_file() or (folder / "index.json").is_file():
         return None
     if any(folder.glob("*.dist-info")):
         return folder
-    sites = folder.glob("lib/python3*/site-packages") if (folder / "pyvenv.cfg").is_file() else ()
-    return min(sites, default=None)
+    is_environment = (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()
+    return min(folder.glob("lib/python3*/site-packages"), default=None) if is_environment else None
 
 
 def _nothing(folder: Path) -> UsageError:
