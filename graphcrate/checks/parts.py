@@ -7,10 +7,10 @@ from typing import Literal, get_args
 import msgspec
 
 from graphcrate.artifacts.locate import Located, locate
+from graphcrate.artifacts.tree.opening import Fetch
 from graphcrate.checks import wording
 from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as contracts
-from graphcrate.checks.reading import Fetch
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer
 from graphcrate.model.audit import Audit

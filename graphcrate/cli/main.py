@@ -350,14 +350,16 @@ def convert(
 
 @app.command()
 def diff(
-    first: Annotated[str, typer.Argument(help="NAME:TAG, a path, docker:NAME or podman:NAME.", metavar="A")],
+    first: Annotated[
+        str, typer.Argument(help="NAME:TAG, a path, docker:NAME, podman:NAME or REGISTRY/NAME:TAG.", metavar="A")
+    ],
     second: Annotated[str, typer.Argument(help="The same.", metavar="B")],
     output: Output = Path("dist"),
     everything: Annotated[bool, typer.Option("--all", help="List what may differ too, path by path.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Nothing may differ.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare two images file by file. They may be layouts, archives, engines' images, SIF, squashfs or folders."""
+    """Compare two images file by file, in any form: layout, archive, engine, registry, SIF, squashfs or folder."""
     from graphcrate.artifacts.tree import opening
     from graphcrate.artifacts.tree.compare import ALLOWANCES, lines, summary
 

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from graphcrate.checks import reading
+from graphcrate.artifacts.tree import opening
 from graphcrate.checks.contracts import run as checking
 from graphcrate.compat import targets
 from graphcrate.model.contract import FileFact
@@ -211,7 +211,7 @@ def test_only_the_lowest_layers_are_brought_and_no_foreign_ones(context, monkeyp
     document["layers"][1]["mediaType"] = foreign
     registry.put("team/image", document, spec.MANIFEST, "2.0")
     lowest = len(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))
-    monkeypatch.setattr(reading, "_MOST_FETCHED", lowest + 10)
+    monkeypatch.setattr(opening, "_MOST_FETCHED", lowest + 10)
     view = checking.read_view(f"docker://{registry.host}/team/image:1.0", context)
     assert view.unread == ("2 of 3 layers were left on the registry (--fetch all brings them)",)
     assert (view.c_library.version, view.torch) == ("2.36", "")

@@ -66,6 +66,13 @@ def test_what_may_differ_is_counted_listed_or_refused(call, layout, tmp_path):
     assert (code, "may differ" in out) == (13, False)
 
 
+def test_an_image_on_a_registry_is_brought_here(call, layout, registry_server):
+    layout("one", *FILES)
+    registry_server.image("team/image", [FILES], "1.0")
+    code, out, err = call("one:tag", f"{registry_server.host}/team/image:1.0")
+    assert (code, "only in" in out or "content:" in out) == (0, False), err + out
+
+
 def test_what_cannot_be_compared_is_said_before_anything_is_read(call, layout, tmp_path):
     layout("one", *FILES)
     (tmp_path / "text").write_text("hello\n")
@@ -73,8 +80,7 @@ def test_what_cannot_be_compared_is_said_before_anything_is_read(call, layout, t
         ("nothing:here", "docker:NAME:TAG"),
         ("missing.sif", "docker:NAME:TAG"),
         ("text", "neither a tar nor a SIF nor a squashfs"),
-        ("docker://registry.example.com/a:b", "skopeo copy docker://registry.example.com/a:b"),
-        ("registry.example.com/a:b", "skopeo copy docker://registry.example.com/a:b"),
+        ("oras://registry.example.com/a:b", "oras://"),
     ):
         code, out, err = call("one:tag", argument)
         assert (code, out, message in err, "reading" in err) == (2, "", True, False)

@@ -1,42 +1,56 @@
-"""What a person names on the command line, to a tree; and two of them to a comparison."""
+"""Open what a person names as a tree: a file, a folder, a layout, an image of an engine's store or of a registry."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from graphcrate.artifacts.locate import Located, locate
+import msgspec
+
+from graphcrate.artifacts import pull
+from graphcrate.artifacts.locate import FORMS, Located, locate
 from graphcrate.artifacts.tree import archives, filesystems, layers
 from graphcrate.artifacts.tree.compare import Allowance, Comparison, distil, is_kept, judge
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.context import Context
-from graphcrate.model.errors import UsageError
-from graphcrate.oci import reference
+from graphcrate.model.errors import LayoutError, UsageError
+from graphcrate.oci import reference, spec
+from graphcrate.oci.layout import Layout
+
+#: Which layers of an image on a registry are brought here: up to a gigabyte in all, the lowest first; all; none.
+Fetch = Literal["small", "all", "none"]
+_MOST_FETCHED = 10**9
+
+
+def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> Opened:
+    """Open what a person names.
+
+    Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError, ResolutionError.
+    """
+    return _reader(locate(ref, output), fetch)(tools)
 
 
 def compare(
     first: str, second: str, ctx: Context, allowances: Sequence[Allowance], output: Path = Path("dist")
 ) -> Comparison:
-    """Read both and compare them. Raises UsageError for what does not exist, LayoutError for what cannot be read."""
-    readers = [reader(locate(ref, output)) for ref in (first, second)]  # both, before the long work begins
+    """Read both and compare them. Raises as `opened`."""
+    readers = [_reader(locate(ref, output), "all") for ref in (first, second)]  # both, before the long work begins
     with ExitStack() as stack:
         tools = Tools(ctx, stack, Wanted(keep=is_kept, distil=distil))
         one, other = (read(tools) for read in readers)
-        for opened in (one, other):
-            if opened.broken:
-                raise opened.broken
+        for image in (one, other):
+            if image.unread:
+                raise image.broken or LayoutError(f"{image.name}: {image.unread[0]}")
         return judge(one, other, allowances)
 
 
-def reader(image: Located) -> Callable[[Tools], Opened]:
-    """Choose how an image is read. Raises UsageError for one on a registry, LayoutError."""
+def _reader(image: Located, fetch: Fetch) -> Callable[[Tools], Opened]:
+    """Choose how an image is read. Raises UsageError for one that cannot be, LayoutError."""
     match image.form:
         case "registry":
-            address = image.name if "://" in image.name else f"{reference.SCHEME}{image.name}"
-            raise UsageError(
-                f"{image.ref} is on a registry, which cannot be compared directly yet",
-                next_step=f"skopeo copy {address} oci:copy:tag    and compare ./copy",
-            )
+            return partial(_pulled, reference.parse(image.name), fetch)
         case "layout":
             if image.has_layout:
                 return partial(layers.read_layout, image.ref, image.layout())
@@ -50,6 +64,48 @@ def reader(image: Located) -> Callable[[Tools], Opened]:
         case "archive":
             return partial(archives.read_file, image.ref, image.path)
         case "rootfs":
+            if not any(image.path.iterdir()):
+                raise UsageError(f"the folder {image.path} is empty", next_step=f"give {FORMS}")
             return partial(filesystems.read_folder, image.ref, image.path)
         case "sif" | "squashfs":
             return partial(filesystems.read_squashed, image.form, image.ref, image.path)
+
+
+def with_layers(layout: Layout, chosen: Sequence[spec.Descriptor]) -> Layout:
+    """The layout with some of its layers."""
+    return dataclasses.replace(layout, manifest=msgspec.structs.replace(layout.manifest, layers=tuple(chosen)))
+
+
+def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> Opened:
+    """Read an image of a registry."""
+    source = pull.repository(name, tools.ctx.environment)
+    document = source.manifest(name.digest or name.tag)
+    index: tuple[spec.Descriptor, ...] = ()
+    if document.media_type in spec.INDEX_TYPES:
+        index = pull.decode(document.data, spec.Index, str(name)).manifests
+        if len(index) == 1 and index[0].platform is None:
+            document = source.manifest(index[0].digest)
+    document = pull.for_platform(source, document, str(name))
+    manifest, config = pull.documents(source, document.digest, tools.ctx.cache, any_platform=True)
+    brought, unread = _chosen(manifest.layers, fetch)
+    with tools.ctx.progress.task(f"pulling {name}", sum(layer.size for layer in brought)) as task:
+        pull.download(source, brought, tools.ctx.cache, task.advance)
+    descriptor = spec.Descriptor(media_type=document.media_type, digest=document.digest, size=len(document.data))
+    layout = Layout(path=tools.ctx.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
+    found = layers.read_layout(str(name), with_layers(layout, brought), tools)
+    typed = msgspec.structs.replace(manifest, media_type=document.media_type)
+    return dataclasses.replace(found, form="registry", manifest=typed, index=index, unread=(*found.unread, *unread))
+
+
+def _chosen(listed: Sequence[spec.Descriptor], fetch: Fetch) -> tuple[list[spec.Descriptor], tuple[str, ...]]:
+    """The layers to bring, and what is said of the others."""
+    most = {"small": _MOST_FETCHED, "all": sum(layer.size for layer in listed), "none": -1}[fetch]
+    chosen: list[spec.Descriptor] = []
+    readable = [layer for layer in listed if layer.media_type in spec.LAYER_TYPES]
+    unread = [f"a layer of type {layer.media_type} cannot be read" for layer in listed if layer not in readable]
+    for layer in readable:
+        if sum(one.size for one in chosen) + layer.size <= most:
+            chosen.append(layer)
+    if left := len(readable) - len(chosen):
+        unread.append(f"{left} of {len(listed)} layers were left on the registry (--fetch all brings them)")
+    return chosen, tuple(unread)

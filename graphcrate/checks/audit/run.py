@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.tree import binaries
+from graphcrate.artifacts.tree import binaries, opening
 from graphcrate.artifacts.tree.binaries import Read
 from graphcrate.artifacts.tree.reader import Tools
-from graphcrate.checks import audit, reading
+from graphcrate.checks import audit
 from graphcrate.checks.audit import code
 from graphcrate.checks.audit.packages import Packages
 from graphcrate.compat import facts
@@ -32,7 +32,7 @@ def run(
     base: str = "",
     gpus: Sequence[str] = (),
     output: Path = _DIST,
-    fetch: reading.Fetch = "all",
+    fetch: opening.Fetch = "all",
 ) -> Audit:
     """Audit one image or folder, or wheels. `base`: an image that wheels and folders lie in.
 
@@ -72,10 +72,10 @@ def look(name: str, ctx: Context, output: Path) -> Look:
     return Look(audit.judge(contents), read.texts, read.settings, sizes, by_gpu)
 
 
-def read_image(name: str, ctx: Context, output: Path = _DIST, fetch: reading.Fetch = "all", below: str = "") -> Read:
+def read_image(name: str, ctx: Context, output: Path = _DIST, fetch: opening.Fetch = "all", below: str = "") -> Read:
     """Read what an audit looks at in an image; layers that were read before come from the cache."""
     with _tools(ctx, below) as tools:
-        return binaries.of_opened(reading.opened(name, tools, output, fetch), tools, below)
+        return binaries.of_opened(opening.opened(name, tools, output, fetch), tools, below)
 
 
 def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> Audit:
@@ -90,7 +90,7 @@ def _tools(ctx: Context, below: str) -> Iterator[Tools]:
         yield Tools(ctx, stack, binaries.wanted(stack.enter_context(ctx.cache.folder()), below))
 
 
-def _contents(names: Sequence[str], ctx: Context, base: str, output: Path, fetch: reading.Fetch) -> Contents:
+def _contents(names: Sequence[str], ctx: Context, base: str, output: Path, fetch: opening.Fetch) -> Contents:
     wheels = [Path(name) for name in names if name.endswith(".whl")]
     if wheels and len(wheels) < len(names):
         raise UsageError("wheels cannot be audited together with anything else", next_step="give wheels alone")

@@ -9,10 +9,11 @@ import msgspec
 
 from graphcrate.artifacts.formats.runtime_files import read_settings
 from graphcrate.artifacts.tree import layers as trees
+from graphcrate.artifacts.tree import opening
+from graphcrate.artifacts.tree.opening import Fetch
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
-from graphcrate.checks import contracts, reading
+from graphcrate.checks import contracts
 from graphcrate.checks.contracts.view import make_view, wants_content
-from graphcrate.checks.reading import Fetch
 from graphcrate.host.context import Context
 from graphcrate.model.contract import Finding, Host, ImageView, Inspection, LayerFact, Runtime
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep, WheelsStep, site_packages
@@ -32,7 +33,7 @@ def check(
     output: Path = Path("dist"),
     fetch: Fetch = "small",
 ) -> Inspection:
-    """Judge what a person names, for these runtimes (none: all it can be meant for). Raises as `reading.opened`."""
+    """Judge what a person names, for these runtimes (none: all it can be meant for). Raises as `opening.opened`."""
     view = read_view(ref, ctx, output, fetch)
     asked = tuple(runtimes) or contracts.targets(view)
     findings = contracts.judge(view, host, asked)
@@ -42,7 +43,7 @@ def check(
 def read_view(ref: str, ctx: Context, output: Path = Path("dist"), fetch: Fetch = "small") -> ImageView:
     """What contracts ask about, of any artifact that `diff` takes, or of REGISTRY/NAME:TAG."""
     with ExitStack() as stack:
-        return _view(ref, reading.opened(ref, Tools(ctx, stack, _WANTED), output, fetch))
+        return _view(ref, opening.opened(ref, Tools(ctx, stack, _WANTED), output, fetch))
 
 
 def of_build(report: BuildReport, plan: Plan, ctx: Context, gpus: tuple[str, ...] = ()) -> tuple[Finding, ...]:
@@ -62,7 +63,7 @@ def _planned_view(report: BuildReport, plan: Plan, ctx: Context) -> ImageView:
     read = [layer for layer, record in zip(layout.layers, layout.records, strict=True) if record.title not in known]
     with ExitStack() as stack:
         tools = Tools(ctx, stack, _WANTED)
-        opened = trees.read_layout(report.name, reading.with_layers(layout, read), tools)
+        opened = trees.read_layout(report.name, opening.with_layers(layout, read), tools)
         opened = dataclasses.replace(opened, manifest=layout.manifest)
         view = _view(report.name, opened, {package.name: package.version for package in packages})
     site = (site_packages(plan.stack.python),) if packages else ()
