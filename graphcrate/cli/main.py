@@ -359,7 +359,7 @@ def diff(
     strict: Annotated[bool, typer.Option("--strict", help="Nothing may differ.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare two images file by file, in any form: layout, archive, engine, registry, SIF, squashfs or folder."""
+    """Compare two images file by file. They may be in any form: layouts, archives, SIF, of an engine or a registry."""
     from graphcrate.artifacts.tree import opening
     from graphcrate.artifacts.tree.compare import ALLOWANCES, lines, summary
 
