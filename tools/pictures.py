@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 
 from graphcrate.compat import catalog
-from graphcrate.compat.support import support
+from graphcrate.compat.explain import support
 from graphcrate.host.context import Context
 from graphcrate.model.words import size
 from graphcrate.pages.charts import curve, treemap

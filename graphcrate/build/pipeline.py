@@ -14,7 +14,7 @@ from graphcrate.build.with_engine import Engine
 from graphcrate.checks import new_image
 from graphcrate.compat import explain, fallback, own, planning, slim
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.catalog import examples, find_variant, lock_path
+from graphcrate.compat.catalog import examples, lock_path
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines import run_suites
 from graphcrate.host import settings
@@ -24,8 +24,8 @@ from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
-from graphcrate.model.recipe import Additions, Recipe, Variant
-from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine
+from graphcrate.model.recipe import Additions, Candidate, Recipe, Variant
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine
 from graphcrate.model.trial import Order
 from graphcrate.model.words import listed
 from graphcrate.resolve import additions, base
@@ -61,12 +61,14 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
-    """One image on its way: what was asked for, by which engine, since when."""
+    """One image on its way: what was asked for and what that amounts to, by which engine, since when."""
 
     request: BuildRequest
     ctx: Context
     recipe: Recipe
     variant: Variant
+    usable: tuple[Candidate, ...]  #: of the variant, on the machine that the image is for
+    out: tuple[Outcome, ...]
     engine: Engine
     start: float
 
@@ -82,10 +84,11 @@ class _Job:
 def _start(request: BuildRequest, ctx: Context, engine: Engine) -> _Job:
     """Find the recipe's variant, and the CUDA version and the GPUs that the request amounts to."""
     start = settings.now()
-    cuda, gpu = explain.settle(ctx, request.name, request.cuda, request.said)
-    recipe, variant = find_variant(ctx, request.name, cuda)
-    request = msgspec.structs.replace(request, cuda=cuda, gpu=gpu)
-    return _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=start)
+    recipe, variant, gpu, usable, out = explain.settle(ctx, request.name, request.cuda, request.said)
+    request = msgspec.structs.replace(request, cuda=variant.cuda, gpu=gpu)
+    return _Job(
+        request=request, ctx=ctx, recipe=recipe, variant=variant, usable=usable, out=out, engine=engine, start=start
+    )
 
 
 def _build_and_test(job: _Job) -> BuildReport:
@@ -313,18 +316,17 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
 def _resolve(job: _Job, *, fresh: bool = False) -> Resolution:
     """Choose the first candidate that is available, by its lock where it has one. `fresh`: locks are ignored."""
     ctx, recipe, variant, request = job.ctx, job.recipe, job.variant, job.request
-    usable, out = explain.usable(ctx, recipe, variant, request.said)
-    paths = {} if fresh else {one.name: lock_path(ctx, recipe, variant, one) for one in usable}
+    paths = {} if fresh else {one.name: lock_path(ctx, recipe, variant, one) for one in job.usable}
     context = ResolveContext(
         recipe=recipe,
-        variant=msgspec.structs.replace(variant, candidates=usable),
+        variant=msgspec.structs.replace(variant, candidates=job.usable),
         request=request,
         ctx=ctx,
         built=lambda lock: extensions.built(extensions.for_gpus(lock, request.gpu), ctx),
     )
     committed = {name: decode_lock(path.read_bytes()) for name, path in paths.items() if path.is_file()}
     resolution = choose(context, committed, fresh=fresh)
-    return msgspec.structs.replace(resolution, outcomes=(*out, *resolution.outcomes))
+    return msgspec.structs.replace(resolution, outcomes=(*job.out, *resolution.outcomes))
 
 
 def _for_gpus(job: _Job, resolution: Resolution) -> Resolution:

@@ -210,7 +210,7 @@ def list_(
     from rich.console import Console
 
     from graphcrate.cli import tables
-    from graphcrate.compat.support import MARKS, support
+    from graphcrate.compat.explain import MARKS, support
 
     if not gpus:
         sys.stdout.write("".join(f"{line}\n" for line in tables.variants(recipes, locked)))

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from graphcrate.cli import options
 from graphcrate.compat import facts
-from graphcrate.compat.support import MARKS, Support
+from graphcrate.compat.explain import MARKS, Support
 from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, LayerRecord

@@ -4,8 +4,9 @@
 """
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from packaging.requirements import Requirement
@@ -14,21 +15,85 @@ from packaging.utils import canonicalize_name
 from graphcrate.compat import catalog, facts, glt, rules, targets, toolkits
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.request import BuildRequest
-from graphcrate.compat.targets import Said
+from graphcrate.compat.rules import STATUSES, Reason, Software, Status, Verdict
+from graphcrate.compat.targets import Partition, Said, Target
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import Outcome
-from graphcrate.model.target import Explanation, Partition, Reason, Row, Software, Target, Verdict
 
 #: what is built where neither a CUDA version nor a machine is named
 USUAL_CUDA = "11.8"
 _USUAL = "the default where no machine is named, which runs on most"
+#: of a verdict, in one character and in words
+MARKS: dict[Status, tuple[str, str]] = {
+    "native": ("●", "runs"),
+    "jit": ("◐", "runs, slow first start: the driver compiles PTX"),
+    "unknown": ("?", "not known"),
+    "rejected": ("·", "does not run"),
+}
 _WORDS = {
     "native": "runs natively", "jit": "runs, slow first start", "unknown": "not known", "rejected": "does not run",
 }  # fmt: skip
 _STYLES = {"rejected": "red", "unknown": "dim", "jit": "yellow", "native": "green"}
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate of a variant, judged. `command` builds its image for the target."""
+
+    recipe: str
+    cuda: str
+    candidate: str
+    torch: str
+    torch_geometric: str
+    verdict: Verdict
+    chosen: bool
+    command: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """`explain --json`: the newest first. `asked`: the CUDA version that was asked about."""
+
+    target: Target
+    name: str
+    asked: str
+    rows: tuple[Row, ...]
+
+
+class Settled(NamedTuple):
+    """What a request amounts to: of the variant's candidates those that run on its machine, and what is out."""
+
+    recipe: Recipe
+    variant: Variant
+    gpu: str | None  #: "v100,a100"
+    usable: tuple[Candidate, ...]
+    out: tuple[Outcome, ...] = ()
+
+
+class Cell(NamedTuple):
+    """The best verdict of a variant's candidates on a GPU, why where it is not native, and which candidates run."""
+
+    status: Status
+    torch: str
+    why: str = ""
+    ways: tuple[str, ...] = ()  #: candidates
+
+
+class GpuRow(NamedTuple):
+    """GPU models of one compute capability ("7.0"), with a cell for each CUDA version."""
+
+    capability: str
+    models: tuple[str, ...]
+    cells: Mapping[str, Cell]
+
+
+class Support(NamedTuple):
+    """A recipe's CUDA versions, the newest first, each with the oldest driver ("450.80.02"), and the GPUs."""
+
+    recipe: str
+    drivers: Mapping[str, str]
+    rows: tuple[GpuRow, ...]
 
 
 def find_target(ctx: Context, said: Said) -> Target:
@@ -60,18 +125,18 @@ def find_partition(ctx: Context, name: str, target: str) -> tuple[str, Partition
     return None
 
 
-def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> tuple[str, str | None]:
-    """Settle the CUDA version and the GPUs ("v100,a100") of a request, with a note of what was chosen.
+def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> Settled:
+    """Settle the CUDA version, the GPUs and the candidates of a request, with a note of what was chosen.
 
     Raises UsageError, RecipeError, ResolutionError where nothing runs.
     """
     if said == Said():
         if cuda is None:
             ctx.progress.note(f"CUDA {USUAL_CUDA}: {_USUAL}; GPU=… or TARGET=… takes the newest that runs there")
-        return cuda or USUAL_CUDA, None
-    target = find_target(ctx, said)
+        recipe, variant = catalog.find_variant(ctx, name, cuda or USUAL_CUDA)
+        return Settled(recipe, variant, None, variant.candidates)
+    explanation = explain(catalog.find_recipe(ctx, name), find_target(ctx, said), said)
     if cuda is None:
-        explanation = explain(catalog.find_recipe(ctx, name), target, said)
         row = chosen_row(explanation)
         if row is None:
             raise nothing_runs(explanation)
@@ -79,16 +144,13 @@ def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> tuple[str, 
         ctx.progress.note(f"CUDA {cuda} for {_machine(explanation)}: the newest of {row.recipe} that runs there")
         for line in _details(row):
             ctx.progress.note(f"  {line}")
-    return cuda, ",".join(target.gpus or ()).lower() or None
+    recipe, variant = catalog.find_variant(ctx, name, cuda)
+    gpu = ",".join(explanation.target.gpus or ()).lower() or None
+    return Settled(recipe, variant, gpu, *_usable(variant, explanation))
 
 
-def usable(
-    ctx: Context, recipe: Recipe, variant: Variant, said: Said
-) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
+def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
     """The variant's candidates that run on that machine, and what became of the others. Raises UsageError for none."""
-    if said == Said():
-        return variant.candidates, ()
-    explanation = explain(recipe, find_target(ctx, said), said)
     verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == variant.cuda}
     out = tuple(
         Outcome(candidate=one.name, chosen=False, constraint=verdict.reasons[0].what, fix=verdict.reasons[0].fix)
@@ -101,7 +163,7 @@ def usable(
     accepted = dict.fromkeys(row.cuda for row in explanation.rows if row.verdict.accepted)
     others = f"    (what runs there: {', '.join(sorted(accepted, key=numbers))})"
     raise UsageError(
-        f"CUDA {variant.cuda} of {recipe.name} does not run on {_machine(explanation)}",
+        f"CUDA {variant.cuda} of {explanation.rows[0].recipe} does not run on {_machine(explanation)}",
         cause="; ".join(dict.fromkeys(outcome.constraint for outcome in out)),
         next_step=row.command + others if row else _apart(explanation.target) or out[0].fix,
     )
@@ -270,3 +332,24 @@ def _details(row: Row) -> Iterator[str]:
         yield f"with driver {verdict.driver} or newer"
     yield from (f"assumed: {what}" for what in verdict.assumes)
     yield from (f"note: {what}" for what in verdict.notes)
+
+
+def support(recipe: Recipe) -> Support:
+    """Judge every CUDA variant of a recipe on every GPU that lists name. Extensions count as compiled for that GPU."""
+    models: dict[str, list[str]] = {}
+    for model, capability in facts.gpus().items():
+        models.setdefault(capability, []).append(model)
+    cudas = sorted((one.cuda for one in recipe.variants if one.cuda != "cpu"), key=numbers, reverse=True)
+    rows = []
+    for capability, names in models.items():
+        judged = explain(recipe, Target(gpus=(names[0],)), Said(gpu=names[0])).rows
+        cells = {cuda: _best([row for row in judged if row.cuda == cuda]) for cuda in cudas}
+        rows.append(GpuRow(capability, tuple(names), cells))
+    return Support(recipe.name, {cuda: facts.oldest_driver(cuda) for cuda in cudas}, tuple(rows))
+
+
+def _best(rows: list[Row]) -> Cell:
+    row = min(rows, key=lambda row: STATUSES.index(row.verdict.status))
+    why = row.verdict.reasons[0].what if row.verdict.reasons and row.verdict.status != "native" else ""
+    ways = tuple(one.candidate for one in rows if one.verdict.status in ("native", "jit"))
+    return Cell(row.verdict.status, row.torch, why, ways)

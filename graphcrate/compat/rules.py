@@ -4,19 +4,64 @@ What is not known of the target is assumed and named; what nobody knows of the s
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
+import msgspec
 from packaging.specifiers import SpecifierSet
 
 from graphcrate.compat import facts, glt, packages
 from graphcrate.compat.facts import numbers
-from graphcrate.model.target import STATUSES, Reason, Software, Status, Target, Verdict
+from graphcrate.compat.targets import Target
 from graphcrate.model.words import listed
 
 _DRIVERS = "CUDA 13.2 release notes, tables 2 and 3"
 _COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"
 _BINARY = "CUDA programming guide, binary and PTX compatibility"
 _GLT = "graphcrate/compat/data/glt.toml: measured on its wheels and torch's"
+
+#: `native`: machine code for every GPU. `jit`: the driver compiles PTX first, which makes the first start slow.
+#: `unknown`: nobody knows, and nothing speaks against it.
+Status = Literal["native", "jit", "unknown", "rejected"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+class Software(msgspec.Struct, frozen=True, kw_only=True):
+    """What an image holds, as far as it matters to a machine."""
+
+    torch: str  #: "2.0.1+cu118"; "*": not known yet
+    torch_cuda: str  #: "11.7", or "cpu"
+    python: str
+    suite: str = ""  #: of its Debian; empty: another base
+    extensions: tuple[str, ...] = ()  #: compiled ones, by their names in the recipe
+    architectures: tuple[str, ...] = ()  #: that they are compiled for: "7.0", "8.0+PTX"
+    nvcc: str = ""  #: version of what compiles them
+    impossible: str = ""  #: why they cannot be compiled for the GPUs that were asked for
+    torch_geometric: str = ""  #: version of PyG
+    glt: str = ""  #: version of graphlearn-torch
+    packages: tuple[str, ...] = ()  #: names of its distributions
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a rule found. `source`: who says so; `fix`: the nearest thing to change, where there is any."""
+
+    rule: str
+    what: str
+    source: str
+    fix: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Reasons for the status (of a rejection the first), what is assumed, the oldest driver that it holds for."""
+
+    status: Status
+    reasons: tuple[Reason, ...] = ()
+    assumes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    driver: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        return self.status != "rejected"
 
 
 class _Found(NamedTuple):

@@ -1,7 +1,7 @@
 """Machines as people describe them: files of targets/, read strictly, and the command line. Pure but for `load`."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,9 +9,7 @@ import msgspec
 from graphcrate.compat import facts, toml
 from graphcrate.model.contract import RUNTIMES, Host, Runtime
 from graphcrate.model.errors import UsageError
-from graphcrate.model.target import Target
 
-_FIELDS = f"fields are {', '.join(Target.__struct_fields__)}"
 #: other names of runtimes, which every command takes
 ALSO_CALLED: dict[str, Runtime] = {
     "podman": "docker",
@@ -26,6 +24,26 @@ ALSO_CALLED: dict[str, Runtime] = {
 _VERSION_LIKE = "write it like 450.80.02 or 3.10"
 
 
+class Partition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A partition of Slurm. 0: not known."""
+
+    cores_per_gpu: int = 0
+    gpus: int = 0  #: on a node
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine, as `targets/*.toml` or a person describes it. What is empty or None is not known."""
+
+    description: str = ""
+    known: str = ""  #: who says so
+    gpus: tuple[str, ...] | None = None  #: models, as `facts` knows them; empty: there is none
+    drivers: tuple[str, ...] = ()  #: NVIDIA's; several: a job may choose
+    kernel: str = ""
+    glibc: str = ""
+    runtimes: Mapping[str, str] = {}  #: runtime → version, which may be empty; of pyxis that of enroot
+    partitions: Mapping[str, Partition] = {}  #: of Slurm
+
+
 def load(path: Path) -> Target:
     """Read and validate a target file. Raises RecipeError."""
     return parse(toml.read(path, "target"), str(path))
@@ -33,7 +51,7 @@ def load(path: Path) -> Target:
 
 def parse(text: str, name: str) -> Target:
     """Validate a target's text; `name` stands before the line in errors. Raises RecipeError."""
-    return toml.parse(text, name, Target, _contradictions, _FIELDS)
+    return toml.parse(text, name, Target, _contradictions, f"fields are {', '.join(Target.__struct_fields__)}")
 
 
 def _contradictions(target: Target) -> Iterator[tuple[str, str]]:

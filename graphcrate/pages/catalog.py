@@ -7,7 +7,7 @@ from pathlib import Path
 from graphcrate.artifacts.locate import read_report
 from graphcrate.compat import catalog, facts
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.support import Cell, Support, support
+from graphcrate.compat.explain import Cell, Support, support
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock, decode_lock

@@ -8,9 +8,9 @@ import pytest
 from graphcrate.artifacts.tree import opening
 from graphcrate.checks.contracts import run as checking
 from graphcrate.compat import targets
+from graphcrate.compat.targets import Target
 from graphcrate.model.contract import FileFact
 from graphcrate.model.plan import FilesStep, PlannedFile, WheelsStep
-from graphcrate.model.target import Target
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 from tests.unit import small_layouts, tars

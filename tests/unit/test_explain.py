@@ -10,10 +10,9 @@ import pytest
 
 from graphcrate.build import pipeline
 from graphcrate.compat import explain, facts, rules
-from graphcrate.compat.targets import Said
+from graphcrate.compat.targets import Said, Target
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
-from graphcrate.model.target import Target
 from tests import ROOT
 from tests.made import RECIPES, SHIPPED, refused
 
@@ -116,9 +115,8 @@ def test_image_takes_what_explain_chooses(monkeypatch, call, arguments, cuda, gp
 
 
 def usable(cuda, **said):
-    recipe = RECIPES["pyg"]
-    candidates, out = explain.usable(CTX, recipe, recipe.variant(cuda), Said(**said))
-    return [candidate.name for candidate in candidates], {one.candidate: one.constraint for one in out}
+    found = explain.settle(CTX, "pyg", cuda, Said(**said))
+    return [candidate.name for candidate in found.usable], {one.candidate: one.constraint for one in found.out}
 
 
 def test_all_gpus_of_a_list_must_run():

@@ -12,11 +12,11 @@ from graphcrate.build import pipeline, with_engine
 from graphcrate.checks import new_image
 from graphcrate.cli import tables
 from graphcrate.compat import catalog, explain, facts, fallback, rules
+from graphcrate.compat.targets import Target
 from graphcrate.engines import run_suites
 from graphcrate.host.context import Context
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import Artifact, Outcome
-from graphcrate.model.target import Target
 from graphcrate.resolve.locks import Resolution
 from tests import ROOT
 from tests.made import RECIPES, SHIPPED

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.compat import facts, rules
-from graphcrate.model.target import STATUSES, Software, Target
+from graphcrate.compat.rules import STATUSES, Software
+from graphcrate.compat.targets import Target
 
 STACK = Software(torch="2.3.1", torch_cuda="12.1", python="3.11", suite="bookworm")
 GLT_PACKAGES = ("torch", "torch-scatter", "torch-sparse", "graphlearn-torch")

@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from graphcrate.compat import targets
-from graphcrate.compat.targets import Said
+from graphcrate.compat.targets import Said, Target
 from graphcrate.model.errors import RecipeError, UsageError
-from graphcrate.model.target import Target
 from tests import ROOT
 from tests.made import refused
 

@@ -11,10 +11,9 @@ import msgspec
 from graphcrate.artifacts.locate import check_digest
 from graphcrate.compat import addresses, facts
 from graphcrate.compat.planning import EXAMPLES
-from graphcrate.compat.targets import ALSO_CALLED
+from graphcrate.compat.targets import ALSO_CALLED, Partition
 from graphcrate.engines.render.layout import rendered
 from graphcrate.model.errors import UsageError
-from graphcrate.model.target import Partition
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
 
