@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.compat.facts import table
+from graphcrate.compat.packages import hidden
 from graphcrate.model.words import listed
 
 NAME = "graphlearn-torch"
@@ -39,17 +40,9 @@ class _Check(msgspec.Struct, frozen=True, kw_only=True):
     example: str = ""
 
 
-class Requirement(msgspec.Struct, frozen=True, kw_only=True):
-    """A distribution (normalised name) that it cannot be imported without, and says nowhere."""
-
-    name: str
-    why: str
-
-
 class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     release: tuple[Release, ...]
     check: tuple[_Check, ...]
-    requirement: tuple[Requirement, ...]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +102,7 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
             f"driver compiles it from PTX {release.ptx[-1]} at the first use, for which it must be at least "
             f"{release.driver}"
         )
-    missing = absent(packages)
+    missing = hidden(NAME, version, {canonicalize_name(package) for package in packages})
     reasons += [f"{NAME} {wanted.why}; its metadata does not say so." for wanted in missing]
     fitting = [
         one.version for one in releases() if python in one.python and not any(_torch_reasons(one, torch, torch_cuda))
@@ -117,15 +110,9 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
     return Verdict(
         reasons=tuple(reasons),
         fitting=max(fitting, key=Version, default=None),
-        absent=tuple(wanted.name for wanted in missing),
+        absent=tuple(wanted.one_of[0] for wanted in missing),
         notes=(note,),
     )
-
-
-def absent(packages: Collection[str]) -> list[Requirement]:
-    """What it needs and says nowhere, of what is not among these distributions."""
-    names = {canonicalize_name(name) for name in packages}
-    return [wanted for wanted in _facts().requirement if wanted.name not in names]
 
 
 def _torch_reasons(release: Release, torch: str, torch_cuda: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What packages need: what their metadata says for linux/amd64, what they do not say of themselves; and PyG.
 
-The data are `optional.toml`, `hidden.toml` (graphlearn-torch's own are in `compat.glt`) and `pyg.toml`.
+The data are `optional.toml`, `hidden.toml` and `pyg.toml`; which graphlearn-torch fits which torch says `compat.glt`.
 """
 
 import contextlib
@@ -90,14 +90,19 @@ def is_for(file: str, torch: str) -> bool:
     return series is not None and version.split(".")[:2] == [series[1], series[2]]
 
 
-def hidden(package: str, version: str) -> tuple[Hidden, ...]:
-    """What this release needs in silence."""
+def hidden(package: str, version: str, there: Collection[str]) -> tuple[Hidden, ...]:
+    """What this release needs in silence, and has nothing of among the packages `there` (normalised names)."""
     try:
         parsed = Version(version)
     except InvalidVersion:
         return ()
-    entries = (one for one in _hidden()["hidden"] if one.package == package)
-    return tuple(one for one in entries if SpecifierSet(one.versions).contains(parsed, prereleases=True))
+    return tuple(
+        one
+        for one in _hidden()["hidden"]
+        if one.package == package
+        and SpecifierSet(one.versions).contains(parsed, prereleases=True)
+        and set(one.one_of).isdisjoint(there)
+    )
 
 
 def pyg_release(version: str) -> Release | None:

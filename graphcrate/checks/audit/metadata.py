@@ -8,7 +8,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from graphcrate.checks.audit.packages import TORCH, Packages
-from graphcrate.compat import glt
 from graphcrate.compat import packages as package_facts
 from graphcrate.compat.packages import requirements
 from graphcrate.model.audit import Contents, Distribution, Finding, Severity
@@ -28,12 +27,9 @@ def findings(contents: Contents, packages: Packages) -> Iterator[Finding]:
         whole = contents.base  # of packages alone, more may lie where they will
         yield from _python(one, packages.pythons(one.folder))
         yield from _required(one, installed, packages, whole=whole)
-        needs = [(needed.why, needed.name) for needed in glt.absent(installed)] if one.name == glt.NAME else []
-        hidden = package_facts.hidden(one.name, one.version) if whole else ()
-        needs += [(wanted.why, wanted.one_of[0]) for wanted in hidden if installed.keys().isdisjoint(wanted.one_of)]
-        for why, name in needs:
-            what = f"{why}; its metadata does not say so"
-            yield _finding(one, "fail", what, "its import fails", f"pip install {name}")
+        for wanted in package_facts.hidden(one.name, one.version, installed) if whole else ():
+            what = f"{wanted.why}; its metadata does not say so"
+            yield _finding(one, "fail", what, "its import fails", f"pip install {wanted.one_of[0]}")
         yield from _silent(one, packages, installed)
 
 
