@@ -10,12 +10,23 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from graphcrate.compat import toml
 from graphcrate.compat.facts import limits, torch_runs_on
-from graphcrate.model.recipe import BaseSpec, Candidate, Recipe, Variant
+from graphcrate.model.recipe import BaseSpec, Recipe, Variant
 from graphcrate.model.suite import SUITES
 
-_CUDA = re.compile(r"cpu|\d+\.\d+")
-_ARCHITECTURE = re.compile(r"[1-9]\d?\.\d(\+PTX)?")
-_VERSION = re.compile(r"\d+(\.\d+)+(\.post\d+)?(\+[a-z0-9.]+)?|\*")
+_VERSION = r"\d+(\.\d+)+(\.post\d+)?(\+[a-z0-9.]+)?|\*"
+#: fields by name, wherever they stand: the form of a text in them, and what is wrong with another
+_FORMS = {
+    "cuda": (r"cpu|\d+\.\d+", 'is not a CUDA version: write "11.8", or "cpu"'),
+    "torch_cuda": (r"cpu|\d+\.\d+", "is not a CUDA version"),
+    "python": (r"3\.\d+", 'is not a Python version: write "3.11"'),
+    "torch": (_VERSION, 'is not an exact version such as "2.0.1+cu118"'),
+    "torch_geometric": (rf"{_VERSION}|", 'is not an exact version such as "2.3.1"'),
+    "suffix": (r"(-[a-z0-9.]+)?", 'cannot end a tag: write "-compat"'),
+    "architectures": (
+        r"[1-9]\d?\.\d(\+PTX)?",
+        'is not a compute capability: write "8.0", or "9.0+PTX" for newer GPUs too',
+    ),
+}
 _Wrong = Iterator[tuple[str, str]]  #: (path of a field, what is wrong with it)
 
 
@@ -36,8 +47,7 @@ def schema() -> dict[str, Any]:
 
 
 def _contradictions(recipe: Recipe) -> _Wrong:
-    yield from _bad_requirements("requirements", recipe.requirements)
-    yield from _bad_suites("smoke", recipe.smoke)
+    yield from _malformed(recipe)
     if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", recipe.name):
         yield "name", f"{recipe.name!r} cannot be an image name (lower-case letters, digits, . _ -)"
     if not recipe.variants:
@@ -48,21 +58,36 @@ def _contradictions(recipe: Recipe) -> _Wrong:
         yield from ((f"variant[{index}].{field}", what) for field, what in _bad_variant(variant))
 
 
+def _malformed(value: msgspec.Struct, where: str = "") -> _Wrong:
+    """Texts of a recipe, a variant or a candidate that do not have their field's form."""
+    for field in msgspec.structs.fields(value):
+        given, path = getattr(value, field.name), f"{where}{field.encode_name}"
+        for index, one in enumerate(given if isinstance(given, tuple) else [given]):
+            if isinstance(one, msgspec.Struct):
+                yield from _malformed(one, f"{path}[{index}]." if isinstance(given, tuple) else f"{path}.")
+            elif what := _wrong(field.name, one):
+                yield path, what
+
+
+def _wrong(field: str, text: str) -> str:
+    """What is wrong with a field's text; empty where nothing is."""
+    if field in ("requirements", "extensions", "overrides"):
+        try:
+            Requirement(text)
+        except InvalidRequirement as error:
+            return f"{text!r} is not a PEP 508 requirement: {str(error).splitlines()[0]}"
+    if field == "smoke" and text not in SUITES:
+        return f"there is no smoke suite {text!r}; there are {', '.join(SUITES)}"
+    pattern, what = _FORMS.get(field, ("", ""))
+    return f"{text!r} {what}" if pattern and not re.fullmatch(pattern, text) else ""
+
+
 def _repeated(names: Sequence[str]) -> Iterator[int]:
     return (index for index, name in enumerate(names) if name in names[:index])
 
 
 def _bad_variant(variant: Variant) -> _Wrong:
-    if not _CUDA.fullmatch(variant.cuda):
-        yield "cuda", f'{variant.cuda!r} is not a CUDA version: write "11.8", or "cpu"'
-    if not re.fullmatch(r"3\.\d+", variant.python):
-        yield "python", f'{variant.python!r} is not a Python version: write "3.11"'
-    if variant.torch_geometric and not _VERSION.fullmatch(variant.torch_geometric):
-        yield "torch_geometric", f'{variant.torch_geometric!r} is not an exact version such as "2.3.1"'
     yield from _bad_base(variant.base, variant.python)
-    yield from _bad_requirements("requirements", variant.requirements)
-    yield from _bad_requirements("extensions", variant.extensions)
-    yield from _bad_suites("smoke", variant.smoke)
     if variant.unavailable is None:
         yield from _bad_architectures(variant)
         if not variant.candidates:
@@ -72,15 +97,15 @@ def _bad_variant(variant: Variant) -> _Wrong:
     for index in _repeated([candidate.name for candidate in variant.candidates]):
         yield f"candidate[{index}].name", f"candidate {variant.candidates[index].name!r} stands twice"
     for index, candidate in enumerate(variant.candidates):
-        wrong = _bad_candidate(candidate, variant.cuda)
-        yield from ((f"candidate[{index}].{field}", what) for field, what in wrong)
+        if not candidate.channels:
+            yield f"candidate[{index}].channels", "a candidate needs at least one channel"
+        if candidate.torch_cuda != variant.cuda and not candidate.suffix:
+            what = f'torch is for CUDA {candidate.torch_cuda}, and the tag must tell: write "-compat"'
+            yield f"candidate[{index}].suffix", what
 
 
 def _bad_architectures(variant: Variant) -> _Wrong:
     field, given = "architectures", variant.architectures
-    for architecture in given:
-        if not _ARCHITECTURE.fullmatch(architecture):
-            yield field, f'{architecture!r} is not a compute capability: write "8.0", or "9.0+PTX" for newer GPUs too'
     if len(set(given)) < len(given):
         yield field, "an architecture stands twice"
     if given and variant.cuda == "cpu":
@@ -95,20 +120,6 @@ def _bad_architectures(variant: Variant) -> _Wrong:
             yield field, f"torch {' and '.join(torches)} {verb} no code for {capability}, so no extension needs any"
 
 
-def _bad_candidate(candidate: Candidate, cuda: str) -> _Wrong:
-    if not candidate.channels:
-        yield "channels", "a candidate needs at least one channel"
-    if not _VERSION.fullmatch(candidate.torch):
-        yield "torch", f'{candidate.torch!r} is not an exact version such as "2.0.1+cu118"'
-    if not _CUDA.fullmatch(candidate.torch_cuda):
-        yield "torch_cuda", f"{candidate.torch_cuda!r} is not a CUDA version"
-    if candidate.suffix and not re.fullmatch(r"-[a-z0-9.]+", candidate.suffix):
-        yield "suffix", f'{candidate.suffix!r} cannot end a tag: write "-compat"'
-    if candidate.torch_cuda != cuda and not candidate.suffix:
-        yield "suffix", f'torch is for CUDA {candidate.torch_cuda}, and the tag must tell: write "-compat"'
-    yield from _bad_requirements("overrides", candidate.overrides)
-
-
 def _bad_base(base: BaseSpec, python: str) -> _Wrong:
     suites = limits().suites
     if base.provider == "registry":
@@ -118,17 +129,3 @@ def _bad_base(base: BaseSpec, python: str) -> _Wrong:
         yield "base", f"a debian base takes `suite` (one of {', '.join(suites)}) and no `reference`"
     elif suites[base.suite].python != python:
         yield "python", f"Debian {base.suite} has Python {suites[base.suite].python}, not {python}"
-
-
-def _bad_requirements(path: str, requirements: Sequence[str]) -> _Wrong:
-    for text in requirements:
-        try:
-            Requirement(text)
-        except InvalidRequirement as error:
-            yield path, f"{text!r} is not a PEP 508 requirement: {str(error).splitlines()[0]}"
-
-
-def _bad_suites(path: str, suites: Sequence[str]) -> _Wrong:
-    for suite in suites:
-        if suite not in SUITES:
-            yield path, f"there is no smoke suite {suite!r}; there are {', '.join(SUITES)}"
