@@ -27,24 +27,21 @@ Ref = Annotated[
         help="NAME:TAG, a path (layout, archive, .sif, .sqsh, folder), docker:NAME or REGISTRY/NAME:TAG.", metavar="REF"
     ),
 ]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="bytes: sizes, digests, archives; runtimes: what Docker, Apptainer, pyxis and PAI require; "
-        "binaries: libraries, symbols and GPU code. Again for more; all if left out."
-    ),
-]
 Names = Annotated[
     list[str],
     typer.Argument(help="Wheels, a folder of installed packages, or an image as for `check`.", metavar="REF|WHEEL…"),
 ]
-Base = Annotated[str, typer.Option(help="Image or root file system that wheels or packages are installed in.")]
-Stack = Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch.", metavar="[STACK]")]
 
 
 def check(
     ref: Ref,
-    only: Only = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="bytes: sizes, digests, archives; runtimes: what Docker, Apptainer, pyxis and PAI require; "
+            "binaries: libraries, symbols and GPU code. Again for more; all if left out."
+        ),
+    ] = None,
     target: Target = "",
     runtime: Runtime = None,
     runtime_version: RuntimeVersion = "",
@@ -90,7 +87,7 @@ def validate(ref: Ref, output: Output = Path("dist")) -> None:
 
 def audit(
     names: Names,
-    base: Base = "",
+    base: Annotated[str, typer.Option(help="Image or root file system that wheels or packages are installed in.")] = "",
     gpu: Gpus = None,
     target: Target = "",
     output: Output = Path("dist"),
@@ -116,7 +113,7 @@ def audit(
 
 
 def explain(
-    stack: Stack = "pyg",
+    stack: Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch.", metavar="[STACK]")] = "pyg",
     target: Target = "",
     cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="Show this CUDA version first.")] = None,
     gpu: Gpus = None,

@@ -49,8 +49,6 @@ With = Annotated[
     list[str] | None,
     typer.Option("--with", help="Packages to add: names, ./folder, ./file.whl, git+https://…@COMMIT; again for more."),
 ]
-Requirements = Annotated[list[Path] | None, typer.Option(help="A requirements file of packages to add.")]
-Apt = Annotated[list[str] | None, typer.Option(help="Debian packages to add.")]
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
 Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
 Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
@@ -67,14 +65,6 @@ Flavour = Annotated[
     Literal["runtime", "devel", "jupyter"],
     typer.Option(help="devel: keep compiler and CUDA toolkit in the image; jupyter: JupyterLab, matplotlib, pandas."),
 ]
-Slim = Annotated[
-    Literal["no", "yes", "all"],
-    typer.Option(
-        help="Cut libraries to the GPUs of --gpu or --target; all: NVIDIA's too (docs/slim.md has the terms)."
-    ),
-]
-Smoke = Annotated[bool, typer.Option(help="Run the smoke test inside the image.")]
-Rerun = Annotated[bool, typer.Option("--rerun", help="Run again what passed on such a machine before.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", "--dry-run", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
@@ -123,8 +113,8 @@ def image(
     name: Name,
     cuda: Cuda = None,
     with_: With = None,
-    requirements: Requirements = None,
-    apt: Apt = None,
+    requirements: Annotated[list[Path] | None, typer.Option(help="A requirements file of packages to add.")] = None,
+    apt: Annotated[list[str] | None, typer.Option(help="Debian packages to add.")] = None,
     gpu: Gpus = None,
     driver: Driver = "",
     target: Target = "",
@@ -132,14 +122,19 @@ def image(
     mirror: Mirror = None,
     wheels: Wheels = None,
     output: Output = Path("dist"),
-    smoke: Smoke = True,
+    smoke: Annotated[bool, typer.Option(help="Run the smoke test inside the image.")] = True,
     device: Device = "auto",
-    rerun: Rerun = False,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Run again what passed on such a machine before.")] = False,
     engine: Engine = "auto",
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
     flavour: Flavour = "runtime",
-    slim: Slim = "no",
+    slim: Annotated[
+        Literal["no", "yes", "all"],
+        typer.Option(
+            help="Cut libraries to the GPUs of --gpu or --target; all: NVIDIA's too (docs/slim.md has the terms)."
+        ),
+    ] = "no",
     plan: PlanOnly = False,
     as_json: Json = False,
 ) -> None:

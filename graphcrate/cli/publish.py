@@ -27,21 +27,12 @@ class FileForm(StrEnum):
 Image = Annotated[
     str, typer.Argument(help="NAME:TAG below dist/, a layout, or a recipe, which is built first.", metavar="REF|NAME")
 ]
-To = Annotated[str, typer.Option(help="registry.example/team, acr:cn-hangzhou/ns, oras://…, a folder.")]
 Cuda = Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA version of a recipe to build first.")]
-Target = Annotated[str, typer.Option(help="A machine of targets/ to build it for.")]
 Form = Annotated[
     Literal["docker", "oci"] | None,
     typer.Option(help="Of the manifest: docker, which every runtime can pull, enroot too; oci. docker if left out."),
 ]
 Tag = Annotated[list[str] | None, typer.Option(help="On a registry, oras:// too: a further tag; again for more.")]
-MountFrom = Annotated[
-    list[str] | None, typer.Option(help="On a registry: a repository of it that may have layers of the image.")
-]
-Key = Annotated[Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one).")]
-CpuOnly = Annotated[
-    bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded beside the image.")
-]
 As = Annotated[
     list[FileForm] | None,
     typer.Option(
@@ -49,28 +40,31 @@ As = Annotated[
     ),
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="In a folder: overwrite another file of that name.")]
-PlanOnly = Annotated[
-    bool, typer.Option("--plan", help="Check the destination, and whether it may be published; send nothing.")
-]
 
 
 def publish(
     image: Image,
-    to: To = "",
+    to: Annotated[str, typer.Option(help="registry.example/team, acr:cn-hangzhou/ns, oras://…, a folder.")] = "",
     cuda: Cuda = None,
     gpu: Gpus = None,
-    target: Target = "",
+    target: Annotated[str, typer.Option(help="A machine of targets/ to build it for.")] = "",
     form: Form = None,
     tag: Tag = None,
-    mount_from: MountFrom = None,
-    key: Key = None,
-    allow_cpu_only: CpuOnly = False,
+    mount_from: Annotated[
+        list[str] | None, typer.Option(help="On a registry: a repository of it that may have layers of the image.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one).")] = None,
+    allow_cpu_only: Annotated[
+        bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded beside the image.")
+    ] = False,
     as_: As = None,
     kernel: MountKernel = None,
     compression: Compression = None,
     replace: Replace = False,
     output: Output = Path("dist"),
-    plan: PlanOnly = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Check the destination, and whether it may be published; send nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""

@@ -14,69 +14,42 @@ from graphcrate.model.errors import UsageError
 if TYPE_CHECKING:
     from graphcrate.model.trial import TrialReport
 
-Refs = Annotated[
-    list[str],
-    typer.Argument(
-        help="NAME:TAG below dist/, a layout, a .sif, a .sqsh, a tar, docker:NAME, podman:NAME.", metavar="REF"
-    ),
-]
 Runner = Annotated[str, typer.Option(help="auto, embedded, docker, podman, apptainer or slurm; auto: by what REF is.")]
-Suite = Annotated[str, typer.Option(help="Suites, such as dna,ops; else those of the recipe.")]
-Partition = Annotated[str, typer.Option(help="Slurm: partition; several with --matrix, such as dgx2,a100.")]
-Gres = Annotated[str, typer.Option(help="Slurm: generic resources, such as gpu:1.")]
-Time = Annotated[str, typer.Option(help="Slurm: time limit; else what the suites may take.")]
 Account = Annotated[str, typer.Option(help="Slurm: account.")]
-Qos = Annotated[str, typer.Option(help="Slurm: quality of service.")]
-Cpus = Annotated[int, typer.Option(help="Slurm: cores; else the partition's default.")]
-Wait = Annotated[float, typer.Option(help="Slurm: minutes that a job may wait for its start.")]
 IsMatrix = Annotated[
     bool, typer.Option("--matrix", help="Slurm: every REF on every partition; the same call goes on where it stopped.")
 ]
 Rerun = Annotated[
     bool, typer.Option("--rerun", help="Run also what the image passed on such a node before; cells of a matrix too.")
 ]
-Ref = Annotated[
-    str,
-    typer.Argument(
-        help="NAME:TAG below dist/, the path of a .sif or .sqsh, or a reference on a registry.", metavar="REF"
-    ),
-]
-Where = Annotated[str, typer.Option(help="pyxis, singularity, docker, pai-dlc or pai-dsw.")]
-Command = Annotated[str, typer.Option(help="What is run, as a shell has it; else the image's own program.")]
-JobName = Annotated[str, typer.Option(help="The job's name; else the image's.")]
 OnePartition = Annotated[
     str,
     typer.Option(help="Slurm: partition; else the only one of --target. Its cores for each GPU come from targets/."),
 ]
 Target = Annotated[str, typer.Option(help="Slurm: the machine of targets/, or a file like those, with the partition.")]
-Nodes = Annotated[int, typer.Option(help="Machines.")]
-Gpus = Annotated[int, typer.Option(help="GPUs on each of them.")]
 PerGpu = Annotated[
     bool | None,
     typer.Option(help="A process for each GPU, else for each node; default: for each GPU where pyxis has many nodes."),
 ]
-CpusPerGpu = Annotated[int, typer.Option(help="Slurm: cores for each GPU.")]
-JobTime = Annotated[str, typer.Option(help="Slurm: time limit.")]
-Mounts = Annotated[
-    list[str] | None, typer.Option("--mount", help="SOURCE:TARGET, for data; PAI: id of a dataset and its path.")
-]
-Instance = Annotated[str, typer.Option(help="PAI: type of the nodes; known for 1 and 4 GPUs.")]
-Driver = Annotated[str, typer.Option(help="PAI: NVIDIA driver, such as 535.54.03.")]
-Workspace = Annotated[str, typer.Option(help="PAI: id of the workspace.")]
 
 
 def try_image(
-    refs: Refs,
+    refs: Annotated[
+        list[str],
+        typer.Argument(
+            help="NAME:TAG below dist/, a layout, a .sif, a .sqsh, a tar, docker:NAME, podman:NAME.", metavar="REF"
+        ),
+    ],
     runner: Runner = "auto",
-    suite: Suite = "",
+    suite: Annotated[str, typer.Option(help="Suites, such as dna,ops; else those of the recipe.")] = "",
     device: Device = "auto",
-    partition: Partition = "",
-    gres: Gres = "",
-    time: Time = "",
+    partition: Annotated[str, typer.Option(help="Slurm: partition; several with --matrix, such as dgx2,a100.")] = "",
+    gres: Annotated[str, typer.Option(help="Slurm: generic resources, such as gpu:1.")] = "",
+    time: Annotated[str, typer.Option(help="Slurm: time limit; else what the suites may take.")] = "",
     account: Account = "",
-    qos: Qos = "",
-    cpus: Cpus = 0,
-    wait: Wait = 60.0,
+    qos: Annotated[str, typer.Option(help="Slurm: quality of service.")] = "",
+    cpus: Annotated[int, typer.Option(help="Slurm: cores; else the partition's default.")] = 0,
+    wait: Annotated[float, typer.Option(help="Slurm: minutes that a job may wait for its start.")] = 60.0,
     matrix: IsMatrix = False,
     rerun: Rerun = False,
     output: Output = Path("dist"),
@@ -110,22 +83,29 @@ def try_image(
 
 
 def job(
-    ref: Ref,
-    runtime: Where,
-    command: Command = "",
-    name: JobName = "",
+    ref: Annotated[
+        str,
+        typer.Argument(
+            help="NAME:TAG below dist/, the path of a .sif or .sqsh, or a reference on a registry.", metavar="REF"
+        ),
+    ],
+    runtime: Annotated[str, typer.Option(help="pyxis, singularity, docker, pai-dlc or pai-dsw.")],
+    command: Annotated[str, typer.Option(help="What is run, as a shell has it; else the image's own program.")] = "",
+    name: Annotated[str, typer.Option(help="The job's name; else the image's.")] = "",
     partition: OnePartition = "",
     target: Target = "",
-    nodes: Nodes = 1,
-    gpus: Gpus = 1,
+    nodes: Annotated[int, typer.Option(help="Machines.")] = 1,
+    gpus: Annotated[int, typer.Option(help="GPUs on each of them.")] = 1,
     per_gpu: PerGpu = None,
-    cpus: CpusPerGpu = 0,
-    time: JobTime = "",
+    cpus: Annotated[int, typer.Option(help="Slurm: cores for each GPU.")] = 0,
+    time: Annotated[str, typer.Option(help="Slurm: time limit.")] = "",
     account: Account = "",
-    mount: Mounts = None,
-    instance: Instance = "",
-    driver: Driver = "",
-    workspace: Workspace = "",
+    mount: Annotated[
+        list[str] | None, typer.Option("--mount", help="SOURCE:TARGET, for data; PAI: id of a dataset and its path.")
+    ] = None,
+    instance: Annotated[str, typer.Option(help="PAI: type of the nodes; known for 1 and 4 GPUs.")] = "",
+    driver: Annotated[str, typer.Option(help="PAI: NVIDIA driver, such as 535.54.03.")] = "",
+    workspace: Annotated[str, typer.Option(help="PAI: id of the workspace.")] = "",
     output: Output = Path("dist"),
 ) -> None:
     """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
