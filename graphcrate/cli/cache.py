@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphcrate.cli.config import here
-from graphcrate.cli.options import Json, write
+from graphcrate.cli import options
+from graphcrate.cli.options import here, write
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Free = Annotated[
 ]
 
 
-def cache(free: Free = None, as_json: Json = False) -> None:
+def cache(free: Free = None, as_json: options.Json = False) -> None:
     """Show what the cache takes of the disk, or free it: --free FOLDER. Images in dist/ are not touched."""
     from graphcrate.model.words import size
 

@@ -5,21 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from graphcrate.cli.config import config, here
-from graphcrate.cli.options import (
-    Driver,
-    Glibc,
-    Gpus,
-    Json,
-    Kernel,
-    Output,
-    Runtime,
-    RuntimeVersion,
-    Target,
-    cuda_version,
-    joined,
-    said,
-)
+from graphcrate.cli import options
+from graphcrate.cli.options import config, cuda_version, here, joined
+from graphcrate.compat.targets import Said
 
 Ref = Annotated[
     str,
@@ -42,21 +30,21 @@ def check(
             "binaries: libraries, symbols and GPU code. Again for more; all if left out."
         ),
     ] = None,
-    target: Target = "",
-    runtime: Runtime = None,
-    runtime_version: RuntimeVersion = "",
-    gpu: Gpus = None,
-    driver: Driver = "",
-    kernel: Kernel = "",
-    glibc: Glibc = "",
+    target: options.Target = "",
+    runtime: options.Runtime = None,
+    runtime_version: options.RuntimeVersion = "",
+    gpu: options.Gpus = None,
+    driver: options.Driver = "",
+    kernel: options.Kernel = "",
+    glibc: options.Glibc = "",
     shm: Annotated[str, typer.Option(help="Size of /dev/shm in containers, such as 64m.")] = "",
     fetch: Annotated[
         Literal["small", "all", "none"],
         typer.Option(help="Layers to download from a registry; small: 1 GB at most."),
     ] = "small",
     everything: Annotated[bool, typer.Option("--all", help="List what passed and what is not known, too.")] = False,
-    output: Output = Path("dist"),
-    as_json: Json = False,
+    output: options.Output = Path("dist"),
+    as_json: options.Json = False,
 ) -> None:
     """Check any image without running it. Reads its bytes, what runtimes require of it, its programs and libraries."""
     from graphcrate.checks import parts
@@ -65,7 +53,7 @@ def check(
 
     target = target or ("" if gpu or driver or kernel or glibc or runtime else config().target)
     ctx = here()
-    machine = explain.find_target(ctx, said(target, gpu, driver, runtime, runtime_version, kernel, glibc))
+    machine = explain.find_target(ctx, _said(target, gpu, driver, runtime, runtime_version, kernel, glibc))
     found = parts.check(
         ref,
         targets.host_of(machine, shm),
@@ -80,7 +68,7 @@ def check(
         raise error
 
 
-def validate(ref: Ref, output: Output = Path("dist")) -> None:
+def validate(ref: Ref, output: options.Output = Path("dist")) -> None:
     """Check an image's bytes alone: `check --only bytes`."""
     check(ref, only=["bytes"], output=output)
 
@@ -88,10 +76,10 @@ def validate(ref: Ref, output: Output = Path("dist")) -> None:
 def audit(
     names: Names,
     base: Annotated[str, typer.Option(help="Image or root file system that wheels or packages are installed in.")] = "",
-    gpu: Gpus = None,
-    target: Target = "",
-    output: Output = Path("dist"),
-    as_json: Json = False,
+    gpu: options.Gpus = None,
+    target: options.Target = "",
+    output: options.Output = Path("dist"),
+    as_json: options.Json = False,
 ) -> None:
     """Check wheels or installed packages without running them. Says which libraries will not load or run."""
     from graphcrate.checks import wording
@@ -99,7 +87,6 @@ def audit(
     from graphcrate.cli import tables
     from graphcrate.compat import explain
     from graphcrate.compat.facts import gpu_models
-    from graphcrate.compat.targets import Said
     from graphcrate.model.errors import AuditError
 
     ctx, named = here(), joined(gpu) or ""
@@ -112,24 +99,45 @@ def audit(
         raise AuditError(f"{found.subject} will not work: {failures} of its findings fail")
 
 
+def _said(
+    target: str,
+    gpu: list[str] | None,
+    driver: str,
+    runtime: list[str] | None,
+    runtime_version: str,
+    kernel: str,
+    glibc: str,
+) -> Said:
+    """What was said of a machine."""
+    return Said(
+        target=target,
+        gpu=joined(gpu) or "",
+        driver=driver,
+        runtimes=tuple(runtime or ()),
+        runtime_version=runtime_version,
+        kernel=kernel,
+        glibc=glibc,
+    )
+
+
 def explain(
     stack: Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch.", metavar="[STACK]")] = "pyg",
-    target: Target = "",
+    target: options.Target = "",
     cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="Show this CUDA version first.")] = None,
-    gpu: Gpus = None,
-    driver: Driver = "",
-    runtime: Runtime = None,
-    runtime_version: RuntimeVersion = "",
-    kernel: Kernel = "",
-    glibc: Glibc = "",
-    as_json: Json = False,
+    gpu: options.Gpus = None,
+    driver: options.Driver = "",
+    runtime: options.Runtime = None,
+    runtime_version: options.RuntimeVersion = "",
+    kernel: options.Kernel = "",
+    glibc: options.Glibc = "",
+    as_json: options.Json = False,
 ) -> None:
     """Say which CUDA version runs on a machine, and why others do not."""
     from graphcrate.cli import tables
     from graphcrate.compat import catalog
     from graphcrate.compat import explain as explaining
 
-    ctx, machine = here(), said(target, gpu, driver, runtime, runtime_version, kernel, glibc)
+    ctx, machine = here(), _said(target, gpu, driver, runtime, runtime_version, kernel, glibc)
     recipe = catalog.find_recipe(ctx, stack)
     if cuda is not None:
         catalog.refuse_unknown_cuda(recipe, cuda)

@@ -11,23 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import cache, check, publish, test
+from graphcrate.cli import cache, check, options, publish, test
 from graphcrate.cli import exit as ending
-from graphcrate.cli.config import config, here
-from graphcrate.cli.options import (
-    Compression,
-    Cuda,
-    Device,
-    Driver,
-    Gpus,
-    Json,
-    MountKernel,
-    Output,
-    Target,
-    cuda_version,
-    joined,
-    write,
-)
+from graphcrate.cli.options import config, cuda_version, here, joined, write
 from graphcrate.model.errors import DifferenceError, UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +64,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def program(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -111,19 +97,19 @@ def _request(
 @app.command()
 def image(
     name: Name,
-    cuda: Cuda = None,
+    cuda: options.Cuda = None,
     with_: With = None,
     requirements: Annotated[list[Path] | None, typer.Option(help="A requirements file of packages to add.")] = None,
     apt: Annotated[list[str] | None, typer.Option(help="Debian packages to add.")] = None,
-    gpu: Gpus = None,
-    driver: Driver = "",
-    target: Target = "",
+    gpu: options.Gpus = None,
+    driver: options.Driver = "",
+    target: options.Target = "",
     channel: Channel = None,
     mirror: Mirror = None,
     wheels: Wheels = None,
-    output: Output = Path("dist"),
+    output: options.Output = Path("dist"),
     smoke: Annotated[bool, typer.Option(help="Run the smoke test inside the image.")] = True,
-    device: Device = "auto",
+    device: options.Device = "auto",
     rerun: Annotated[bool, typer.Option("--rerun", help="Run again what passed on such a machine before.")] = False,
     engine: Engine = "auto",
     extensions: Extensions = "auto",
@@ -136,7 +122,7 @@ def image(
         ),
     ] = "no",
     plan: PlanOnly = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Build an image and test it by a training run inside."""
     from graphcrate.build import pipeline
@@ -192,7 +178,7 @@ def _build(request: "BuildRequest", as_json: bool) -> None:
 @app.command("list")
 def list_(
     gpus: Annotated[bool, typer.Option("--gpus", help="Show which GPUs run which CUDA version.")] = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """List stacks and their variants."""
     from graphcrate.compat import catalog
@@ -219,7 +205,7 @@ def list_(
 @app.command()
 def lock(
     name: Name,
-    cuda: Cuda = None,
+    cuda: options.Cuda = None,
     channel: Channel = None,
     mirror: Mirror = None,
     wheels: Wheels = None,
@@ -264,7 +250,7 @@ def render(
 
 
 @app.command()
-def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> None:
+def inspect(ref: Ref, output: options.Output = Path("dist"), as_json: options.Json = False) -> None:
     """Show an image's layers, packages and environment."""
     from graphcrate.artifacts.locate import find_image
     from graphcrate.cli import tables
@@ -278,7 +264,7 @@ def draw(
     ref: Annotated[str, typer.Argument(help="Any image, as for `check`, but of a registry.", metavar="REF")],
     other: Annotated[str | None, typer.Argument(help="Another image to compare it with.", metavar="[OTHER]")] = None,
     output: Annotated[Path | None, typer.Option(help="File to write; else report.html beside the image.")] = None,
-    images: Output = Path("dist"),
+    images: options.Output = Path("dist"),
 ) -> None:
     """Draw a page about an image, or about what differs between two. Prints the path of the HTML file."""
     from graphcrate.artifacts.locate import locate
@@ -300,7 +286,7 @@ def draw(
 
 @app.command()
 def catalog(
-    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("site"), images: Output = Path("dist")
+    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("site"), images: options.Output = Path("dist")
 ) -> None:
     """Write a catalogue of all stacks as static pages. English and Chinese; with what was measured of images here."""
     from graphcrate.pages import catalog as pages
@@ -320,10 +306,10 @@ def convert(
         Path | None, typer.Option(help="File to write (rootfs: folder); else beside the layout, named after the image.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    compression: Compression = None,
-    kernel: MountKernel = None,
+    compression: options.Compression = None,
+    kernel: options.MountKernel = None,
     link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Convert to SIF, enroot squashfs, a docker archive or a folder. Prints the path."""
     from graphcrate.artifacts import convert as converting
@@ -349,10 +335,10 @@ def diff(
         str, typer.Argument(help="NAME:TAG, a path, docker:NAME, podman:NAME or REGISTRY/NAME:TAG.", metavar="A")
     ],
     second: Annotated[str, typer.Argument(help="The same.", metavar="B")],
-    output: Output = Path("dist"),
+    output: options.Output = Path("dist"),
     everything: Annotated[bool, typer.Option("--all", help="List what may differ too, path by path.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Nothing may differ.")] = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Compare two images file by file. They may be in any form: layouts, archives, SIF, of an engine or a registry."""
     from graphcrate.artifacts.tree import opening
@@ -370,7 +356,7 @@ def run(
     ref: Ref,
     command: Annotated[list[str], typer.Argument(help="Command and its arguments; `--` before them where in doubt.")],
     network: Annotated[bool, typer.Option(help="Let it use this machine's network, as other runtimes do.")] = True,
-    output: Output = Path("dist"),
+    output: options.Output = Path("dist"),
 ) -> None:
     """Run a command inside an image without any engine. This directory is /work inside."""
     from graphcrate.artifacts.locate import find_image

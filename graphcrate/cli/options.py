@@ -1,17 +1,21 @@
-"""What several commands take and print in the same words."""
+"""What several commands share: options, their defaults (in graphcrate.toml here, config.toml at home), printing."""
 
+import functools
 import io
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 
+from graphcrate.compat import toml
+from graphcrate.host import settings
+from graphcrate.host.context import Context
 from graphcrate.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from graphcrate.compat.targets import Said
+from graphcrate.model.lock import encode
 
 _LABEL = re.compile(r"cu(\d+)(\d)")  #: as PyTorch's index has it
 _PATCH = re.compile(r"(\d+\.\d+)\.\d+")
@@ -70,33 +74,46 @@ Output = Annotated[Path, typer.Option(help="Folder of images.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
-def said(
-    target: str,
-    gpu: list[str] | None,
-    driver: str,
-    runtime: list[str] | None,
-    runtime_version: str,
-    kernel: str,
-    glibc: str,
-) -> "Said":
-    """What was said of a machine."""
-    from graphcrate.compat import targets
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Defaults of options, by their names. What the command line or a variable says goes before them."""
 
-    return targets.Said(
-        target=target,
-        gpu=joined(gpu) or "",
-        driver=driver,
-        runtimes=tuple(runtime or ()),
-        runtime_version=runtime_version,
-        kernel=kernel,
-        glibc=glibc,
-    )
+    mirror: str = ""
+    target: str = ""  #: of `image`, where it names neither a GPU nor a driver
+    to: str = ""  #: of `publish`
+    cache: str = ""  #: a folder, as GRAPHCRATE_CACHE
+
+
+@functools.cache
+def config() -> Config:
+    """Read both files, the folder's over the person's. Raises RecipeError that names file, line and field."""
+    fields = {"fields": "its fields are mirror, target, to and cache"}
+    values: dict[str, str] = {}
+    for path in _files():
+        if path.is_file():
+            value = toml.parse(toml.read(path, "configuration"), str(path), Config, lambda _: (), **fields)
+            values |= {name: text for name, text in msgspec.structs.asdict(value).items() if text}
+    return Config(**values)
+
+
+def here() -> Context:
+    """The context of a command, with the configured cache."""
+    context = Context.here()
+    cache = config().cache
+    if not cache or "GRAPHCRATE_CACHE" in context.environment:
+        return context
+    return Context(root=context.root, environment={**context.environment, "GRAPHCRATE_CACHE": cache})
+
+
+def _files() -> Iterator[Path]:
+    environment = settings.environment()
+    home = settings.home(environment)
+    if folder := environment.get("XDG_CONFIG_HOME") or (home and home / ".config"):
+        yield Path(folder, "graphcrate", "config.toml")
+    yield Path("graphcrate.toml")
 
 
 def write(value: Any, text: str, *, as_json: bool) -> None:  # noqa: ANN401 (what msgspec encodes)
     """Print a command's result: one JSON value, or text. What it says on stderr afterwards comes after it."""
-    from graphcrate.model.lock import encode
-
     if as_json and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as JSON is, whatever the locale
     sys.stdout.write(encode(value).decode() if as_json else text)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphcrate.cli.config import config, here
-from graphcrate.cli.options import Compression, Gpus, Json, MountKernel, Output, cuda_version, joined, write
+from graphcrate.cli import options
+from graphcrate.cli.options import config, cuda_version, here, joined, write
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def publish(
     image: Image,
     to: Annotated[str, typer.Option(help="registry.example/team, acr:cn-hangzhou/ns, oras://…, a folder.")] = "",
     cuda: Cuda = None,
-    gpu: Gpus = None,
+    gpu: options.Gpus = None,
     target: Annotated[str, typer.Option(help="A machine of targets/ to build it for.")] = "",
     form: Form = None,
     tag: Tag = None,
@@ -58,14 +58,14 @@ def publish(
         bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded beside the image.")
     ] = False,
     as_: As = None,
-    kernel: MountKernel = None,
-    compression: Compression = None,
+    kernel: options.MountKernel = None,
+    compression: options.Compression = None,
     replace: Replace = False,
-    output: Output = Path("dist"),
+    output: options.Output = Path("dist"),
     plan: Annotated[
         bool, typer.Option("--plan", help="Check the destination, and whether it may be published; send nothing.")
     ] = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
     from graphcrate.artifacts.formats import packed
@@ -144,7 +144,7 @@ def verify(
     wheels: Annotated[
         Path | None, typer.Option(help="Folder of wheels, where its lock names some of one's own.")
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Verify a published image and its statements. They are materials, provenance, suites, contracts, audit."""
     from graphcrate.build import pipeline

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphcrate.cli.config import here
-from graphcrate.cli.options import Device, Json, Output, write
+from graphcrate.cli import options
+from graphcrate.cli.options import here, write
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def try_image(
     ],
     runner: Runner = "auto",
     suite: Annotated[str, typer.Option(help="Suites, such as dna,ops; else those of the recipe.")] = "",
-    device: Device = "auto",
+    device: options.Device = "auto",
     partition: Annotated[str, typer.Option(help="Slurm: partition; several with --matrix, such as dgx2,a100.")] = "",
     gres: Annotated[str, typer.Option(help="Slurm: generic resources, such as gpu:1.")] = "",
     time: Annotated[str, typer.Option(help="Slurm: time limit; else what the suites may take.")] = "",
@@ -52,8 +52,8 @@ def try_image(
     wait: Annotated[float, typer.Option(help="Slurm: minutes that a job may wait for its start.")] = 60.0,
     matrix: IsMatrix = False,
     rerun: Rerun = False,
-    output: Output = Path("dist"),
-    as_json: Json = False,
+    output: options.Output = Path("dist"),
+    as_json: options.Json = False,
 ) -> None:
     """Run an image's test suites, here or as Slurm jobs."""
     from graphcrate.engines.trials import artifact, progress, testing
@@ -106,7 +106,7 @@ def job(
     instance: Annotated[str, typer.Option(help="PAI: type of the nodes; known for 1 and 4 GPUs.")] = "",
     driver: Annotated[str, typer.Option(help="PAI: NVIDIA driver, such as 535.54.03.")] = "",
     workspace: Annotated[str, typer.Option(help="PAI: id of the workspace.")] = "",
-    output: Output = Path("dist"),
+    output: options.Output = Path("dist"),
 ) -> None:
     """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
     from graphcrate.compat import explain

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcrate.cli import config as configuration
+from graphcrate.cli import options as configuration
 from graphcrate.host import settings
 from graphcrate.host.context import Context, as_installed
 from graphcrate.model.errors import RecipeError, UsageError
