@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -33,11 +34,17 @@ Form = Annotated[
     typer.Option(help="Of the manifest: docker, which every runtime can pull, enroot too; oci. docker if left out."),
 ]
 Tag = Annotated[list[str] | None, typer.Option(help="On a registry, oras:// too: a further tag; again for more.")]
+MountFrom = Annotated[
+    list[str] | None, typer.Option(help="On a registry: a repository of it that may have layers of the image.")
+]
 As = Annotated[
     list[FileForm] | None,
     typer.Option(
         "--as", help="In a folder: sif for Singularity, sqsh for enroot and pyxis, oci-archive for all; again for more."
     ),
+]
+PlanOnly = Annotated[
+    bool, typer.Option("--plan", help="Check the destination, and whether it may be published; send nothing.")
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="In a folder: overwrite another file of that name.")]
 
@@ -50,9 +57,7 @@ def publish(
     target: Annotated[str, typer.Option(help="A machine of targets/ to build it for.")] = "",
     form: Form = None,
     tag: Tag = None,
-    mount_from: Annotated[
-        list[str] | None, typer.Option(help="On a registry: a repository of it that may have layers of the image.")
-    ] = None,
+    mount_from: MountFrom = None,
     key: Annotated[Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one).")] = None,
     allow_cpu_only: Annotated[
         bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded beside the image.")
@@ -62,9 +67,7 @@ def publish(
     compression: options.Compression = None,
     replace: Replace = False,
     output: options.Output = Path("dist"),
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Check the destination, and whether it may be published; send nothing.")
-    ] = False,
+    plan: PlanOnly = False,
     as_json: options.Json = False,
 ) -> None:
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
@@ -89,8 +92,7 @@ def publish(
         replace=replace,
     )
     registry.destination_of(request, ctx, to)  # fail before anything is built
-    is_recipe = image.endswith(".toml") or (":" not in image and not Path(image).exists())
-    if is_recipe:
+    if image.endswith(".toml") or (":" not in image and not Path(image).exists()):  # a recipe
         policy.refuse_early(request, Path(image).stem, cuda)
         if not plan:
             request = dataclasses.replace(request, ref=_built(image, cuda, joined(gpu), target, output, ctx))
@@ -104,18 +106,19 @@ def publish(
     if plan:
         return
     published = registry.publish(request, ctx, to)
-    for runtime, line in published.lines.items():
-        ctx.progress.note(f"{runtime}: {line}")
     write(published, f"{published.reference}@{published.digest}\n", as_json=as_json)
-    _warn_of_fallback(request.ref, output, ctx)
+    _say_of_it(request.ref, published.lines, output, ctx)
 
 
-def _warn_of_fallback(ref: str, output: Path, ctx: "Context") -> None:
+def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Context") -> None:
+    """How each runtime gets a published image, and what it is if it is a fall-back."""
     from graphcrate.artifacts import locate
     from graphcrate.compat import fallback
     from graphcrate.compat.request import BuildRequest
     from graphcrate.model.report import Asked
 
+    for runtime, line in runtimes.items():
+        ctx.progress.note(f"{runtime}: {line}")
     report = locate.find_image(ref, output)[1]
     if report.fallback:
         asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
