@@ -1,5 +1,6 @@
-"""A shared folder on disks of its own: full ones, and one whose publisher was killed. sha256sum has the last word."""
+"""A shared folder on disks of its own: full ones, and one whose publisher was killed; and what is carried elsewhere."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from graphcrate.host.progress import Silent
-from graphcrate.model.errors import DiskFullError, HostError
+from graphcrate.model.errors import DiskFullError
 from graphcrate.publish.destinations import folder as destination
 from tests.conftest import ROOT
 from tests.engines.workplace import call, until
@@ -49,12 +50,6 @@ def files(folder):
     return sorted(path.name for path in folder.rglob("*") if path.is_file() or path.is_symlink())
 
 
-def test_sha256sum_agrees(scratch):
-    publish(made(scratch, "a", MIB), scratch / "shared", "1")
-    checked = call("sh", "-c", f"cd {scratch}/shared && sha256sum --check --strict pyg-1.sif.sha256")
-    assert checked == "pyg-1.sif: OK\n"
-
-
 @pytest.mark.parametrize("looked", [True, False])
 def test_a_disk_that_fills_up_keeps_what_it_had(scratch, disk, monkeypatch, looked):
     """Also where the disk has less room than it says, as with a quota."""
@@ -83,9 +78,24 @@ def test_a_publisher_that_is_killed_leaves_no_name_and_the_next_one_cleans_up(sc
     os.utime(part, (1, 1))
     publish(source, folder, "1")
     assert not part.exists()
+    assert call("sha256sum", "--check", "--strict", "pyg-1.sif.sha256", folder=folder) == "pyg-1.sif: OK\n"
 
 
-def test_a_read_only_folder_is_said(scratch, disk):
-    call("mount", "-o", "remount,ro", disk)
-    with pytest.raises(HostError, match="Read-only file system"):
-        publish(made(scratch, "a", MIB), disk, "1")
+@pytest.mark.slow
+def test_a_site_without_a_network(workplace, built_image, scratch):
+    """What `publish` prints puts the archive where every command takes the image by its name."""
+    made = workplace.run("publish", built_image.layout, "--to", scratch, "--as", "oci-archive", "--json").json
+    command = made["lines"]["elsewhere"].partition("    (")[0]
+    call("sh", "-ec", command, folder=scratch)
+    name, tag = "torch", built_image.report["tag"]
+    there = scratch / "dist" / name / tag
+    assert workplace.run("validate", f"{name}:{tag}", "--output", scratch / "dist").code == 0
+    assert json.loads((there / "report.json").read_text())["digest"] == built_image.report["digest"]
+    proofs = scratch / f"{name}-{tag}.proofs"
+    provenance = json.loads((proofs / "provenance.json").read_text())
+    assert f"sha256:{provenance['subject'][0]['digest']['sha256']}" == built_image.report["digest"]
+    bill = json.loads((proofs / "bill-of-materials.json").read_text())["predicate"]
+    python = [part for part in bill["components"] if part.get("purl", "").startswith("pkg:pypi/")]
+    unknown = {part["name"] for part in python if part.get("scope") != "excluded" and not part.get("licenses")}
+    assert unknown.isdisjoint({"torch", "numpy"})
+    assert len(unknown) < len(python) / 4, unknown

@@ -111,21 +111,6 @@ def test_it_becomes_a_sif_that_keeps_its_contracts(workplace, small_sif):
     assert workplace.run("check", small_sif, "--runtime", "apptainer").code == 0
 
 
-@pytest.mark.engine("make")
-def test_make_says_what_build_py_says(workplace, built_image):
-    """Through make, in the copy, with this environment in the place of the one that make would prepare."""
-    (workplace.folder / ".venv").symlink_to(sys.prefix)
-    try:
-        options = zip(built_image.request[1::2], built_image.request[2::2], strict=True)
-        variables = ["STACK=torch", *(f"{name.removeprefix('--').upper()}={value}" for name, value in options)]
-        environment = {**os.environ, "GRAPHCRATE_CACHE": str(workplace.cache)}
-        assert call("make", *variables, "image", folder=workplace.folder, environment=environment) == (
-            built_image.finished.out
-        )
-    finally:
-        (workplace.folder / ".venv").unlink()
-
-
 @pytest.mark.engine("make", "docker-registry", "cosign")
 def test_what_the_workflow_publishes_can_be_pulled_and_is_in_the_catalogue(workplace, built_image, registry, scratch):
     (workplace.folder / ".venv").symlink_to(sys.prefix)
