@@ -1,13 +1,17 @@
 """A small Debian to build from, as registries give it, made from the archives that this machine's apt knows."""
 
 import hashlib
-import json
-import shutil
 import subprocess
 
+from graphcrate.model.plan import ConfigStep
+from graphcrate.model.report import LayerRecord
+from graphcrate.oci import spec
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layout import write_layout
 from tests.conftest import program
 
 SUITE = "bookworm"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def make_base(tar):
@@ -22,28 +26,11 @@ def make_base(tar):
 
 
 def pack_layout(tar, folder):
-    """An OCI layout with this tar as its only layer, by hand: nothing of the project has a part in it."""
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-
-    def keep(kind, content):
-        digest = hashlib.sha256(content).hexdigest()
-        (blobs / digest).write_bytes(content)
-        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
-
+    """An OCI layout with this tar as its only layer."""
     with tar.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    shutil.copyfile(tar, blobs / digest)
-    layer = {"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": f"sha256:{digest}"}
-    layer["size"] = tar.stat().st_size
-    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    config = {"architecture": "amd64", "os": "linux", "config": {"Env": [path], "Cmd": ["bash"]}}
-    config["rootfs"] = {"type": "layers", "diff_ids": [layer["digest"]]}
-    config["history"] = [{"created_by": "mmdebstrap"}]  # buildah counts layers by it
-    manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": [layer]}
-    manifest["config"] = keep("config.v1+json", json.dumps(config).encode())
-    entry = keep("manifest.v1+json", json.dumps(manifest).encode())
-    entry["annotations"] = {"org.opencontainers.image.ref.name": f"{SUITE}-slim"}
-    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
-    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    return folder
+        digest = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    size = tar.stat().st_size
+    sizes = {"size": size, "unpacked_size": size}
+    layer = LayerRecord(title="mmdebstrap", digest=digest, diff_id=digest, media_type=spec.LAYER_TAR, **sizes)
+    config = ConfigStep(environment={"PATH": PATH}, labels={}, command=("bash",))
+    write_layout(folder, make_image((layer,), config, 0), lambda _: tar, f"{SUITE}-slim")

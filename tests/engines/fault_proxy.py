@@ -11,7 +11,6 @@ import hashlib
 import http.client
 import re
 import socket
-import ssl
 import struct
 import threading
 import typing
@@ -71,18 +70,14 @@ class FaultProxy(Loopback):
 
     upstream: str
     decide: object = lambda seen: ""
-    authority: object = None  # speaks TLS with its certificate
     seen: list[Seen] = dataclasses.field(default_factory=list)
     faults: list[str] = dataclasses.field(default_factory=list)
     received: int = 0  # bytes of bodies that reached us, those of failed requests too
 
     def __enter__(self):
         self.counts, self.lock = collections.Counter(), threading.Lock()
-        self.kind, context = _Server, None
-        if self.authority is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(self.authority.certificate, self.authority.key)
-        return self.start(_Between, context, proxy=self)
+        self.kind = _Server
+        return self.start(_Between, proxy=self)
 
 
 class _Server(ThreadingHTTPServer):
@@ -104,7 +99,7 @@ class _Between(Answers):
     def handle_one_request(self):
         try:
             super().handle_one_request()
-        except (ConnectionError, http.client.HTTPException, ssl.SSLError, TimeoutError):
+        except (ConnectionError, http.client.HTTPException, TimeoutError):
             self.close_connection = True  # either side went away: so does the other
 
     def do_GET(self):
@@ -119,8 +114,6 @@ class _Between(Answers):
         if fault in ("429", "429 after", "503"):
             self.answer(int(fault[:3]), {"Retry-After": "1"} if "after" in fault else {}, b"")
             return self.linger(length)
-        if fault == "expired":
-            return self.expire(length)
         if fault in ("reset", "cut"):
             part = self.take(length // 2)
             if fault == "cut":
@@ -169,16 +162,6 @@ class _Between(Answers):
             with contextlib.suppress(OSError):
                 while connection.recv(_PIECE):
                     pass
-
-    def expire(self, length):
-        """As the registry answers where no token comes along."""
-        for name, value in (("Authorization", ""), ("Content-Length", "0")):
-            if name in self.headers:
-                self.headers.replace_header(name, value)
-        status, headers, content = self.pass_on(b"")
-        assert status == 401
-        self.answer(status, headers, content)
-        self.linger(length)
 
     def linger(self, length):
         """Read on until the client has understood, as polite servers do."""

@@ -14,7 +14,6 @@ from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import opening
 from graphcrate.artifacts.tree.compare import ALLOWANCES
-from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import DiskFullError
 from graphcrate.oci.layout import read_layout
@@ -134,19 +133,6 @@ def test_a_disk_that_fills_up_is_said_and_nothing_stays(layout, place, monkeypat
     with pytest.raises(DiskFullError, match=f"the disk that holds {scratch}.* is full"):
         convert.convert(request, place)
     assert list(scratch.iterdir()) == []
-
-
-def test_a_cache_that_fills_up_is_said_and_nothing_stays(layout, place, scratch):
-    call("mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", scratch)
-    small = SimpleNamespace(cache=Cache(scratch / "cache"), progress=Silent(), environment=place.environment)
-    output = place.folder / "never.sif"
-    with pytest.raises(DiskFullError, match="full"):
-        convert.convert(Request(ref=str(layout.path), to="sif", output=output), small)
-    assert not output.exists()
-    whole = {path.name for path in (scratch / "cache" / "squashed").glob("*/index.json")}
-    assert len(whole) < len(layout.layers)
-    assert not list((scratch / "cache" / "tmp").glob("run-*/*"))
-    small.cache.close()
 
 
 def test_enroots_squashfs_has_its_files_and_its_script_starts_the_command(made, layout, files, scratch):

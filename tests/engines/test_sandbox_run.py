@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -33,16 +32,13 @@ pytestmark = pytest.mark.engine("sh", "ldd", "user namespaces")
 def template(tmp_path_factory):
     """A root file system of a few of the host's programs and the libraries that they are linked to."""
     root = tmp_path_factory.mktemp("template")
-    for name in ("usr/bin", "etc", "proc", "dev", "opt/deep", "work"):
+    for name in ("etc", "proc", "dev", "opt/deep", "work"):
         (root / name).mkdir(parents=True)
-    (root / "bin").symlink_to("usr/bin")
-    programs = [path for name in PROGRAMS if (path := shutil.which(name))]
-    linked = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout
-    for library in set(re.findall(r"(/\S+) \(0x", linked)):
-        (root / library.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(library, root / library.lstrip("/"))
-    for path in programs:
-        shutil.copy(path, root / "usr/bin")
+    for name in ("bin", "lib", "lib64"):
+        (root / name).symlink_to(f"usr/{name}")
+    for place, path in tiny.programs(*PROGRAMS).items():
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, root / place)
     (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
     (root / "etc/nsswitch.conf").write_text("hosts: files\n")
     (root / "opt/keep").write_text("kept\n")

@@ -1,14 +1,10 @@
-"""Layers and bytecode with real programs: GNU tar, gzip, this machine's Pythons, pip."""
+"""Bytecode and sdists with real programs: this machine's Pythons, pip."""
 
 import contextlib
-import gzip
-import marshal
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +14,11 @@ from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels import compile_program
 from graphcrate.inputs.wheels.bytecode import ENVIRONMENT, PROGRAM, Job, compile_shards, read_bundle, shards
 from graphcrate.inputs.wheels.install import Site, place
-from graphcrate.inputs.wheels.layer import WheelFile, write_wheels_layer
 from graphcrate.inputs.wheels.sdist import build_wheel
 from tests.made import locked
 from tests.unit.wheelmaker import make_wheel
 
 SITE = Site(python="3.11", glibc="2.36", mtime=1_000_000)
-STDLIB = Path(os.__file__).parent
 
 
 class Here:
@@ -55,29 +49,6 @@ def jobs_of(path, folder):
     return [Job(path, shard, folder / str(number)) for number, shard in enumerate(cut)]
 
 
-def compiled(tmp_path, cache, python, label):
-    """Bundles with the bytecode of some of the standard library."""
-    names = ("argparse", "ast", "dataclasses", "decimal", "enum", "inspect", "typing", "unittest/mock", "turtle")
-    sources = {f"pkg/{name}.py": (STDLIB / f"{name}.py").read_bytes() for name in names}
-    jobs = jobs_of(make_wheel(tmp_path, files=sources), tmp_path / label)
-    compile_shards(jobs, Here(python), cache)
-    return [job.target for job in jobs]
-
-
-def test_bytecode_is_the_same_whatever_surrounds_it_and_runs_without_its_source(tmp_path, cache, monkeypatch):
-    first = compiled(tmp_path, cache, sys.executable, "one")
-    monkeypatch.chdir("/")
-    with own_umask(0o077), contextlib.closing(Cache(tmp_path / "a" / "longer" / "name of a folder")) as elsewhere:
-        second = compiled(tmp_path, elsewhere, sys.executable, "two")
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-    content = next(content for name, content in read_bundle(first[0]).items() if "dataclasses" in name)
-    (tmp_path / "dataclasses_copy.pyc").write_bytes(content)
-    code = "import dataclasses_copy as d; print(d.field, d.__file__)"
-    done = process.run([sys.executable, "-c", code], cwd=tmp_path, environment={"PYTHONPATH": str(tmp_path)})
-    assert done.returncode == 0, done.lines
-    assert marshal.loads(content[16:]).co_filename.startswith("/opt/venv/lib/python3.11/site-packages/pkg/")
-
-
 @pytest.mark.parametrize("python", [path for minor in range(8, 15) if (path := shutil.which(f"python3.{minor}"))])
 def test_the_program_runs_on_other_pythons(tmp_path, cache, python):
     if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode:
@@ -94,30 +65,6 @@ def test_the_program_runs_on_other_pythons(tmp_path, cache, python):
     code = f"import sys; sys.path.insert(0, {str(pyc.parents[2])!r}); import pkg; print(pkg.x, pkg.__cached__)"
     done = process.run([python, "-W", "ignore", "-c", code])
     assert done.lines == (f"1 {pyc}",)
-
-
-def test_gnu_tar_and_gzip_read_a_layer(tmp_path, cache):
-    files = {"pkg/__init__.py": b"x = 1\n", "pkg/lib.so": bytes(range(256)) * 4000, "pkg/" + "n" * 150 + "/ü": b"2"}
-    path = make_wheel(tmp_path, files=files, executable=("pkg/lib.so",))
-    with open_wheel(path) as wheel:
-        installation = place(wheel, SITE)
-    wheel = WheelFile(name="pkg", version="1.0", origin="", path=path)
-    record = write_wheels_layer("pkg", [(wheel, installation)], SITE, cache)
-    blob = cache.blob(record.digest)
-    subprocess.run(["gzip", "--test", "--stdout", str(blob)], check=True, stdin=subprocess.DEVNULL)
-    root = tmp_path / "root"
-    root.mkdir()
-    environment = {**settings.child_environment(), "LC_ALL": "C.UTF-8"}
-    subprocess.run(["tar", "-xzf", str(blob), "-C", str(root)], check=True, env=environment)
-    packages = root / "opt/venv/lib/python3.11/site-packages"
-    assert {name: (packages / name).read_bytes() for name in files} == files
-    assert (packages / "pkg/lib.so").stat().st_mode & 0o777 == 0o755
-    listing = subprocess.run(
-        ["tar", "--numeric-owner", "-tvzf", str(blob)], check=True, env=environment, capture_output=True, text=True
-    ).stdout
-    assert {line.split()[1] for line in listing.splitlines()} == {"0/0"}
-    with gzip.open(blob) as stream, tarfile.open(fileobj=stream) as archive:
-        assert len(archive.getmembers()) == len(listing.splitlines())
 
 
 #: makes the wheel that lies beside it anew, at its own time

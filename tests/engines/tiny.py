@@ -45,12 +45,21 @@ class Told(Silent):
         self.notes.append(message)
 
 
+def programs(*names):
+    """Where it goes in a root file system → this machine's file: programs, and what they are linked to."""
+    found = {f"usr/bin/{name}": Path(path).resolve() for name in names if (path := program(name))}
+    return found | libraries(found.values())
+
+
+def libraries(paths):
+    """The same of the libraries that these are linked to."""
+    listed = subprocess.run(["ldd", *paths], capture_output=True, encoding="utf-8", check=False).stdout
+    return {f"usr{one}".replace("usr/usr", "usr"): Path(one).resolve() for one in re.findall(r"(/\S+) \(", listed)}
+
+
 def base(cache):
     """The base, its one layer in the cache."""
-    places = {f"usr/bin/{name}": Path(program(name)).resolve() for name in PROGRAMS}
-    for path in {*places.values()}:
-        listed = subprocess.run(["ldd", path], capture_output=True, encoding="utf-8", check=False).stdout
-        places |= {f"usr{found}".replace("usr/usr", "usr"): Path(found) for found in re.findall(r"(/\S+) \(", listed)}
+    places = programs(*PROGRAMS)
     with cache.folder() as folder:
         with (folder / "layer").open("wb") as stream:
             writer = LayerWriter(stream, 1)
@@ -60,7 +69,7 @@ def base(cache):
             writer.folder("opt", 0o755)
             writer.data("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", 0o644)
             writer.folder("tmp", 0o777)
-            for name in sorted({parent for path in places for parent in _parents(path)}):
+            for name in sorted({str(parent) for place in places for parent in Path(place).parents} - {"."}):
                 writer.folder(name, 0o755)
             for name, path in sorted(places.items()):
                 writer.data(name, path.read_bytes(), 0o755)
@@ -75,11 +84,6 @@ def base(cache):
         environment={"PATH": "/usr/bin:/bin"},
         labels={},
     )
-
-
-def _parents(path):
-    parts = path.split("/")[:-1]
-    return ["/".join(parts[: number + 1]) for number in range(len(parts))]
 
 
 def order(folder, cache, environment, **changes):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
-from tests.conftest import program
+from tests.engines import tiny
 from tests.engines.workplace import Workplace, copy_project, until
 from tests.unit import tars
 from tests.unit.elfmaker import make_elf
@@ -73,20 +73,13 @@ def base_layer():
         for path in modules
         if not LEFT_OUT.search(f"{path.relative_to(library)}")
     }
-    programs = {f"usr/bin/{name}": Path(found).resolve() for name in SHELL if (found := program(name))}
-    programs[f"usr/bin/python{version}"] = interpreter
-    libraries = {}
-    for path in {*programs.values(), *(path for path in modules if path.suffix == ".so")}:
-        listed = subprocess.run(["ldd", path], capture_output=True, encoding="utf-8", check=False).stdout
-        found = {f"usr{one}".replace("usr/usr", "usr"): Path(one) for one in re.findall(r"(/\S+) \(", listed)}
-        libraries |= {name: path.resolve() for name, path in found.items()}
+    programs = tiny.programs(*SHELL) | {f"usr/bin/python{version}": interpreter}
+    programs |= tiny.libraries([interpreter, *(path for path in modules if path.suffix == ".so")])
     links = [tars.symlink(name, f"usr/{name}") for name in ("bin", "lib", "lib64", "sbin")]
-    parents = {str(parent) for name in (*wanted, *programs, *libraries) for parent in Path(name).parents} - {"."}
+    parents = {str(parent) for name in (*wanted, *programs) for parent in Path(name).parents} - {"."}
     folders = sorted({*parents, "etc", "tmp", "proc", "dev", "sys", "opt", "root", "usr/sbin"})
     files = [tars.file(name, path.read_bytes(), mode=0o644) for name, path in sorted(wanted.items())]
-    files += [
-        tars.file(name, path.read_bytes(), mode=0o755) for name, path in sorted({**programs, **libraries}.items())
-    ]
+    files += [tars.file(name, path.read_bytes(), mode=0o755) for name, path in sorted(programs.items())]
     system = [
         tars.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n"),
         tars.file("etc/os-release", b'ID=debian\nVERSION_ID="12"\nPRETTY_NAME="Debian"\n'),
