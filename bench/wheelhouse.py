@@ -14,7 +14,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.host.workers import default_jobs
 from graphcrate.inputs import extensions, toolkits
-from graphcrate.inputs.bases import Base
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions.compile import make_venv, provide
 from graphcrate.model.lock import Lock, decode_lock
@@ -48,8 +47,6 @@ def main(arguments: Sequence[str]) -> int:
         store = Cache(folder / "cache")
         try:
             job = make_job(lock, step, ctx, store, given.jobs, folder / "logs")
-            base = job.build_base()
-            toolkit, files = job.toolkit(base), job.files()  # there before anything is measured
             print(about(step, given.jobs), flush=True)
             taken = {}
             if "fast" in given.ways:
@@ -59,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
                 compilers._FOLDERS.clear()  # as if nobody had looked at these packages
                 taken["plain"] = timed("wheelhouse, torch's own headers", lambda: provide(job))
             if "pip" in given.ways:
-                taken["pip"] = plainly(job, base, toolkit, files, folder / "plain")
+                taken["pip"] = plainly(job, folder / "plain")
             first, *others = taken.items()
             for other, seconds in others:
                 print(f"{first[0]} takes {first[1] / seconds:.2f} of the processor that {other} takes")
@@ -100,19 +97,13 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
     smaller = msgspec.structs.replace(lock, packages=needed)
     sources = (smaller, SourceOptions(), ctx)
     files = {**fetch(*sources), **fetch(*sources, compilation=True)}
-    wanted_toolkit = step.compilation.toolkit
-
-    def toolkit(base: Base) -> Path | None:
-        if wanted_toolkit is None:
-            return None
-        return toolkits.prepare(wanted_toolkit, files, base.rootfs, ctx)
-
+    build_base, toolkit = prepare_base(ctx, step.compilation.base), step.compilation.toolkit
     return extensions.Job(
         step=step,
         base=prepare_base(ctx, lock.base),
-        build_base=lambda: prepare_base(ctx, step.compilation.base),
-        toolkit=toolkit,
-        files=lambda: files,
+        build_base=build_base,
+        toolkit=toolkits.prepare(toolkit, files, build_base.rootfs, ctx) if toolkit else None,
+        files=files,
         cache=store,
         progress=ctx.progress,
         jobs=jobs,
@@ -120,7 +111,7 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
     )
 
 
-def plainly(job: extensions.Job, base: Base, toolkit: Path | None, files: Mapping[str, Path], folder: Path) -> float:
+def plainly(job: extensions.Job, folder: Path) -> float:
     """Seconds of processor that `pip wheel` takes for the packages, one after the other, as a manual would have it."""
     step = job.step
     environment = variables(step.compilation)
@@ -130,15 +121,15 @@ def plainly(job: extensions.Job, base: Base, toolkit: Path | None, files: Mappin
     folder.mkdir()
     beside = {package.name: package for package in (*step.against, *step.compilation.tools)}
     venv = folder / "venv"
-    make_venv(job, venv, [*beside.values()], files, base.python)
+    make_venv(job, venv, [*beside.values()])
     total = 0.0
     for package in step.packages:
         build = folder / package.name
         build.mkdir()
-        shutil.copyfile(files[package.file.sha256], build / package.file.name)
+        shutil.copyfile(job.files[package.file.sha256], build / package.file.name)
         (build / "tmp").mkdir()
         binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, house.BUILD, read_only=False)]
-        binds += [sandbox.Bind(toolkit, CUDA_HOME)] if toolkit is not None else []
+        binds += [sandbox.Bind(job.toolkit, CUDA_HOME)] if job.toolkit is not None else []
         command = [f"{VENV}/bin/python", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
         command += ["--no-index", "--wheel-dir", house.BUILD, f"{house.BUILD}/{package.file.name}"]
         inside = {**environment, "TMPDIR": f"{house.BUILD}/tmp"}
@@ -146,7 +137,7 @@ def plainly(job: extensions.Job, base: Base, toolkit: Path | None, files: Mappin
         def compile_it(
             command: list[str] = command, inside: "dict[str, str]" = inside, binds: list[sandbox.Bind] = binds
         ) -> None:
-            done = sandbox.run_in(base.rootfs, sandbox.Exec(command, inside, binds))
+            done = sandbox.run_in(job.build_base.rootfs, sandbox.Exec(command, inside, binds))
             if done.returncode != 0:
                 raise SystemExit("\n".join(done.lines[-20:]))
 

@@ -1,7 +1,6 @@
 """What an image has compiled: for which GPUs, by the wheelhouse beside all other work, from the cache where it can."""
 
 import contextlib
-import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,18 +73,22 @@ class Compiling:
 
         made: dict[str, Path] = {}
         for step in (step for step in self.plan.steps if isinstance(step, CompileStep)):
-            job = wheelhouse.Job(
-                step=step,
-                base=base,
-                build_base=functools.partial(self._build_base, step),
-                toolkit=functools.partial(self._toolkit, step.compilation.toolkit),
-                files=self.files,
-                cache=self.ctx.cache,
-                progress=self.ctx.progress,
-                jobs=default_jobs(),
-                log_folder=folder,
-            )
-            made |= provide(job)
+            there = wheelhouse.cached(step, self.ctx.cache)
+            if len(there) < len(step.packages):
+                build_base = self._build_base(step)
+                job = wheelhouse.Job(
+                    step=step,
+                    base=base,
+                    build_base=build_base,
+                    toolkit=self._toolkit(step.compilation.toolkit, build_base),
+                    files=self.files(),
+                    cache=self.ctx.cache,
+                    progress=self.ctx.progress,
+                    jobs=default_jobs(),
+                    log_folder=folder,
+                )
+                there = provide(job)
+            made |= there
         return made
 
     def toolkit(self, base: Base) -> Path:

@@ -98,7 +98,7 @@ def test_the_same_operators_are_registered(both, unpacked, ground):
     job = both[0]
     venv = ground / "fast-compile-venv"
     beside = {package.name: package for package in job.step.against}
-    make_venv(job, venv, [*beside.values()], job.files(), job.base.python)
+    make_venv(job, venv, [*beside.values()])
     told = {}
     for way, libraries in unpacked.items():
         inside = [f"{LOOKED_AT}/{way}/{name}" for name in sorted(libraries)]

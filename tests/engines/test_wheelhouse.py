@@ -152,9 +152,9 @@ def job(cache, base, wheels, tmp_path):
         return extensions.Job(
             step=step,
             base=base[1],
-            build_base=lambda: base[1],
-            toolkit=lambda _: None,
-            files=lambda: files,
+            build_base=base[1],
+            toolkit=None,
+            files=files,
             cache=store,
             progress=Told(),
             jobs=jobs,

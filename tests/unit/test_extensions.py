@@ -13,9 +13,8 @@ from graphcrate.compat import compilers
 from graphcrate.host import settings
 from graphcrate.host.memory import free_memory
 from graphcrate.inputs import extensions
+from graphcrate.inputs.extensions import check, worker
 from graphcrate.inputs.extensions import compile as house
-from graphcrate.inputs.extensions import worker
-from graphcrate.inputs.extensions.check import check_wheel
 from graphcrate.inputs.extensions.compile import provide, unpack_source
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.extensions.worker import Compiler, Work, header_of
@@ -24,7 +23,7 @@ from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CompileStep
 from tests.made import bookworm, deb, sdist, wheel
 from tests.unit import tars
-from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
+from tests.unit.elfmaker import SASS, entry, fat_binary, make_elf
 from tests.unit.small_index import TOOLKIT
 from tests.unit.wheelmaker import make_wheel
 
@@ -189,19 +188,19 @@ crt/host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions 
     ("output", "line", "cause"),
     [
         (GCC, "csrc/scatter.cpp:14:9: error: 'nonsense' was not declared in this scope", "do not go with this torch"),
-        (TOO_NEW, "unsupported GNU version! gcc versions later than 11", "too new a compiler for CUDA 11.8.89"),
+        (TOO_NEW, "unsupported GNU version! gcc versions later than 11", "does not go with CUDA 11.8.89"),
         ("nvcc fatal   : Unsupported gpu architecture 'compute_35'\n", "nvcc fatal", "asked for: 3.5, 7.0"),
         ('csrc/a.cu(12): error: identifier "x" is undefined\n1 error detected\n', "csrc/a.cu(12): error", "torch"),
         ("g++-11: fatal error: Killed signal terminated program cc1plus\n", "Killed", "ran out of memory"),
         ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)\n", "died due to signal 9", "ran out of memory"),
-        ("a.cpp:1:10: fatal error: Python.h: No such file or directory\n", "Python.h", "headers of its Python"),
+        ("a.cpp:1:10: fatal error: Python.h: No such file or directory\n", "Python.h", "or this Python"),
         ("a.cpp:1:10: fatal error: cusparse.h: No such file or directory\n", "cusparse.h", "lacks a header or library"),
         ("/usr/bin/ld: cannot find -lcudart: No such file\n", "cannot find -lcudart", "lacks a header or library"),
         ("cc1plus: fatal error: x.s: No space left on device\n", "No space left", "disk"),
         ("cc1plus: fatal error: x.s: Disk quota exceeded\n", "Disk quota", "quota"),
-        ("mismatches the version that was used to compile PyTorch (11.8)", "(11.8)", "built for another CUDA"),
+        ("mismatches the version that was used to compile PyTorch (11.8)", "(11.8)", "does not go with"),
         ("Traceback\nModuleNotFoundError: No module named 'numpy'\n", "ModuleNotFoundError", "Python package"),
-        ("error: command 'g++-11' failed: No such file or directory\n", "g++-11", "no such compiler"),
+        ("error: command 'g++-11' failed: No such file or directory\n", "g++-11", "(g++-12) is absent"),
         ("one\nlast words\n", "last words", "do not go with"),
         ("", "it said nothing", "do not go with"),
         ("a.cpp:1:1: error: " + "x" * 5000, "x" * (400 - 19) + "…", "do not go with"),
@@ -242,36 +241,33 @@ def test_a_failure_is_told_from_the_log_of_the_package_or_the_file(tmp_path, eve
     assert re.findall(r"^=== torch-scatter(.*)\.log$", kept, re.MULTILINE) == order
 
 
-# What is compiled is judged by its bytes
-
-CODE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80))
-HOPPER = fat_binary(entry(SASS, 90, flags=0x100011)) + fat_binary()
-NEEDED = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libcudart.so.11.0", "libstdc++.so.6", "libc.so.6")
-ASKED, IN_WORDS = ("7.0", "8.0+PTX"), "asked for was 7.0, 8.0 and 8.0 (PTX)."
-
-
 @pytest.mark.parametrize(
-    ("changes", "architectures", "said"),
+    ("source", "fatbin", "architectures", "kept"),
     [
-        ({}, ASKED, None),
-        # what nvcc's linker adds has no PTX
-        ({"fatbin": fat_binary(entry(SASS, 70), entry(SASS, 80)) + CODE}, ASKED, None),
-        ({"fatbin": None}, (), None),
-        ({"needed": ("libc.so.6",), "fatbin": None}, ASKED, None),  # without torch
-        (None, ASKED, "has no extension module: nothing was compiled."),
-        ({"fatbin": fat_binary(entry(SASS, 70))}, ASKED, f"has GPU code for 7.0; {IN_WORDS}"),
-        ({"fatbin": CODE + HOPPER}, ASKED, f"has GPU code for 7.0, 8.0, 9.0a and 8.0 (PTX); {IN_WORDS}"),
-        ({"fatbin": None}, ASKED, f"no library has GPU code; {IN_WORDS} It was compiled for the CPU alone."),
-        ({}, (), "has GPU code for 7.0, 8.0 and 8.0 (PTX); asked for was no GPU."),
+        ("csrc/a.cu", fat_binary(entry(SASS, 70)), ("7.0",), True),
+        ("csrc/a.cpp", None, ("7.0",), True),
+        ("csrc/a.cu", None, (), True),
+        ("csrc/a.cu", None, ("7.0",), False),
     ],
 )
-def test_a_wheel_has_the_gpu_code_that_was_asked_for(tmp_path, changes, architectures, said):
-    library = make_elf(**{"needed": NEEDED, "defined": ("PyInit__scatter",), "fatbin": CODE, **(changes or {})})
-    files = {"torch_scatter/__init__.py" if changes is None else "torch_scatter/_scatter_cuda.so": library}
-    tag = "cp311-cp311-linux_x86_64"
-    path = make_wheel(tmp_path, "torch_scatter", "2.1.1", files, tag=tag, purelib=False)
-    findings = check_wheel(path, step(architectures=architectures))
-    assert [finding[-len(said or "") :] for finding in findings] == ([said] if said else [])
+def test_what_has_cuda_sources_and_no_gpu_code_is_not_kept(
+    tmp_path, cache, monkeypatch, source, fatbin, architectures, kept
+):
+    monkeypatch.setattr(check, "_import", lambda *_: [])
+    made = step(architectures=architectures)
+    (package,) = made.packages
+    path = tmp_path / f"{package.name}-{package.version}" / source
+    path.parent.mkdir(parents=True)
+    path.touch()
+    tag, library = "cp311-cp311-linux_x86_64", make_elf(needed=("libtorch_cpu.so",), defined=(), fatbin=fatbin)
+    wheel = make_wheel(tmp_path, "torch_scatter", "2.1.1", {"x/_x.so": library}, tag=tag, purelib=False)
+    job = SimpleNamespace(step=made, base=SimpleNamespace(glibc="2.36"), cache=cache)
+    if kept:
+        assert check.keep(job, {package: wheel}, tmp_path, tmp_path) == extensions.cached(made, cache)
+    else:
+        with pytest.raises(BuildError, match=r"torch-scatter has CUDA sources and no GPU code"):
+            check.keep(job, {package: wheel}, tmp_path, tmp_path)
+    assert bool(extensions.cached(made, cache)) is kept
 
 
 # The program that compiles in the sandbox: what it lists, in which order and which ways it compiles

@@ -6,7 +6,7 @@ Wheels lie under a hash of all that they depend on; `extensions.compile.provide`
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,13 +58,13 @@ def folder(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that a compile goes by. The calls are made when the cache lacks a wheel, and not before."""
+    """Everything that a compile goes by."""
 
     step: CompileStep
     base: Base  #: the image's base, where the wheels have to work
-    build_base: Callable[[], Base]  #: `step.compilation.base`: the same with a compiler
-    toolkit: Callable[[Base], Path | None]  #: the folder of the step's CUDA toolkit; gets the base with the compiler
-    files: Callable[[], Mapping[str, Path]]  #: sha256 → the sdists, tools and wheels that the step names
+    build_base: Base  #: `step.compilation.base`: the same with a compiler
+    toolkit: Path | None  #: the folder of the step's CUDA toolkit
+    files: Mapping[str, Path]  #: sha256 → the sdists, tools and wheels that the step names
     cache: Cache
     progress: Progress
     jobs: int  #: cores to use

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from graphcrate.artifacts.wheel import open_wheel
@@ -12,7 +12,6 @@ from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variable
 from graphcrate.host import sandbox
 from graphcrate.host.memory import free_memory
 from graphcrate.host.workers import Advance, Pool
-from graphcrate.inputs.bases import Base
 from graphcrate.inputs.extensions import Job, cached, worker
 from graphcrate.inputs.extensions.check import keep
 from graphcrate.inputs.extensions.output import Watcher, diagnose
@@ -37,47 +36,39 @@ _PROGRAM, _ORDERS, _HEADERS = "worker.py", "orders.json", "headers"
 def provide(job: Job) -> dict[str, Path]:
     """The wheels of the step's sdists by the sdists' sha256, from the cache or compiled now.
 
-    Raises BuildError (finished wheels stay in the cache), DiskFullError, and whatever the job's calls raise.
+    Raises BuildError (finished wheels stay in the cache), DiskFullError, HostError.
     """
-    wheels = cached(job.step, job.cache)
-    if len(wheels) < len(job.step.packages):
-        waiting = "compiling: another run is compiling; waiting for it"
-        with job.cache.exclusively("wheelhouse", lambda: job.progress.note(waiting)):
-            wheels = cached(job.step, job.cache)  # another process may have made them meanwhile
-            if wanted := [package for package in job.step.packages if package.file.sha256 not in wheels]:
-                wheels |= _make(job, wanted)
+    waiting = "compiling: another run is compiling; waiting for it"
+    with job.cache.exclusively("wheelhouse", lambda: job.progress.note(waiting)):
+        wheels = cached(job.step, job.cache)  # another process may have made them meanwhile
+        if wanted := [package for package in job.step.packages if package.file.sha256 not in wheels]:
+            wheels |= _make(job, wanted)
     return wheels
 
 
 def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
-    files = job.files()
-    build_base = job.build_base()
-    toolkit = job.toolkit(build_base)
     # The tools are of the versions that compiling wants, whatever the image has.
     beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
     room = int(sum(package.file.size for package in beside.values()) * _GROWTH)
     job.cache.require(room + _ROOM_PER_PACKAGE * len(wanted), "compiling extensions")
     with job.cache.folder() as work:
         venv, build = work / "venv", work / "build"
-        make_venv(job, venv, [*beside.values()], files, build_base.python)
+        make_venv(job, venv, [*beside.values()])
         for package in wanted:
-            unpack_source(package, files[package.file.sha256], build / f"{package.name}-{package.version}")
+            unpack_source(package, job.files[package.file.sha256], build / f"{package.name}-{package.version}")
         for path, lines in STAND_INS.items():
             header = build / _HEADERS / path
             header.parent.mkdir(parents=True, exist_ok=True)
             header.write_text("".join(f"{line}\n" for line in lines))
-        wheels = _compile(job, wanted, build_base, toolkit, build, venv)
-        return keep(job, wheels, venv, work / "checked")
+        return keep(job, _compile(job, wanted, build, venv), venv, build)
 
 
-def make_venv(
-    job: Job, folder: Path, packages: Sequence[LockedPackage], files: Mapping[str, Path], python: str
-) -> None:
+def make_venv(job: Job, folder: Path, packages: Sequence[LockedPackage]) -> None:
     """Make what is compiled against in `folder`, the image's `/opt/venv`: torch with what its import needs, the tools.
 
-    `python`: path inside the image; `files`: sha256 → wheel. Five gigabytes for torch with CUDA. Raises IntegrityError
-    for a broken wheel.
+    Five gigabytes for torch with CUDA. Raises IntegrityError for a broken wheel.
     """
+    python = job.build_base.python
     site = Site(python=Path(python).name.removeprefix("python"), glibc="", mtime=LAYER_MTIME)
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(python)
@@ -85,7 +76,7 @@ def make_venv(
     total = sum(package.file.size for package in packages)
     with job.progress.task("unpacking torch to compile against", total) as task, Pool(job.jobs, task.advance) as pool:
         for package in packages:
-            pool.submit(package.file.size, _unpack_wheel, files[package.file.sha256], folder, site)
+            pool.submit(package.file.size, _unpack_wheel, job.files[package.file.sha256], folder, site)
         for _ in pool.results():
             pass
 
@@ -144,9 +135,7 @@ def environment(job: Job, jobs: int) -> dict[str, str]:
     }
 
 
-def _compile(
-    job: Job, wanted: Sequence[LockedPackage], base: Base, toolkit: Path | None, build: Path, venv: Path
-) -> dict[LockedPackage, Path]:
+def _compile(job: Job, wanted: Sequence[LockedPackage], build: Path, venv: Path) -> dict[LockedPackage, Path]:
     """Package → wheel as setuptools made it. Raises BuildError after the finished ones are in the cache."""
     memory = free_memory()
     jobs = max(1, min(job.jobs, memory // MEMORY_PER_JOB))
@@ -174,19 +163,19 @@ def _compile(
     (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": orders}))
     shutil.copyfile(worker.__file__, build / _PROGRAM)
     binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
-    if toolkit is not None:
-        binds.append(sandbox.Bind(toolkit, CUDA_HOME))
+    if job.toolkit is not None:
+        binds.append(sandbox.Bind(job.toolkit, CUDA_HOME))
     watcher = Watcher([package.name for package in wanted], job.progress)
     argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
     command = sandbox.Exec(argv, environment(job, jobs), binds, cwd=BUILD, on_line=watcher.read)
-    done = sandbox.run_in(base.rootfs, command)
+    done = sandbox.run_in(job.build_base.rootfs, command)
     made = {package: (build / "wheels" / package.name).glob("*.whl") for package in wanted}
     wheels = {package: wheel for package in wanted if package.name in watcher.built for wheel in made[package]}
     if done.returncode != 0 or len(wheels) < len(wanted):
-        for package, wheel in wheels.items():
+        if wheels:
             # What made them worthless would hide why the other one failed.
             with contextlib.suppress(BuildError):
-                keep(job, {package: wheel}, venv, build / f"{package.name}-checked")
+                keep(job, wheels, venv, build)
         unfinished = [package for package in wanted if package not in wheels] or wanted
         failed = next((one for one in wanted if one.name == watcher.failed), unfinished[0])
         raise _failure(job, failed, build, watcher, done.returncode)

@@ -22,9 +22,11 @@ _HOLLOW = re.compile(r"could not be (built|compiled)|CompileError|LinkError|exit
 #: in an error line → cause, next step
 _CAUSES = (
     (
-        r"unsupported GNU version|unsupported clang version|host compiler is not supported",
-        "{compiler} is too new a compiler for {cuda}.",
-        "./build.py lock …    (takes the newest compiler that this CUDA knows, if the suite has one)",
+        r"unsupported GNU version|unsupported clang version|host compiler is not supported|Python\.h: No such file|"
+        r"mismatches the version that was used to compile|command not found|command '\S+' failed: No such file|"
+        r"No such file or directory: '?\S*(g\+\+|gcc|nvcc)",
+        "The compiler that is locked ({compiler}) is absent, or does not go with {cuda}, this torch or this Python.",
+        "./build.py lock …    (locks base, compiler and toolkit again, so that they fit)",
     ),
     (
         r"[Uu]nsupported gpu architecture|Unknown CUDA arch|not defined for option 'gpu-(arch|code)",
@@ -42,16 +44,6 @@ _CAUSES = (
         "GRAPHCRATE_CACHE=/path make image …",
     ),
     (
-        r"mismatches the version that was used to compile",
-        "torch was built for another CUDA than {cuda}.",
-        "./build.py lock …    (chooses the toolkit by torch's CUDA)",
-    ),
-    (
-        r"Python\.h: No such file",
-        "The base with the compiler lacks the headers of its Python.",
-        "./build.py lock …    (takes them into the base with the compiler)",
-    ),
-    (
         r"\.cuh?: No such file|(cu\w+|nv\w+|thrust/\S+|cub/\S+)\.(h|cuh|hpp): No such file|cannot find -l(cu|nv)",
         "The toolkit of {cuda} lacks a header or library that the package wants.",
         "TOOLKIT=image make image …    (another provider of the toolkit)",
@@ -60,11 +52,6 @@ _CAUSES = (
         r"No module named|ImportError",
         "The build needs a Python package that is neither torch's nor one of the tools.",
         "EXTENSIONS=wheels make image …    (an image without what must be compiled)",
-    ),
-    (
-        r"command not found|No such file or directory: '?\S*(g\+\+|gcc|nvcc)|command '\S+' failed: No such file",
-        "The base has no such compiler.",
-        "./build.py lock …    (locks the base with its compiler again)",
     ),
 )
 _UNKNOWN = (

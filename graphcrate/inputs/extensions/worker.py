@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.connection import Connection
 
 #: where precompiled headers lie
 PRECOMPILED = "/build/precompiled"
@@ -65,29 +66,28 @@ class Work(NamedTuple):
 
 
 class Package:
-    """A process that runs a package's setup.py, and the two pipes to it."""
+    """A process that runs a package's setup.py, and the pipe to it."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.name: str = order["name"]
-        listed, ends = os.pipe(), os.pipe()
         fork = multiprocessing.get_context("fork")
-        self._process = fork.Process(target=build, args=(order, listed[1], ends[0]))
+        self._pipe, end = fork.Pipe()
+        self._process = fork.Process(target=build, args=(order, end))
         self._process.start()
-        os.close(listed[1])
-        os.close(ends[0])
-        self._listed, self._ends = listed[0], ends[1]
+        end.close()
 
     def works(self) -> list[Work]:
         """Wait for the list of what is to be compiled; empty when setup.py ended before it had one."""
-        with os.fdopen(self._listed) as stream:
-            text = stream.readline()
-        return [Work(*values) for values in json.loads(text)] if text else []
+        try:
+            listed: list[Work] = self._pipe.recv()
+        except EOFError:
+            return []
+        return listed
 
     def finish(self) -> bool:
         """Have the package link and make its wheel, now that its files are compiled. Returns whether it could."""
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._ends, b"\n")
-        os.close(self._ends)
+            self._pipe.send("compiled")
         self._process.join()
         return self._process.exitcode == 0
 
@@ -129,7 +129,7 @@ def sort_glob() -> None:
     glob.glob = in_order
 
 
-def build(order: dict[str, Any], listed: int, go: int) -> None:
+def build(order: dict[str, Any], pipe: "Connection") -> None:
     """Make the wheel of an unpacked sdist by its setup.py, through setuptools' back-end, as an installer would."""
     log = os.open(f"{order['log']}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
@@ -146,13 +146,11 @@ def build(order: dict[str, Any], listed: int, go: int) -> None:
 
     def build_extensions(self: Any) -> None:  # noqa: ANN401
         self.check_extensions_list(self.extensions)
-        commands = list_commands(self)
-        with os.fdopen(listed, "w") as stream:
-            json.dump([work_of(order, *command) for command in commands], stream)
-        if os.read(go, 1):  # the files are compiled
-            names = self.compiler.object_filenames
-            self.compiler.compile = lambda sources, output_dir=None, **_: names(sources, output_dir=output_dir)
-            each_extension(self)
+        pipe.send([work_of(order, *command) for command in list_commands(self)])
+        pipe.recv()  # the files are compiled
+        names = self.compiler.object_filenames
+        self.compiler.compile = lambda sources, output_dir=None, **_: names(sources, output_dir=output_dir)
+        each_extension(self)
 
     extensions.__init__ = without_ninja
     importlib.import_module("setuptools.command.build_ext").build_ext.build_extensions = build_extensions
