@@ -1,5 +1,6 @@
 """The wheelhouse without a process: keys, the cache, sources, jobs, progress, compilers' last pages."""
 
+import contextlib
 import gzip
 import json
 import re
@@ -15,7 +16,7 @@ from graphcrate.host.memory import free_memory
 from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import check, worker
 from graphcrate.inputs.extensions import compile as house
-from graphcrate.inputs.extensions.compile import provide, unpack_source
+from graphcrate.inputs.extensions.compile import provide
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.extensions.worker import Compiler, Work, header_of
 from graphcrate.model.errors import BuildError
@@ -82,24 +83,14 @@ def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
     assert progress.lines == ["compiling: another run is compiling; waiting for it"]
 
 
-@pytest.mark.parametrize(
-    ("members", "words"),
-    [
-        ({"some_name-1/setup.py": b"x", "some_name-1/csrc/a.cpp": b"y"}, None),
-        ({"x-1/pyproject.toml": b""}, "has no setup.py"),
-        ({"../setup.py": b""}, "cannot be unpacked"),
-    ],
-)
-def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path, members, words):
-    archive, folder = tmp_path / "a.tar.gz", tmp_path / "build" / "torch-x-1.0"
-    archive.write_bytes(gzip.compress(tars.tar([tars.file(name, content) for name, content in members.items()])))
-    if words:
-        with pytest.raises(BuildError, match=words):
-            unpack_source(sdist("torch-x"), archive, folder)
-        return
-    unpack_source(sdist("torch-x"), archive, folder)
-    assert (folder / "csrc/a.cpp").read_bytes() == b"y"
-    assert list((tmp_path / "build").iterdir()) == [folder]
+def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path):
+    order = {"sdist": tmp_path / "a.tar.gz", "folder": f"{tmp_path}/torch-x-1.0"}
+    for top, found in (("some_name-1", True), ("more/some_name-1", False)):
+        members = [tars.file(f"{top}/setup.py"), tars.file(f"{top}/csrc/a.cpp", b"y")]
+        order["sdist"].write_bytes(gzip.compress(tars.tar(members)))
+        with contextlib.nullcontext() if found else pytest.raises(FileNotFoundError, match=r"no setup\.py"):
+            worker.unpack(order)
+        assert (tmp_path / "torch-x-1.0/csrc/a.cpp").read_bytes() == b"y"
 
 
 MEMINFO = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:    8388608 kB\n"}

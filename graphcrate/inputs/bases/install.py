@@ -1,6 +1,6 @@
 """A Debian system from .debs, by nothing but Python, the kernel's user namespaces and the dpkg that is in the .debs.
 
-The packages that dpkg needs to run are extracted here. Then that dpkg, inside the tree, installs all of them. It runs
+The packages are extracted here, so that dpkg can run. Then that dpkg, inside the tree, installs all of them. It runs
 with one number as owner of everything, where calls that change owners succeed and do nothing: so a plain user without
 subordinate ids makes the same tree as root does. Who owns what is learned from the packages and from what their
 scripts ask for.
@@ -12,14 +12,13 @@ import lzma
 import os
 import platform
 import re
-import shutil
 import struct
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
 import zstandard
 
@@ -97,11 +96,9 @@ class Owner(NamedTuple):
 
 
 class Deb(NamedTuple):
-    """A package's file: its fields, and the owners of paths that do not belong to root."""
+    """A package's file, and the owners of paths that do not belong to root."""
 
     path: Path  #: of a copy without compression
-    name: str
-    fields: Mapping[str, str]
     owners: Mapping[str, Owner]
     data: int  #: where the tar of its files begins
 
@@ -110,7 +107,7 @@ def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int
     """Make a system of these packages in the new folder `root`. Return the owners of paths that are not root's.
 
     Call `advance` with bytes of the packages as they are unpacked and set up: half of a package's size for each.
-    Raises IntegrityError for a package that is not one or leaves the tree, BuildError where one cannot be installed,
+    Raises IntegrityError for a package that is not one, BuildError where one cannot be installed,
     HostError where this machine is not x86-64 or has no user namespaces.
     """
     if platform.machine() != "x86_64":
@@ -124,23 +121,23 @@ def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int
         work = Path(folder)
         for name in ("debs", "noting", "calls"):
             (work / name).mkdir()
-        packages = {deb.name: deb for deb in parallel(lambda path, _: read(path, work / "debs"), debs)}
-        for deb in _needed_first(packages):
+        packages = parallel(lambda path, _: read(path, work / "debs"), debs)
+        for deb in packages:
             _extract(deb, root)
-        calls = _run_dpkg(root, work, suite, _counter(debs, packages, advance))
+        calls = _run_dpkg(root, work, suite, _counter(debs, advance))
     for name, text in _FILES.items():
         (root / name).write_text(text)
         (root / name).chmod(0o644)
-    owners = {path: owner for deb in packages.values() for path, owner in deb.owners.items()}
+    owners = {path: owner for deb in packages for path, owner in deb.owners.items()}
     # Packages name their files below /bin and /lib, which are links.
     places = {path: Path(path).parent for path in owners}
     real = {parent: (root / parent).resolve().relative_to(root) for parent in set(places.values())}
     return {str(real[places[path]] / Path(path).name): owner for path, owner in owners.items()} | asked(calls, root)
 
 
-def _counter(debs: Sequence[Path], names: Iterable[str], advance: Callable[[int], None]) -> Callable[[str], None]:
+def _counter(debs: Sequence[Path], advance: Callable[[int], None]) -> Callable[[str], None]:
     """What reads dpkg's lines: each package is unpacked and set up once, with half of its bytes."""
-    half = {name: path.stat().st_size // 2 for name, path in zip(names, debs, strict=True)}
+    half = {path.name.partition("_")[0]: path.stat().st_size // 2 for path in debs}
     steps = {"Unpacking": half, "Setting up": dict(half)}
 
     def count(line: str) -> None:
@@ -198,7 +195,6 @@ def read(path: Path, folder: Path) -> Deb:
     Raises IntegrityError.
     """
     plain, data, place = folder / path.name, path.read_bytes(), len(_MAGIC)
-    fields: dict[str, str] = {}
     owners: dict[str, Owner] = {}
     begin: dict[str, int] = {}
     try:
@@ -217,75 +213,35 @@ def read(path: Path, folder: Path) -> Deb:
                 target.write(_HEADER.pack(name.encode().ljust(16), times, b"%-10d" % len(content), end))
                 begin[name] = target.tell()
                 target.write(content + b"\n" * (len(content) % 2))
-                if not dot:
-                    continue
-                with tarfile.open(fileobj=io.BytesIO(content), mode="r:", encoding="utf-8") as archive:
-                    for member in archive:
-                        if name == "control.tar" and _path(member.name) == "control":
-                            text = cast("IO[bytes]", archive.extractfile(member)).read().decode()
-                            fields = dict(re.findall(r"^(\S+): *(.*)$", text, re.MULTILINE))
-                        elif name == "data.tar" and (member.uid or member.gid):
-                            owners[_path(member.name)] = Owner(member.uid, member.gid)
-        return Deb(plain, fields["Package"], fields, owners, begin["data.tar"])
+                if name == "data.tar":
+                    with tarfile.open(fileobj=io.BytesIO(content), mode="r:", encoding="utf-8") as archive:
+                        foreign = [member for member in archive if member.uid or member.gid]
+                        owners = {_path(member.name): Owner(member.uid, member.gid) for member in foreign}
+        return Deb(plain, owners, begin["data.tar"])
     except _BROKEN as error:
         raise IntegrityError(f"{path.name} is not a whole Debian package: {error}") from error
 
 
-def _needed_first(packages: Mapping[str, Deb]) -> list[Deb]:
-    """The essential packages with all that they depend on, as far as it is there."""
-    provided = {
-        name: package
-        for package, deb in packages.items()
-        for name in (package, *re.findall(r"[a-z0-9][a-z0-9+.-]+(?=[ ,(]|\Z)", deb.fields.get("Provides", "")))
-    }
-    waiting = [name for name, deb in packages.items() if deb.fields.get("Essential") == "yes"]
-    seen: dict[str, Deb] = {}
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen[name] = packages[name]
-        for field in ("Pre-Depends", "Depends"):
-            for clause in seen[name].fields.get(field, "").split(","):
-                choices = [choice.split()[0].partition(":")[0] for choice in clause.split("|") if choice.strip()]
-                waiting += [provided[choice] for choice in choices if choice in provided][:1]
-    return [seen[name] for name in sorted(seen)]
-
-
 def _extract(deb: Deb, root: Path) -> None:
-    """Write the files of a package. Raises IntegrityError for what leaves the tree or is not a file, folder or link."""
+    """Write the files of a package as far as they stay in the tree: dpkg, whose root that is, writes all of them."""
     with deb.path.open("rb") as file:
         file.seek(deb.data)
         with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as archive:
+            archive.extraction_filter = lambda member, _: member  # Python 3.14's own refuses absolute links
             for member in archive:
-                if path := _path(member.name):
-                    _extract_member(archive, member, root, path, deb.name)
+                target = root / _path(member.name)
+                places = (target, root / _path(member.linkname)) if member.islnk() else (target,)
+                if member.isdev() or not all(_is_inside(place, root) for place in places):
+                    continue
+                if not member.isdir():
+                    target.unlink(missing_ok=True)
+                archive.extract(member, root, set_attrs=False)
+                if member.isdir() or member.isreg():
+                    target.chmod(member.mode)
 
 
-def _extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path, path: str, package: str) -> None:
-    target = root / path
-    if ".." in path.split("/") or not target.parent.resolve().is_relative_to(root):
-        raise IntegrityError(f"the package {package} has a path that leaves the tree: {member.name}")
-    if member.isdir():
-        if not target.is_dir():
-            target.mkdir(parents=True)
-        target.chmod(member.mode)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    if member.issym():
-        target.symlink_to(member.linkname)
-    elif member.islnk():
-        other = root / _path(member.linkname)
-        if not other.parent.resolve().is_relative_to(root):
-            raise IntegrityError(f"the package {package} has a hard link out of the tree: {member.name}")
-        os.link(other, target, follow_symlinks=False)
-    elif member.isreg():
-        with target.open("xb") as stream:
-            shutil.copyfileobj(cast("IO[bytes]", archive.extractfile(member)), stream)
-        target.chmod(member.mode)
-    else:
-        raise IntegrityError(f"the package {package} has a device or a pipe: {member.name}")
+def _is_inside(place: Path, root: Path) -> bool:
+    return ".." not in place.parts and place.parent.resolve().is_relative_to(root)
 
 
 def _path(name: str) -> str:

@@ -16,8 +16,7 @@ from graphcrate.inputs.extensions import Job, cached, worker
 from graphcrate.inputs.extensions.check import keep
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.wheels.install import Site, place
-from graphcrate.inputs.wheels.sdist import unpack
-from graphcrate.model.errors import BuildError, IntegrityError
+from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
 
@@ -54,8 +53,6 @@ def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
     with job.cache.folder() as work:
         venv, build = work / "venv", work / "build"
         make_venv(job, venv, [*beside.values()])
-        for package in wanted:
-            unpack_source(package, job.files[package.file.sha256], build / f"{package.name}-{package.version}")
         for path, lines in STAND_INS.items():
             header = build / _HEADERS / path
             header.parent.mkdir(parents=True, exist_ok=True)
@@ -96,30 +93,6 @@ def _unpack_wheel(advance: Advance, wheel: Path, folder: Path, site: Site) -> No
                 os.fchmod(stream.fileno(), placed.mode)
 
 
-def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
-    """Put the files of an sdist into `folder`, without the one around them. Raises BuildError for another kind."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f"{folder.name}.unpacked")
-    try:
-        unpack(sdist, temporary)
-    except IntegrityError as error:
-        raise BuildError(
-            f"{package.file.name} cannot be unpacked: {error.what}",
-            cause="It is damaged, or no .tar.gz.",
-            next_step="./build.py lock …    (takes another version of it)",
-        ) from error
-    tops = list(temporary.iterdir())
-    if len(tops) != 1 or not (tops[0] / "setup.py").is_file():
-        raise BuildError(
-            f"{package.file.name} has no setup.py in a folder of its own",
-            cause="Packages with C++ or CUDA sources are compiled by setuptools with torch's help, and this is another "
-            "kind of package.",
-            next_step="take a channel that has a wheel of it (./build.py list), or put one into a local folder",
-        )
-    tops[0].rename(folder)
-    temporary.rmdir()
-
-
 def environment(job: Job, jobs: int) -> dict[str, str]:
     """What compiling sees: nothing of this machine's environment."""
     return {
@@ -154,12 +127,15 @@ def _compile(job: Job, wanted: Sequence[LockedPackage], build: Path, venv: Path)
             "headers": f"{BUILD}/{_HEADERS}" if folder_for(package.name) else "",
             "seconds": SECONDS,
             "name": package.name,
+            "sdist": f"{BUILD}/{package.file.name}",
             "folder": f"{BUILD}/{package.name}-{package.version}",
             "log": f"{BUILD}/logs/{package.name}",
             "wheels": f"{BUILD}/wheels/{package.name}",
         }
         for package in wanted
     ]
+    for package in wanted:
+        shutil.copyfile(job.files[package.file.sha256], build / package.file.name)
     (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": orders}))
     shutil.copyfile(worker.__file__, build / _PROGRAM)
     binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]

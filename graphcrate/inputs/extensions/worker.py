@@ -23,6 +23,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import traceback
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -129,11 +130,22 @@ def sort_glob() -> None:
     glob.glob = in_order
 
 
+def unpack(order: dict[str, Any]) -> None:
+    """Unpack an sdist to the folder of the order, which takes the place of the one folder in it."""
+    with tarfile.open(order["sdist"]) as archive:
+        archive.extractall(f"{order['folder']}.unpacked")
+    for setup in Path(f"{order['folder']}.unpacked").glob("*/setup.py"):
+        setup.parent.rename(order["folder"])
+        return
+    raise FileNotFoundError("it has no setup.py in a folder of its own, by which setuptools compiles")
+
+
 def build(order: dict[str, Any], pipe: "Connection") -> None:
-    """Make the wheel of an unpacked sdist by its setup.py, through setuptools' back-end, as an installer would."""
+    """Make the wheel of an sdist by its setup.py, through setuptools' back-end, as an installer would."""
     log = os.open(f"{order['log']}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    unpack(order)
     os.chdir(order["folder"])
     sys.path.insert(0, order["folder"])
     Path(order["wheels"]).mkdir()

@@ -1,4 +1,4 @@
-"""Source distributions, unpacked; and pure-Python ones become wheels, offline, with the locked build back-end alone.
+"""Source distributions: what they say of themselves; pure-Python ones become wheels, by the locked back-end alone.
 
 pip's wheel (PEP 517) is packed again: nothing of file times, umask, order of folders or the host's Python is left.
 """
@@ -10,13 +10,11 @@ import email
 import gzip
 import hashlib
 import io
-import os
 import shutil
 import sys
 import tarfile
 import tomllib
 import zipfile
-import zlib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +27,6 @@ from graphcrate.host import process
 from graphcrate.host.cache import Cache
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.lock import LockedPackage
-from graphcrate.oci.names import Names
 
 #: Raise it whenever the same sdist and back-end would give another wheel.
 SDIST_FORMAT = 1
@@ -86,45 +83,6 @@ def repack(wheel: Wheel, target: Path) -> None:
             info.create_system = _UNIX
             info.external_attr = (0o100755 if member.executable else 0o100644) << 16
             archive.writestr(info, wheel.read(member))
-
-
-def unpack(sdist: Path, folder: Path) -> None:
-    """Unpack a source archive into the new folder `folder`, whoever owned the files.
-
-    Raises IntegrityError for damage, devices, and names or links that lead out of it (3.11.2 has no `data` filter).
-    """
-    try:
-        with tarfile.open(sdist) as archive:
-            folder.mkdir()
-            names = Names()
-            for member in archive:
-                _put(archive, member, names.add(member), folder)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError, ValueError, OverflowError) as error:
-        raise IntegrityError(f"it is damaged: {error}") from error
-    for path in folder.rglob("*"):
-        # At the end, since a link can lead through others that come later.
-        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-            raise IntegrityError(f"the link {path.name!r} leaves the root")
-
-
-def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, folder: Path) -> None:
-    """Write one member at a path that `Names` let pass: it lies below no link."""
-    place = folder / path
-    if member.isdir():
-        place.mkdir(parents=True, exist_ok=True)
-        return
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if member.issym():
-        place.symlink_to(member.linkname)
-        return
-    # Of a hard link it is the content of an earlier member, and KeyError where there is none.
-    content = archive.extractfile(member)
-    if content is None:
-        raise IntegrityError(f"{path} is neither a folder nor a file nor a link to one of the files before it")
-    with content, place.open("xb") as target:
-        shutil.copyfileobj(content, target)
-    place.chmod(0o755 if member.mode & 0o100 else 0o644)
-    os.utime(place, (member.mtime, member.mtime))
 
 
 def origin(package: LockedPackage) -> str:
