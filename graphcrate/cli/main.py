@@ -14,7 +14,7 @@ from graphcrate import __version__
 from graphcrate.cli import cache, check, options, publish, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, here, joined, write
-from graphcrate.model.errors import DifferenceError, UsageError
+from graphcrate.model.errors import DifferenceError
 
 if TYPE_CHECKING:
     from graphcrate.compat.request import BuildRequest
@@ -227,9 +227,6 @@ def render(
         str | None, typer.Argument(help="Recipe, or the file of one of your own; all if left out.", metavar="NAME")
     ] = None,
     cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA version; all if left out.")] = None,
-    base: Annotated[
-        Literal["debian", "python", "nvidia"], typer.Option(help="python: Docker's images; nvidia: CUDA images.")
-    ] = "debian",
     output: Annotated[Path | None, typer.Option(help="Folder for NAME/VARIANT/…; images/ if left out.")] = None,
 ) -> None:
     """Write Dockerfiles and Singularity definitions. Prints the folders that changed."""
@@ -239,13 +236,9 @@ def render(
     if name is not None and own.is_recipe(name):
         from graphcrate.build import pipeline
 
-        if base != "debian":
-            raise UsageError(
-                f"a recipe of your own has no text with --base {base}", next_step=f"./build.py render {name}"
-            )
         sys.stdout.write(f"{pipeline.render_own(_request(name, cuda), here(), output or Path('images'))}\n")
         return
-    for folder in files.render_all(here(), name, cuda, base, output):
+    for folder in files.render_all(here(), name, cuda, output):
         sys.stdout.write(f"{folder}\n")
 
 

@@ -56,7 +56,10 @@ def try_image(
     as_json: options.Json = False,
 ) -> None:
     """Run an image's test suites, here or as Slurm jobs."""
-    from graphcrate.engines.trials import artifact, progress, testing
+    from graphcrate.engines import run_suites
+    from graphcrate.engines.slurm import submit
+    from graphcrate.engines.trials import artifact, progress
+    from graphcrate.engines.trials import matrix as jobs
     from graphcrate.model.trial import Matrix, Resources
 
     ctx = here()
@@ -64,22 +67,22 @@ def try_image(
     partitions = [name for name in partition.split(",") if name]
     _check(refs, runner, partitions, matrix=matrix)
     if not matrix and runner != "slurm":
-        subject = artifact.find(refs[0], runner, suites, ctx, output)
-        _print(testing.run_here(subject, device, ctx, rerun=rerun), as_json)
+        order = artifact.find(refs[0], runner, suites, ctx, output, device=device, rerun=rerun)
+        _print(run_suites.run_suites(order, ctx), as_json)
         return
-    scheduler = testing.find_slurm(ctx, output, partitions)
+    scheduler = submit.connect(ctx, output, partitions)
     pyxis = scheduler.slurm.has_pyxis()
-    subjects = [artifact.find(ref, "slurm", suites, ctx, output, pyxis=pyxis) for ref in refs]
+    orders = [artifact.find(ref, "slurm", suites, ctx, output, device=device, rerun=rerun, pyxis=pyxis) for ref in refs]
     requests = [
         Resources(partition=name, gres=gres, time=time, account=account, qos=qos, cpus=cpus) for name in partitions
     ]
-    cells = [testing.cell_of(subject, one, device, rerun=rerun) for subject in subjects for one in requests]
+    cells = [jobs.new_cell(order, one) for order in orders for one in requests]
     if not matrix:
-        _print(testing.run_in_job(subjects[0], cells[0], scheduler, ctx, wait * 60), as_json)
+        _print(jobs.run_job(cells[0], scheduler, ctx, wait * 60), as_json)
         return
-    ended = testing.run_matrix(cells, scheduler, output, wait * 60)
+    ended = jobs.run_matrix(cells, scheduler, ctx, wait * 60)
     write(Matrix(cells=tuple(ended)), progress.text(ended), as_json=as_json)
-    testing.raise_if_unfinished(ended, output)
+    jobs.raise_if_failed(ended, scheduler)
 
 
 def job(

@@ -14,7 +14,7 @@ from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import locked_image, wanted_image
 from graphcrate.model import plan as steps
 from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
-from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
+from graphcrate.model.plan import CUDA_HOME, VENV, Plan, Slim, Step, site_packages
 from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
 
 #: A wheel of at least this many bytes is a layer of its own: it is pulled and cached alone.
@@ -51,14 +51,13 @@ def make_plan(
     *,
     examples: Mapping[str, str],
     created: int | None = None,
-    image: BaseImage | None = None,
     devel: bool = False,
     additions: Additions | None = None,
     slim: Slim | None = None,
 ) -> Plan:
     """Order the lock's contents into layers, those that change least first.
 
-    `examples`: name below PROGRAMS → text. `created`: Unix seconds, else the lock's. `image`: another base for engines.
+    `examples`: name below PROGRAMS → text. `created`: Unix seconds, else the lock's.
     `devel`: keep compiler and toolkit. `additions`: a person's own, on top. `slim`: cut to some GPUs.
     """
     versions = {package.name: package.version for package in lock.packages}
@@ -74,7 +73,7 @@ def make_plan(
         missing=lock.missing,
     )
     variant = recipe.variant(lock.cuda)
-    base = steps.BaseStep(base=lock.base, image=image or locked_image(lock, variant.base.packages if variant else ()))
+    base = steps.BaseStep(base=lock.base, image=locked_image(lock, variant.base.packages if variant else ()))
     # Wheels, then what is compiled against them: nothing else waits for a compiler.
     added = lock.additions.packages
     wheels = _layers([package for package in lock.packages if not package.compiled and package.name not in added])
@@ -176,14 +175,7 @@ def _for_gpus(lock: Lock, variant: Variant | None, devel: bool) -> str:
     return "".join(f"-sm{name.replace('+PTX', 'ptx').replace('.', '')}" for name in compilation.architectures)
 
 
-def make_open_plan(
-    recipe: Recipe,
-    variant: Variant,
-    candidate: Candidate,
-    *,
-    examples: Mapping[str, str],
-    image: BaseImage | None = None,
-) -> Plan:
+def make_open_plan(recipe: Recipe, variant: Variant, candidate: Candidate, *, examples: Mapping[str, str]) -> Plan:
     """The plan of a candidate without a lock: its requirements by channel, resolved when an engine builds it."""
     stack = steps.Stack(
         description=recipe.description,
@@ -210,7 +202,7 @@ def make_open_plan(
         for title, channel, requirements in wanted
         if requirements
     ]
-    base = steps.BaseStep(base=None, image=image or wanted_image(variant))
+    base = steps.BaseStep(base=None, image=wanted_image(variant))
     return _plan(recipe.name, stack, base, installs, examples, candidate.suffix)
 
 

@@ -45,15 +45,10 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 class _Data(msgspec.Struct, frozen=True):
     nvcc: tuple[Nvcc, ...]
     source: tuple[Option, ...]
-    images: dict[str, str]
+    images: dict[str, str]  #: by CUDA version: NVIDIA's with a toolkit (`…-devel-…`), of each a late patch release
 
 
 _data = functools.cache(functools.partial(table, "toolkits", _Data))
-
-
-def nvidia_images() -> dict[str, str]:
-    """NVIDIA's images with a toolkit (tag `…-devel-…`) by CUDA version: of each a late patch release."""
-    return _data().images
 
 
 def options(torch_cuda: str) -> tuple[Option, ...]:
@@ -61,7 +56,7 @@ def options(torch_cuda: str) -> tuple[Option, ...]:
     fitting = [option for option in _data().source if option.cuda == torch_cuda.partition(".")[0]]
     if not fitting:
         return ()
-    if reference := nvidia_images().get(torch_cuda):
+    if reference := _data().images.get(torch_cuda):
         fitting.append(Option(provider="image", version=torch_cuda, reference=reference))
     return tuple(sorted(fitting, key=lambda option: PROVIDERS.index(option.provider)))
 

@@ -10,14 +10,17 @@ import msgspec
 from graphcrate.engines import backend
 from graphcrate.engines.slurm import submit
 from graphcrate.host import gpu
+from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import SmokeError
+from graphcrate.model.lock import encode
 from graphcrate.model.report import BuildReport, Claim, Pass, SmokeReport
-from graphcrate.model.trial import Order
+from graphcrate.model.trial import Order, TrialReport
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
 from graphcrate.smoke.own import OwnTest, run_own
 
+REPORT = "trial.json"  #: in an order's folder
 #: by the kind of a build's artifact: how a command is run in it
 _LOOKS = {
     "layout": "./build.py run {image} --",
@@ -54,13 +57,32 @@ def _plain(results: Sequence[SmokeReport]) -> list[SmokeReport]:
     return [msgspec.structs.replace(result, remembered="") for result in results]
 
 
-def run_suites(order: Order, ctx: Context, say: Callable[[str], None] | None = None) -> list[SmokeReport]:
-    """Run suites in an artifact with the runner of its kind, one after the other; each report says on what it ran.
+def run_suites(order: Order, ctx: Context, say: Callable[[str], None] | None = None) -> TrialReport:
+    """Run suites in an artifact with the runner of its kind, one after the other; write the report into their folder.
 
     A suite with a past pass is not run, and `say` (default: the progress output) gets a line about it, as it gets those
     of the suites. Raises what `smoke.run_suite` raises.
     """
-    return _results(order, ctx, *_recall(order, ctx), say=say)
+    report = report_of(order, _results(order, ctx, *_recall(order, ctx), say=say))
+    write_file(Path(order.folder) / REPORT, encode(report))
+    return report
+
+
+def report_of(order: Order, results: Sequence[SmokeReport]) -> TrialReport:
+    """Make the report of an order from the results of its suites."""
+    return TrialReport(
+        reference=order.reference,
+        runner=order.runner,
+        artifact=order.artifact,
+        suites=tuple(results),
+        layout=order.layout,
+        proof=proof_of(order),
+    )
+
+
+def proof_of(order: Order) -> str:
+    """Name what an order proves of an image: the kind of device it asks for, and the versions of its suites."""
+    return " ".join([order.device, *(smoke.version_of(suite, order.packages) for suite in sorted(order.suites))])
 
 
 def _recall(order: Order, ctx: Context, own: Sequence[OwnTest] = ()) -> tuple[Mapping[str, Claim], Mapping[str, Pass]]:

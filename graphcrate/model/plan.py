@@ -1,7 +1,6 @@
 """Plan: the ordered, typed steps from a lock to an image. Builders and renderers read it, nothing else."""
 
 import hashlib
-from enum import StrEnum
 
 import msgspec
 
@@ -20,22 +19,13 @@ def site_packages(python: str) -> str:
     return f"{VENV}/lib/python{python}/site-packages"
 
 
-class PythonFrom(StrEnum):
-    """Where the base image's Python comes from."""
-
-    DEBIAN = "debian"  #: the distribution's own package
-    IMAGE = "image"  #: the image brings it, with pip
-    UV = "uv"  #: a stand-alone build that uv fetches: the distribution has another version
-
-
 class BaseImage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine pulls as its base; Debian's `packages` must be in it, `unwanted` variables not."""
+    """What an engine pulls as its base; Debian's `packages` must be in it."""
 
     reference: str  #: as in FROM, with its digest where one is known
     interpreter: str  #: absolute path of the wanted Python
-    python_from: PythonFrom = PythonFrom.DEBIAN
+    brings_python: bool = False  #: with pip; else the distribution's own package is installed
     packages: tuple[str, ...] = ()
-    unwanted: tuple[str, ...] = ()
 
 
 class BaseStep(msgspec.Struct, frozen=True, kw_only=True, tag="base"):

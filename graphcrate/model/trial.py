@@ -18,6 +18,7 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
     artifact: Artifact
     suites: tuple[SmokeReport, ...]
     layout: str = ""  #: digest of the layout that the artifact was made from, where it is known
+    proof: str = ""  #: the kind of device that was asked for and the versions of the suites
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +33,10 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job does on its node. Paths are absolute: the folders are the same on all nodes."""
+    """Suites to run in an image, here or by a job on its node. Paths are absolute: nodes have the same folders."""
 
+    reference: str = ""  #: as given on the command line
+    runner: str = ""
     artifact: Artifact
     suites: tuple[str, ...]
     device: Device
@@ -42,7 +45,6 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...] = ()  #: in the image, as its report lists them
     layout: str = ""  #: as in TrialReport
     rerun: bool = False  #: run also what it passed on such a node before
-    proof: str = ""  #: versions of the suites
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +62,7 @@ class State(StrEnum):
     RUNNING = "running"
     PASSED = "passed"
     FAILED = "failed"  #: a suite failed
-    LOST = "lost"  #: without a report; the next call submits it again
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether there is a report."""
-        return self in (State.PASSED, State.FAILED)
+    LOST = "lost"  #: without a report
 
     @property
     def is_open(self) -> bool:
@@ -74,10 +71,8 @@ class State(StrEnum):
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One image on one partition. `key` names it: same key, same trial."""
+    """One image on one partition."""
 
-    key: str
-    reference: str
     order: Order
     resources: Resources
     state: State = State.NEW
@@ -90,7 +85,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
-    """The state file: every cell of all calls."""
+    """What `test --matrix --json` prints."""
 
-    cells: tuple[Cell, ...] = ()
-    format: int = 1
+    cells: tuple[Cell, ...]

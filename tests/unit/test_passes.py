@@ -180,7 +180,7 @@ def ordered(tmp_path, progress):
 @pytest.fixture
 def tried(ordered, image, progress):
     def run(*suites, **options):
-        results = run_suites.run_suites(*ordered(*suites, **options))
+        results = run_suites.run_suites(*ordered(*suites, **options)).suites
         return [(result.suite, result.status, bool(result.remembered)) for result in results], list(progress.lines)
 
     return run

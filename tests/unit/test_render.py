@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from graphcrate.compat import compilers, planning, recipes
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.base_images import chosen_image
 from graphcrate.compat.planning import ADDED_FILES_TITLE, EXAMPLES, EXAMPLES_TITLE, PROGRAMS
 from graphcrate.compat.toolkits import assembly
 from graphcrate.engines import render
@@ -20,13 +19,13 @@ from graphcrate.engines.render.layout import double, quoted, written
 from graphcrate.engines.render.steps import UV
 from graphcrate.host.context import Context
 from graphcrate.inputs.extensions import compile as embedded
-from graphcrate.model.errors import BuildError, ResolutionError, UsageError
+from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import RegistryBase, decode_lock
 from graphcrate.model.plan import BaseStep, CompileStep, ConfigStep, FilesStep, PlannedFile, RequirementsStep
 from graphcrate.model.recipe import Channel
 from tests import ROOT
 from tests.made import refused, sdist
-from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, RECIPE, TOOLKITS, plan
+from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, TOOLKITS, plan
 
 PLACE = Context(root=ROOT, environment={})
 VARIANTS = [
@@ -48,8 +47,8 @@ ALL = {"Dockerfile": render.dockerfile, "definition": render.definition}
 every_form = pytest.mark.parametrize("write", ALL.values(), ids=ALL)
 
 
-def plan_of(lock=LOCK, image=None):
-    return planning.make_plan(PYG, lock, PYG.variant("11.8").candidates[1], examples=SHIPPED, image=image)
+def plan_of(lock=LOCK):
+    return planning.make_plan(PYG, lock, PYG.variant("11.8").candidates[1], examples=SHIPPED)
 
 
 def with_channel(channel, name):
@@ -161,10 +160,6 @@ def test_cache_mounts_are_for_buildkit_alone():
     assert "UV_NO_CACHE" not in mounted
 
 
-def on(base):
-    return plan_of(image=chosen_image(base, PYG.variant("11.8")))
-
-
 OPEN = PYG.variant("11.6")
 REGISTRY = RegistryBase(
     reference="docker.io/python", digest="sha256:" + "a" * 64, interpreter="/usr/local/bin/python3.11"
@@ -195,16 +190,6 @@ SAID = {
         planning.make_open_plan(PYG, OPEN, OPEN.candidates[0], examples=SHIPPED),
         ["'torch==1.13.1+cu116'", "https://download.pytorch.org/whl/cu116", "--cuda 11.6` and `make"],
         [], [], ["--require-hashes --requirement /root/requirements"],
-    ),
-    "Docker's Python": (
-        on("python"), ["ln -s /usr/local/bin/python3.11 /opt/venv/bin/python"],
-        ["ARG BASE=python:3.11-slim-bookworm\n"], ["From: python:3.11-slim-bookworm\n"], ["python3-venv"],
-    ),
-    "NVIDIA's base": (  # which sets LD_LIBRARY_PATH, and an image that sets it mixes libraries
-        on("nvidia"), ["uv python install --no-bin --install-dir /opt/python 3.11"],
-        ["ARG BASE=nvidia/cuda:11.8.0-base-ubuntu22.04\n", "COPY --from=build /opt/python /opt/python",
-         'LD_LIBRARY_PATH=""'],
-        ["%files from build\n    /opt/venv\n    /opt/python\n", "%environment\n    unset LD_LIBRARY_PATH\n"], [],
     ),
     "a registry's base": (
         plan_of(msgspec.structs.replace(LOCK, base=REGISTRY)), [],
@@ -249,13 +234,6 @@ def test_a_definition_is_of_the_form_that_old_engines_read():
     assert render.definition(PLAN, bootstrap="oci", base="base").count("Bootstrap: oci\nFrom: base\n") == 2
 
 
-@pytest.mark.parametrize("cuda", ["11.8", "13.0"])
-def test_what_is_compiled_on_nvidias_base_is_compiled_by_nvidias_toolkit(cuda):
-    made = files.texts(PLACE, PYG, PYG.variant(cuda), "nvidia")
-    for text in (made["Dockerfile"], made["pyg.def"]):
-        assert ("docker.io/nvidia/cuda:" in text, "non-free" in text) == (cuda != "13.0", False)
-
-
 @given(st.text(alphabet=st.characters(exclude_characters="\0\n", exclude_categories=["Cs"])))
 def test_quoting_survives_a_shell(text):
     assert shlex.split(quoted(text)) == [text]
@@ -275,14 +253,6 @@ def test_planned_files_are_written_as_they_are():
 
 
 # --- what is compiled -----------------------------------------------------------------------------------------------
-
-
-@every_form
-def test_debians_toolkit_is_not_for_other_distributions(write):
-    image = chosen_image("nvidia", RECIPE.variant("11.7"))
-    with pytest.raises(BuildError, match=r"nvidia/cuda:11\.7\.1-base-ubuntu22\.04 is not a Debian"):
-        write(plan(TOOLKITS["debian"], image=image))
-    write(plan(TOOLKITS["image"], image=image))
 
 
 @pytest.mark.parametrize("known", PLANS.values(), ids=PLANS)
@@ -346,34 +316,16 @@ def test_requirements_and_sources_are_all_of_it():
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_render_writes_what_changed_says_where_and_leaves_out_what_cannot_have_this_base(tmp_path):
-    first = list(files.render_all(PLACE, "pyg", "11.8", output=tmp_path))
+def test_render_writes_what_changed_and_says_where(tmp_path):
+    first = list(files.render_all(PLACE, "pyg", "11.8", tmp_path))
     assert first == [tmp_path / "pyg" / "cu118"]
-    assert list(files.render_all(PLACE, "pyg", "11.8", output=tmp_path)) == []
+    assert list(files.render_all(PLACE, "pyg", "11.8", tmp_path)) == []
     (first[0] / "Dockerfile").write_text("")
-    assert list(files.render_all(PLACE, "pyg", "11.8", output=tmp_path)) == first
-    assert len(list(files.render_all(PLACE, None, None, output=tmp_path))) == len(VARIANTS) - 1
-    noted = []
-    ctx = SimpleNamespace(root=ROOT, environment={}, progress=SimpleNamespace(note=noted.append))
-    made = {path.name for path in files.render_all(ctx, "torch", None, "nvidia", tmp_path)}
-    assert ("cu118" in made, "cpu" in made) == (True, False)
-    assert [note.partition(" has no ")[0] for note in noted] == ["torch CUDA cpu is left out: NVIDIA"]
-
-
-@pytest.mark.parametrize(
-    ("cuda", "base", "output", "message", "next_step"),
-    [
-        (None, "python", None, "images/ holds the usual texts", "./build.py render pyg --base python --output"),
-        ("11.9", "debian", "out", "CUDA '11.9'", "./build.py list"),
-        ("cpu", "nvidia", "out", "NVIDIA has no base image", "./build.py render NAME --cuda cpu --base debian"),
-    ],
-)
-def test_what_cannot_be_rendered_is_refused_before_anything_is_written(
-    tmp_path, cuda, base, output, message, next_step
-):
-    with refused(UsageError, message, next_step):
-        list(files.render_all(PLACE, "pyg" if cuda != "11.9" else None, cuda, base, output and tmp_path / output))
-    assert not list(tmp_path.iterdir())
+    assert list(files.render_all(PLACE, "pyg", "11.8", tmp_path)) == first
+    assert len(list(files.render_all(PLACE, None, None, tmp_path))) == len(VARIANTS) - 1
+    with refused(UsageError, "CUDA '11.9'", "./build.py list"):
+        list(files.render_all(PLACE, None, "11.9", tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_lock_is_advised_where_it_helps(tmp_path):

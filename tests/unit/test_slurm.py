@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from graphcrate.engines.slurm import node, parse, submit
 from graphcrate.engines.slurm.parse import JobView
 from graphcrate.engines.slurm.submit import NODE_PROGRAM, Scheduler, Slurm, submit_environment
-from graphcrate.engines.trials import testing
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
-from graphcrate.model.trial import Order, Resources
+from graphcrate.model.trial import Order, Resources, Returned
 from tests.made import refused
 
 
@@ -67,18 +66,18 @@ def test_no_output_breaks_the_parsers(text):
 
 def test_the_time_of_a_job_is_what_its_suites_may_take():
     order = Order(artifact=None, suites=("torch",), device="auto", folder="/out", passes="/p")
-    options = submit.parameters([order], Resources(partition="a100", gres="gpu:1", account="gnn"))
+    options = submit.parameters(order, Resources(partition="a100", gres="gpu:1", account="gnn"))
     fixed = {"job-name": "graphcrate-test", "nodes": "1", "ntasks": "1"}
     assert options == {**fixed, "partition": "a100", "time": "16", "gres": "gpu:1", "account": "gnn"}
-    assert submit.parameters([order], Resources(partition="a100", time="01:00:00"))["time"] == "01:00:00"
+    assert submit.parameters(order, Resources(partition="a100", time="01:00:00"))["time"] == "01:00:00"
 
 
 def test_unknown_partitions_are_refused_with_those_that_exist(tmp_path, monkeypatch):
     monkeypatch.setattr(submit, "find", lambda environment: SimpleNamespace(partitions=lambda: ["dgx2", "old"]))
     ctx = Context(root=tmp_path, environment={})
-    assert testing.find_slurm(ctx, tmp_path, ["dgx2"]).slurm
+    assert submit.connect(ctx, tmp_path, ["dgx2"]).slurm
     with pytest.raises(UsageError, match=r"no partition 'a100'; there are dgx2, old"):
-        testing.find_slurm(ctx, tmp_path, ["dgx2", "a100"])
+        submit.connect(ctx, tmp_path, ["dgx2", "a100"])
 
 
 def test_no_slurm_here_says_where_else(monkeypatch):
@@ -94,23 +93,21 @@ def test_a_job_knows_where_it_is(monkeypatch):
     for name, value in {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "a100"}.items():
         monkeypatch.setenv(name, value)
     assert submit.here() == {"job": "12", "node": "n1", "partition": "a100"}
-    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "10")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    assert submit.here()["job"] == "10_3"
 
 
 def test_the_log_and_the_result_of_a_job(tmp_path):
-    scheduler = Scheduler(Slurm(version="22.05.8", environment={}), tmp_path, tmp_path, {})
-    scheduler.log("12_0").write_text("line\nrest")
-    assert scheduler.new_lines("12_0") == ["line"]
-    assert scheduler.new_lines("12_0") == []
-    assert scheduler.result("12_0") is None
-    scheduler.log("12_0").with_suffix(".json").write_text("{half")
-    with pytest.raises(HostError, match="invalid result of job 12_0"):
-        scheduler.result("12_0")
-    scheduler.remove_result("12_0")
-    assert scheduler.result("12_0") is None
-    assert scheduler.log("12_0").exists()
+    scheduler = Scheduler(Slurm(version="22.05.8", environment={}), tmp_path, {})
+    scheduler.log("12").write_text("line\nrest")
+    assert scheduler.new_lines("12") == ["line"]
+    assert scheduler.new_lines("12") == []
+    assert scheduler.result("12") is None
+    scheduler.log("12").with_suffix(".json").write_text("{half")
+    with pytest.raises(HostError, match="invalid result of job 12"):
+        scheduler.result("12")
+    scheduler.log("12").with_suffix(".json").write_text("{}")
+    assert scheduler.result("12") == Returned()
+    assert scheduler.result("12") is None  # it was taken
+    assert scheduler.log("12").exists()
 
 
 def test_a_job_inherits_no_job_around_it_and_the_choices_of_the_site():

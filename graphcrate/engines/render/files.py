@@ -6,47 +6,28 @@ All but requirements.txt and sources.txt are committed below `images/`.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import msgspec
-
-from graphcrate.compat import base_images, planning
+from graphcrate.compat import planning
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.base_images import Choice
 from graphcrate.compat.catalog import all_recipes, examples, find_recipe, find_variant, lock_path
-from graphcrate.compat.toolkits import options
 from graphcrate.engines import render
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
-from graphcrate.model.errors import BuildError, ResolutionError, UsageError
-from graphcrate.model.lock import DebianToolkit, ImageToolkit, Lock, decode_lock
+from graphcrate.model.errors import ResolutionError, UsageError
+from graphcrate.model.lock import decode_lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 
 
-def render_all(
-    ctx: Context, name: str | None, cuda: str | None, base: Choice = "debian", output: Path | None = None
-) -> Iterator[Path]:
+def render_all(ctx: Context, name: str | None, cuda: str | None, output: Path | None = None) -> Iterator[Path]:
     """Write the texts of these variants (None: all of them); gives the folders in which something changed.
 
-    `base`: of several variants, those that cannot have it are noted and left out.
-    `output`: instead of `images/`, where only the usual base may go. Raises UsageError, ResolutionError, BuildError.
+    `output`: instead of `images/`. Raises UsageError, ResolutionError.
     """
-    if output is None and base != "debian":
-        raise UsageError(
-            "images/ holds the usual texts; another base goes elsewhere",
-            next_step=f"./build.py render {name or 'pyg'} --base {base} --output /tmp/images",
-        )
     if output is None:
         ctx.require_checkout("its texts below images/")
     for recipe, variant in _variants(ctx, name, cuda):
-        try:
-            made = texts(ctx, recipe, variant, base)
-        except (UsageError, BuildError) as error:
-            if cuda is not None or base == "debian":
-                raise
-            ctx.progress.note(f"{recipe.name} CUDA {variant.cuda} is left out: {error.what}")
-            continue
         folder = (output or ctx.root / "images") / recipe.name / cuda_label(variant.cuda)
-        if write(folder, made):
+        if write(folder, texts(ctx, recipe, variant)):
             yield folder if output else folder.relative_to(ctx.root)
 
 
@@ -90,37 +71,23 @@ def shown(ctx: Context, recipe: Recipe, variant: Variant) -> Candidate:
     )
 
 
-def plan_of(ctx: Context, recipe: Recipe, variant: Variant, base: Choice = "debian") -> Plan:
+def plan_of(ctx: Context, recipe: Recipe, variant: Variant) -> Plan:
     """Plan the candidate that is shown, by its committed lock where there is one."""
     candidate = shown(ctx, recipe, variant)
-    image = None if base == "debian" else base_images.chosen_image(base, variant)
     path = lock_path(ctx, recipe, variant, candidate)
     if path.is_file():
-        lock = decode_lock(path.read_bytes())
-        if base == "nvidia":
-            lock = _with_nvidias_toolkit(lock)
-        return planning.make_plan(recipe, lock, candidate, examples=examples(ctx), image=image)
-    return planning.make_open_plan(recipe, variant, candidate, examples=examples(ctx), image=image)
+        return planning.make_plan(recipe, decode_lock(path.read_bytes()), candidate, examples=examples(ctx))
+    return planning.make_open_plan(recipe, variant, candidate, examples=examples(ctx))
 
 
-def _with_nvidias_toolkit(lock: Lock) -> Lock:
-    """Put NVIDIA's own devel image in place of Debian's packages, which Ubuntu's archive does not have."""
-    compilation = lock.compilation
-    image = next((option for option in options(lock.torch_cuda) if option.provider == "image"), None)
-    if compilation is None or not isinstance(compilation.toolkit, DebianToolkit) or image is None:
-        return lock
-    toolkit = ImageToolkit(version=image.version, reference=image.reference, digest="")
-    return msgspec.structs.replace(lock, compilation=msgspec.structs.replace(compilation, toolkit=toolkit))
-
-
-def texts(ctx: Context, recipe: Recipe, variant: Variant, base: Choice = "debian") -> dict[str, str]:
-    """Write the texts of one variant, by file name. Raises UsageError, ResolutionError, BuildError."""
-    plan = plan_of(ctx, recipe, variant, base)
+def texts(ctx: Context, recipe: Recipe, variant: Variant) -> dict[str, str]:
+    """Write the texts of one variant, by file name. Raises ResolutionError."""
+    plan = plan_of(ctx, recipe, variant)
     return {**of_plan(plan), "README.md": render.readme(plan)}
 
 
 def of_plan(plan: Plan) -> dict[str, str]:
-    """Write the texts that build a plan, by file name. Raises BuildError."""
+    """Write the texts that build a plan, by file name."""
     written = {
         "Dockerfile": render.dockerfile(plan),
         f"{plan.name}.def": render.definition(plan),

@@ -16,7 +16,6 @@ from graphcrate.compat import addresses, compilers
 from graphcrate.compat.planning import ADDED_FILES_TITLE, ADDED_SOURCES, EXAMPLES_TITLE, GROUPS, SYSTEM_PATH, group
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.engines.render.layout import BUILD_TOOLS, COMPILED, TOOLS, shell, written
-from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import DebianBase, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
 from graphcrate.model.plan import (
     CUDA_HOME,
@@ -26,7 +25,6 @@ from graphcrate.model.plan import (
     FilesStep,
     Plan,
     PlannedFile,
-    PythonFrom,
     RequirementsStep,
     ToolkitStep,
     WheelsStep,
@@ -120,7 +118,7 @@ def bytecode(plan: Plan, *, again: bool = False) -> str:
 
 
 def stages(plan: Plan) -> tuple[Stage, ...]:
-    """Return what is installed and compiled. Raises BuildError for what the base's distribution cannot have."""
+    """Return what is installed and compiled."""
     return (*_packages(plan), *_opened(plan), *_toolkit(plan), *_extensions(plan))
 
 
@@ -166,7 +164,7 @@ def toolkit_stays(plan: Plan) -> bool:
 
 def _has_mirror(plan: Plan) -> bool:
     """Whether `tools` has put the user's mirror into apt's settings."""
-    return plan.base.image.python_from is not PythonFrom.IMAGE
+    return not plan.base.image.brings_python
 
 
 def _toolkit(plan: Plan) -> Iterator[Stage]:
@@ -194,12 +192,6 @@ def _toolkit(plan: Plan) -> Iterator[Stage]:
 
 def _debs(plan: Plan, toolkit: DebianToolkit) -> str:
     base = plan.base.base
-    if plan.base.image.python_from is PythonFrom.UV:
-        raise BuildError(
-            f"a text of {plan.name}:{plan.tag} cannot have Debian's nvcc {toolkit.version}: "
-            f"{plan.base.image.reference} is not a Debian image",
-            next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda} --toolkit image    (or --base debian)",
-        )
     edits = f"s/\\bmain\\b/main {' '.join(COMPONENTS)}/"
     if isinstance(base, DebianBase) and base.suite != toolkit.suite:
         edits = f"s/\\b{base.suite}\\b/{toolkit.suite}/; {edits}"
@@ -238,8 +230,7 @@ def _extensions(plan: Plan) -> Iterator[Stage]:
 def _compile(plan: Plan, compiled: CompileStep, name: str) -> Stage:
     used, image = compiled.compilation, plan.base.image
     # Debian's packages that the base lacks; other Pythons than Debian's have their headers
-    foreign = image.python_from is not PythonFrom.DEBIAN
-    skipped = {*image.packages, *([compilers.PYTHON_HEADERS] if foreign else [])}
+    skipped = {*image.packages, *([compilers.PYTHON_HEADERS] if image.brings_python else [])}
     lacking = [name for name in compilers.packages(used.compiler) if name not in skipped]
     compiler = shell("compiler", used.toolkit, lacking, _has_mirror(plan)) if lacking else ""
     small = any(compilers.folder_for(package.name) for package in compiled.packages)

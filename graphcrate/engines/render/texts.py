@@ -16,18 +16,13 @@ _OPTIONS = {Channel.PYTORCH: "--extra-index-url", Channel.PYG: "--find-links"}
 
 
 def dockerfile(plan: Plan, *, cache_mounts: bool = False) -> str:
-    """Write a Dockerfile for classic `docker build` from 17.05 on, BuildKit and podman; `cache_mounts`: for BuildKit.
-
-    Raises BuildError for a toolkit that the base's distribution does not have.
-    """
-    stages, image = steps.stages(plan), plan.base.image
+    """Write a Dockerfile for classic `docker build` from 17.05 on, BuildKit (with `cache_mounts`) and podman."""
+    stages = steps.stages(plan)
     values = {
         **_shared(plan, stages),
         "arguments": {stage.name: steps.arguments(plan, stage) for stage in stages},
         "stages": stages,
         "uv_cache": "/root/.cache/uv" if cache_mounts else "",
-        # An engine cannot unset a variable; to the loader an empty one is as good (ld.so(8)).
-        "environment": {**plan.config.environment, **dict.fromkeys(image.unwanted, "")},
     }
     return rendered("Dockerfile", values)
 
@@ -37,7 +32,6 @@ def definition(plan: Plan, *, bootstrap: str = "docker", base: str = "") -> str:
 
     `base` empty: on the plan's own image. Nothing else varies: no `%arguments`, which old engines refuse and whose
     values stay in the image's copy of the text. Mirrors are variables of the shell (APPTAINERENV_…, SINGULARITYENV_…).
-    Raises BuildError as `dockerfile`.
     """
     stages, words = steps.stages(plan), about(plan)
     modules = ["torch", "torch_geometric"] if plan.stack.torch_geometric else ["torch"]
@@ -75,7 +69,7 @@ def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
         "image": plan.base.image,
         "base": steps.base(plan),
         "added_files": steps.added_files(plan),
-        "tools": shell("tools", plan.base.image.python_from, plan.stack.python, steps.UV),
+        "tools": shell("tools", plan.base.image.brings_python, steps.UV),
         "with_wheels": any(stage.uses(f"{CONTEXT}/wheels") for stage in stages),
     }
 

@@ -19,20 +19,16 @@ def main(order: Path, result: Path) -> None:
     """Run the suites of an order, their lines on stdout; write the result whole or not at all, remove the order."""
     process.interrupt_on_terminate()  # scancel and the time limit: end what runs, and leave no container
     try:
-        returned = _run(codec.decode(order.read_bytes(), Order))
+        wanted = codec.decode(order.read_bytes(), Order)
+        report = run_suites.run_suites(wanted, Context.here(), say=lambda line: print(line, flush=True))
+        returned = Returned(suites=report.suites)
+    except GraphcrateError as error:
+        returned = Returned(error=str(error))
     except Exception as error:  # whoever waits for the job must read it
         traceback.print_exc()
         returned = Returned(error=f"graphcrate on the node broke off: {type(error).__name__}: {error}")
     write_file(result, msgspec.json.encode(returned))
     order.unlink(missing_ok=True)
-
-
-def _run(order: Order) -> Returned:
-    try:
-        suites = run_suites.run_suites(order, Context.here(), say=lambda line: print(line, flush=True))
-    except GraphcrateError as error:
-        return Returned(error=str(error))
-    return Returned(suites=tuple(suites))
 
 
 if __name__ == "__main__":

@@ -57,9 +57,9 @@ SILENT = JobView("", reason="Slurm does not answer")
 
 
 def jobs(text: str) -> dict[str, JobView]:
-    """Parse lines of id, state, node and reason, by job id ("12", "12_3"); steps are left out.
+    """Parse lines of id, state, node and reason, by job id; steps are left out.
 
-    As `squeue --noheader --array --states=all --format=SQUEUE_FORMAT` and
+    As `squeue --noheader --states=all --format=SQUEUE_FORMAT` and
     `sacct --noheader --parsable2 --allocations --format=SACCT_FORMAT` print them.
     """
     views = {}

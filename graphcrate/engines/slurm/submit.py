@@ -19,8 +19,9 @@ from graphcrate.engines.slurm import parse
 from graphcrate.engines.slurm.parse import JobView
 from graphcrate.host import process, settings
 from graphcrate.host.atomic import write_file
+from graphcrate.host.context import Context
 from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE, BuildError, HostError
+from graphcrate.model.errors import UNREADABLE, BuildError, HostError, UsageError
 from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import Order, Resources, Returned
 from graphcrate.smoke.suites import SECONDS_TO_SAY_SO
@@ -38,6 +39,7 @@ _CHOICES = (
     *("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_CLUSTERS"),
     *("SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_CONSTRAINT"),
 )
+FOLDER = "slurm"  #: below the output folder: the jobs' orders, results and logs
 NODE_PROGRAM = "graphcrate.engines.slurm.node"
 JOB_NAME = "graphcrate-test"
 SECONDS = 120  #: limit of a command that asks something; a busy controller is slow
@@ -63,7 +65,7 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
         """Ask for the state of jobs; forgotten ones are missing. SILENT for all while the controller is away."""
         if not jobs:
             return {}
-        options = ["--noheader", "--array", "--states=all", f"--format={parse.SQUEUE_FORMAT}"]
+        options = ["--noheader", "--states=all", f"--format={parse.SQUEUE_FORMAT}"]
         try:
             views = parse.jobs(self._run("squeue", *options, f"--jobs={','.join(jobs)}"))
         except BuildError as error:
@@ -122,40 +124,31 @@ class Scheduler:
 
     slurm: Slurm
     folder: Path
-    root: Path  #: the folder from which a node imports the job's program
     environment: Mapping[str, str]  #: of this process; jobs inherit it
     _offsets: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder = self.folder.absolute()
 
-    def submit(self, orders: Sequence[Order], resources: Resources) -> list[str]:
-        """Submit a job for each order, several as one array; return their ids. Raises HostError when Slurm refuses."""
-        batch = self.folder / f"order-{uuid.uuid4().hex[:12]}"
-        files = [Path(f"{batch}-{number}.json") for number in range(len(orders))]
-        for file, order in zip(files, orders, strict=True):
-            write_file(file, msgspec.json.encode(order))
-        is_array = len(orders) > 1
-        log = str(self.folder).replace("%", "%%") + ("/%A_%a.out" if is_array else "/%j.out")
-        options = {**parameters(orders, resources), "output": log}
-        if is_array:
-            options["array"] = f"0-{len(orders) - 1}"
+    def submit(self, order: Order, resources: Resources) -> str:
+        """Submit a job and return its id. Raises HostError when Slurm refuses."""
+        file = self.folder / f"order-{uuid.uuid4().hex[:12]}.json"
+        write_file(file, msgspec.json.encode(order))
+        options = {**parameters(order, resources), "output": str(self.folder).replace("%", "%%") + "/%j.out"}
         # --no-requeue: a job whose node died would only look as if it waited, with no word of the node
         command = ["sbatch", "--parsable", "--no-requeue", *(f"--{name}={value}" for name, value in options.items())]
-        script = _script(self.root, batch, is_array=is_array)
+        script = _script(file)
         environment = submit_environment(self.environment)
         try:
             answer = process.output(command, environment=environment, stdin=script.encode(), timeout=SECONDS)
         except BuildError as error:
-            for file in files:
-                file.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
             failed, *complaints = error.what.splitlines()
             raise HostError(
                 f"Slurm refuses the job: {parse.last_error(complaints or [failed])}",
                 next_step="sinfo    shows partitions and their nodes; see also --account, --gres, --time",
             ) from error
-        job = answer.strip().splitlines()[-1].partition(";")[0]  # a federation adds the cluster
-        return [f"{job}_{number}" for number in range(len(orders))] if is_array else [job]
+        return answer.strip().splitlines()[-1].partition(";")[0]  # a federation adds the cluster
 
     def log(self, job: str) -> Path:
         """Return the file of all that the job prints."""
@@ -174,11 +167,12 @@ class Scheduler:
         return whole.decode("utf-8", "replace").splitlines()
 
     def result(self, job: str) -> Returned | None:
-        """Read the result of a job; None while there is none. Raises HostError for an invalid one."""
+        """Take the result of a job; None while there is none. Its log stays. Raises HostError for an invalid one."""
         with contextlib.suppress(OSError):  # a network file system shows other nodes' files once the folder is touched
             self.folder.chmod(self.folder.stat().st_mode)
+        file = self.folder / f"{job}.json"
         try:
-            return codec.decode((self.folder / f"{job}.json").read_bytes(), Returned)
+            returned = codec.decode(file.read_bytes(), Returned)
         except FileNotFoundError:
             return None
         except UNREADABLE as error:
@@ -187,20 +181,30 @@ class Scheduler:
                 cause="The node runs another version of graphcrate.",
                 next_step=f"less {self.log(job)}",
             ) from error
-
-    def remove_result(self, job: str) -> None:
-        """Remove the result of a finished job; its log stays."""
-        (self.folder / f"{job}.json").unlink(missing_ok=True)
+        file.unlink()
+        return returned
 
 
-def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str]:
-    """Return sbatch's long options for an array of these orders. The time limit is that of the longest order."""
-    longest = {name: max(suite.cpu_limit, suite.cuda_limit) + SECONDS_TO_SAY_SO for name, suite in SUITES.items()}
-    limits = [sum(longest[name] for name in order.suites) for order in orders]
+def connect(ctx: Context, output: Path, partitions: Sequence[str]) -> Scheduler:
+    """Find this machine's Slurm, with jobs' files below `output`. Raises HostError, UsageError for a partition."""
+    slurm = find(ctx.environment)
+    known = slurm.partitions()
+    if unknown := [name for name in partitions if name not in known]:
+        raise UsageError(
+            f"there is no partition {unknown[0]!r}; there are {', '.join(known) or 'none that you may use'}",
+            next_step=f"--partition {known[0]}" if known else "ask the administrator of this cluster",
+        )
+    return Scheduler(slurm, output / FOLDER, ctx.environment)
+
+
+def parameters(order: Order, resources: Resources) -> dict[str, str]:
+    """Return sbatch's long options for an order. The default time limit is what its suites may take."""
+    suites = [SUITES[name] for name in order.suites]
+    limit = sum(max(suite.cpu_limit, suite.cuda_limit) + SECONDS_TO_SAY_SO for suite in suites)
     options = {
         "job-name": JOB_NAME,
         "partition": resources.partition,
-        "time": resources.time or str(math.ceil((max(limits) + SECONDS_TO_OPEN) / 60)),
+        "time": resources.time or str(math.ceil((limit + SECONDS_TO_OPEN) / 60)),
         "nodes": "1",
         "ntasks": "1",
         "gres": resources.gres,
@@ -211,17 +215,15 @@ def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
-def _script(root: Path, batch: Path, *, is_array: bool) -> str:
+def _script(order: Path) -> str:
     """Write the batch script. Python replaces the shell, so that a signal of Slurm's reaches it."""
-    task = "$SLURM_ARRAY_TASK_ID" if is_array else "0"
-    job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if is_array else "$SLURM_JOB_ID"
-    order, result = f'{shlex.quote(str(batch))}-"{task}".json', f'{shlex.quote(str(batch.parent))}/"{job}".json'
+    result = f'{shlex.quote(str(order.parent))}/"$SLURM_JOB_ID".json'
     return (
         "#!/bin/sh\n"
         "unset PYTHONHOME\n"
         # replaces what a cluster's modules leave there
-        f"export PYTHONPATH={shlex.quote(str(root))}\n"
-        f"exec {shlex.quote(sys.executable)} -sP -m {NODE_PROGRAM} {order} {result}\n"
+        f"export PYTHONPATH={shlex.quote(str(Path(__file__).resolve().parents[3]))}\n"
+        f"exec {shlex.quote(sys.executable)} -sP -m {NODE_PROGRAM} {shlex.quote(str(order))} {result}\n"
     )
 
 
@@ -243,10 +245,9 @@ def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def here() -> Mapping[str, str]:
     """In a job: `node`, `partition` and `job`, as far as Slurm sets them; empty elsewhere."""
     environment = settings.environment()
-    array, task = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
     facts = {
         "node": environment.get("SLURMD_NODENAME"),
         "partition": environment.get("SLURM_JOB_PARTITION"),
-        "job": f"{array}_{task}" if array and task else environment.get("SLURM_JOB_ID"),
+        "job": environment.get("SLURM_JOB_ID"),
     }
     return {name: value for name, value in facts.items() if value}

@@ -43,54 +43,24 @@ _OPENS: Mapping[str, str] = {
 }
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact and the suites to run in it. `folder`: for logs and reports, one for each runner."""
-
-    reference: str
-    runner: str
-    artifact: Artifact
-    suites: tuple[str, ...]
-    packages: tuple[str, ...]
-    folder: Path
-    passes: Path  #: the folder of the image's past results, the same for all runners
-    layout: str = ""  #: digest of the layout that the artifact was made from; empty where there is none
-
-    def order(self, device: Device, *, rerun: bool = False) -> Order:
-        """Order its suites on this kind of device. `rerun`: also those that it passed before."""
-        return Order(
-            artifact=self.artifact,
-            suites=self.suites,
-            device=device,
-            folder=str(self.folder),
-            passes=str(self.passes),
-            packages=self.packages,
-            layout=self.layout,
-            rerun=rerun,
-        )
-
-
 def find(
-    reference: str, runner: str, suites: Sequence[str], ctx: Context, output: Path, *, pyxis: bool = False
-) -> Subject:
-    """Find an image and make it what the runner opens.
+    reference: str,
+    runner: str,
+    suites: Sequence[str],
+    ctx: Context,
+    output: Path,
+    *,
+    device: Device = "auto",
+    rerun: bool = False,
+    pyxis: bool = False,
+) -> Order:
+    """Find an image, make it what the runner opens, and order its suites.
 
-    `runner`: one of RUNNERS; `suites` empty: those of its recipe; `pyxis`: Slurm starts containers itself. Raises
-    UsageError for a missing image or one that the runner cannot open, HostError where an engine does not answer.
+    `runner`: one of RUNNERS; `suites` empty: those of its recipe; `rerun`: also those that it passed before; `pyxis`:
+    Slurm starts containers itself. Raises UsageError for a missing image or one that the runner cannot open, HostError
+    where an engine does not answer.
     """
-    for name in suites:
-        if name not in SUITES:
-            raise UsageError(
-                f"there is no smoke suite {name!r}",
-                cause=f"There are {', '.join(SUITES)}.",
-                next_step=f"--suite {next(iter(SUITES))}",
-            )
-    if runner not in RUNNERS:
-        runner = ALSO_CALLED.get(runner, runner)
-    if runner not in RUNNERS:
-        raise UsageError(
-            f"there is no runner {runner!r}; there are {', '.join(RUNNERS)}",
-            next_step="leave --runner out: the one that opens the image is taken",
-        )
+    runner = _check_names(suites, runner)
     source = locate(reference, output)
     default = _DEFAULTS[source.form]
     chosen = default if runner == "auto" else runner
@@ -118,16 +88,37 @@ def find(
     packages = tuple(package.name for package in report.packages) if report else ()
     _refuse_unfit(suites, packages, reference)
     folder = source.ours / "trials" if source.ours else output / "trials" / _name(source).replace(":", "-")
-    return Subject(
+    passes = home if (home / "report.json").is_file() else output / "trials"
+    return Order(
         reference=reference,
         runner=chosen,
         artifact=artifact,
         suites=tuple(suites) or _recipe_suites(reference, report, ctx),
+        device=device,
+        folder=str((folder / chosen).absolute()),
+        passes=str((passes / memory.FOLDER).absolute()),
         packages=packages,
-        folder=folder / chosen,
-        passes=(home if (home / "report.json").is_file() else output / "trials") / memory.FOLDER,
         layout=source.layout().digest if source.has_layout else "",
+        rerun=rerun,
     )
+
+
+def _check_names(suites: Sequence[str], runner: str) -> str:
+    """Return one of RUNNERS, by any of its names. Raises UsageError for an unknown suite or runner."""
+    for name in suites:
+        if name not in SUITES:
+            raise UsageError(
+                f"there is no smoke suite {name!r}",
+                cause=f"There are {', '.join(SUITES)}.",
+                next_step=f"--suite {next(iter(SUITES))}",
+            )
+    runner = runner if runner in RUNNERS else ALSO_CALLED.get(runner, runner)
+    if runner not in RUNNERS:
+        raise UsageError(
+            f"there is no runner {runner!r}; there are {', '.join(RUNNERS)}",
+            next_step="leave --runner out: the one that opens the image is taken",
+        )
+    return runner
 
 
 def _refuse_unfit(suites: Sequence[str], packages: Sequence[str], reference: str) -> None:
@@ -190,7 +181,9 @@ def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Conte
 def _built(source: Located, engine: str) -> Artifact | None:
     """Return what this engine built under the same name."""
     report = read_report(source.ours / engine / "report.json") if source.ours else None
-    return report.artifact if report else None
+    if report is None or engine != "apptainer":
+        return report.artifact if report else None
+    return msgspec.structs.replace(report.artifact, reference=str(Path(report.artifact.reference).absolute()))
 
 
 def _name(source: Located) -> str:

@@ -1,19 +1,23 @@
-"""The matrix of images and partitions: submit a job for each cell, and poll them to their end.
+"""Run orders as jobs of Slurm, one by one or as a matrix of images and partitions: submit, then poll until all ended.
 
-A cell that has passed is not run again, one that failed is. One with a pending or running job is followed, also by a
-later call. One whose job ended without a report is lost, and the next call submits it again.
+Nothing is recorded but the report that a job's node writes beside its logs. So the same matrix again finds what passed,
+and submits the rest.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
+from graphcrate.engines import run_suites
 from graphcrate.engines.slurm.parse import HOPELESS, SILENT, JobView
 from graphcrate.engines.slurm.submit import Scheduler
+from graphcrate.engines.trials import progress
 from graphcrate.host import process, settings
-from graphcrate.model.errors import HostError
-from graphcrate.model.trial import Cell, Matrix, Order, Resources, Returned, State
+from graphcrate.host.cache import kept
+from graphcrate.host.context import Context
+from graphcrate.model.errors import HostError, SmokeError
+from graphcrate.model.trial import Cell, Order, Resources, Returned, State, TrialReport
 from graphcrate.smoke import memory
 
 #: Seconds from the end of a job until its missing report counts as lost: a network file system shows other nodes' files
@@ -22,100 +26,105 @@ GRACE = 15.0
 PAUSE = 2.0  #: seconds between two polls; the controller serves a whole cluster
 
 
-def new_cell(reference: str, order: Order, resources: Resources) -> Cell:
-    """Make a cell without a job. Its key stands for the image's bytes, the suites and what the job asks for."""
-    what = (order.artifact.digest, order.artifact.kind, sorted(order.suites), order.proof, order.device, resources)
-    key = hashlib.sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()[:16]
-    return Cell(key=key, reference=reference, order=order, resources=resources)
+def new_cell(order: Order, resources: Resources) -> Cell:
+    """Make a cell without a job, with a folder for its logs and its report."""
+    name = "-".join(part for part in (resources.partition, resources.gres.replace(":", "")) if part)
+    return Cell(order=msgspec.structs.replace(order, folder=f"{order.folder}/{name}"), resources=resources)
 
 
-def resume(matrix: Matrix, wanted: Sequence[Cell]) -> list[Cell]:
-    """Return the wanted cells, each as far as an earlier call got, but for failures and passes to be rerun."""
-    cells = {cell.key: cell for cell in wanted}  # the same image named twice is one cell
-    for known in matrix.cells:
-        if known.key in cells:
-            is_pass = known.state is State.PASSED and not cells[known.key].order.rerun
-            # of a tag on a registry, which may name another image by now, a pass counts for nothing
-            if known.state.is_open or (is_pass and memory.content(known.order.artifact.digest)):
-                cells[known.key] = known
-    return list(cells.values())
+def run_job(cell: Cell, scheduler: Scheduler, ctx: Context, patience: float) -> TrialReport:
+    """Run a cell, with the lines that its job prints. Raises HostError for a job without a report."""
+    note = ctx.progress.note
+    ended = follow([cell], scheduler, patience=patience, show=progress.changes(note), say=note)
+    raise_if_lost(ended, scheduler)
+    return run_suites.report_of(cell.order, ended[0].suites)
+
+
+def run_matrix(cells: Sequence[Cell], scheduler: Scheduler, ctx: Context, patience: float) -> list[Cell]:
+    """Run the cells that have not passed before, and show how they go. The same image named twice is one cell."""
+    unique = {(cell.order.artifact.digest, cell.resources): cell for cell in cells}
+    with progress.shown(ctx.progress.note) as show:
+        return follow([recall(cell) for cell in unique.values()], scheduler, patience=patience, show=show)
+
+
+def recall(cell: Cell) -> Cell:
+    """Return the cell as passed where its report says so of the same bytes, kind of device and versions of suites."""
+    order = cell.order
+    report = kept(Path(order.folder) / run_suites.REPORT, TrialReport)
+    # of a tag on a registry, which may name another image by now, a pass counts for nothing
+    if report is None or order.rerun or not memory.content(order.artifact.digest):
+        return cell
+    same = (report.artifact.digest, report.proof) == (order.artifact.digest, run_suites.proof_of(order))
+    passed = all(suite.status == "passed" for suite in report.suites)
+    return _end(cell, Returned(suites=report.suites), None) if passed and same else cell
 
 
 def follow(
-    cells: Sequence[Cell],
+    wanted: Sequence[Cell],
     scheduler: Scheduler,
     *,
     patience: float,
-    changed: Callable[[Sequence[Cell]], None],
+    show: Callable[[Sequence[Cell]], None],
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Cell]:
-    """Submit the new cells and poll all to their end.
+    """Submit the new cells and poll all until they ended. What breaks it off, such as Ctrl-C, cancels the jobs.
 
-    `patience`: seconds that a job may wait for its start from now on. `changed` gets all cells after a change of one,
-    `say` the lines that jobs print. A refused cell is lost. Raises HostError when Slurm no longer answers.
+    `patience`: seconds that a job may wait for its start. `show` gets all cells after each look at them, `say` the
+    lines that jobs print. A refused cell is lost.
     """
-    began = settings.now()
-    current = {cell.key: cell for cell in cells}
-
-    def put(cell: Cell) -> None:
-        if current[cell.key] != cell:
-            current[cell.key] = cell
-            changed(list(current.values()))
-
-    changed(cells)
-    new = [cell for cell in cells if cell.state is State.NEW]
-    for resources in dict.fromkeys(cell.resources for cell in new):  # an array has one partition and one request
-        with process.uninterrupted():  # nobody could cancel or find a job whose id was never recorded
-            for cell in _submit([cell for cell in new if cell.resources == resources], scheduler):
-                put(cell)
-    while pending := [cell for cell in current.values() if cell.state.is_open]:
-        views = scheduler.slurm.look([cell.job for cell in pending])
-        for cell in pending:
-            after = _poll(cell, views.get(cell.job), scheduler, began, patience)
-            for line in scheduler.new_lines(cell.job):
-                say(line)
-            put(after)
-            if after.state.is_finished:  # and recorded
-                scheduler.remove_result(cell.job)
-        if any(cell.state.is_open for cell in current.values()):
-            settings.wait(PAUSE)
-    return list(current.values())
-
-
-def _submit(batch: Sequence[Cell], scheduler: Scheduler) -> list[Cell]:
+    cells = list(wanted)
     try:
-        jobs = scheduler.submit([cell.order for cell in batch], batch[0].resources)
+        for number, cell in enumerate(cells):
+            show(cells)
+            if cell.state is State.NEW:
+                with process.uninterrupted():  # nobody could cancel a job whose id was never read
+                    cells[number] = _submit(cell, scheduler)
+        show(cells)
+        while jobs := [cell.job for cell in cells if cell.state.is_open]:
+            views = scheduler.slurm.look(jobs)
+            for number, cell in enumerate(cells):
+                if cell.state.is_open:
+                    cells[number] = _poll(cell, views.get(cell.job), scheduler, patience)
+                    for line in scheduler.new_lines(cell.job):
+                        say(line)
+            show(cells)
+            if any(cell.state.is_open for cell in cells):
+                settings.wait(PAUSE)
+    except BaseException:
+        scheduler.slurm.cancel([cell.job for cell in cells if cell.state.is_open])
+        raise
+    return cells
+
+
+def _submit(cell: Cell, scheduler: Scheduler) -> Cell:
+    try:
+        job = scheduler.submit(cell.order, cell.resources)
     except HostError as error:
-        return [_lost(cell, error.what) for cell in batch]
-    return [
-        msgspec.structs.replace(cell, state=State.QUEUED, job=job, submitted=settings.now())
-        for cell, job in zip(batch, jobs, strict=True)
-    ]
+        return _lost(cell, error.what)
+    return msgspec.structs.replace(cell, state=State.QUEUED, job=job, submitted=settings.now())
 
 
 def _lost(cell: Cell, why: str) -> Cell:
     return msgspec.structs.replace(cell, state=State.LOST, why=why)
 
 
-def _poll(cell: Cell, view: JobView | None, scheduler: Scheduler, began: float, patience: float) -> Cell:
+def _poll(cell: Cell, view: JobView | None, scheduler: Scheduler, patience: float) -> Cell:
     """Return the cell after a look at its job; cancel a job that is given up."""
     try:
         returned = scheduler.result(cell.job)
     except HostError as error:
         return _lost(cell, f"{error.what} ({error.next_step})")
-    after = step(cell, view, returned, settings.now(), patience, began)
+    after = step(cell, view, returned, settings.now(), patience)
     if after.state is State.LOST and view is not None and not view.is_ended:
         scheduler.slurm.cancel([cell.job])
     return after
 
 
-def step(
-    cell: Cell, view: JobView | None, returned: Returned | None, now: float, patience: float, began: float = 0.0
-) -> Cell:
+def step(cell: Cell, view: JobView | None, returned: Returned | None, now: float, patience: float) -> Cell:
     """Return the cell after a look at its job.
 
     `view`: None where Slurm does not know the job. `returned`: its result, None while there is none. `patience`:
-    seconds that it may wait for its start from `began` on, when this call began to follow it.
+    seconds that it may wait for its start.
     """
     if returned is not None:
         return _end(cell, returned, view)
@@ -132,7 +141,7 @@ def step(
         return msgspec.structs.replace(cell, state=State.RUNNING, why="")
     if HOPELESS.search(view.reason):
         return _lost(cell, f"job {cell.job} can never start: {view.reason}")
-    if now - max(cell.submitted, began) > patience:
+    if now - cell.submitted > patience:
         reason = view.reason or "no reason given"
         return _lost(cell, f"job {cell.job} did not start within {patience / 60:g} min: {reason}")
     return msgspec.structs.replace(cell, state=State.QUEUED, why=view.reason)
@@ -150,7 +159,31 @@ def _end(cell: Cell, returned: Returned, view: JobView | None) -> Cell:
     return msgspec.structs.replace(
         cell,
         state=State.FAILED if failed else State.PASSED,
+        job=cell.job or next((suite.job for suite in returned.suites), ""),
         why=f"{failed[0].suite}: {failed[0].reason}" if failed else "; ".join(skipped),
         node=next((suite.node for suite in returned.suites if suite.node), view.node if view else cell.node),
         suites=returned.suites,
     )
+
+
+def raise_if_failed(cells: Sequence[Cell], scheduler: Scheduler) -> None:
+    """Raise SmokeError where a suite failed, HostError where a cell has no report."""
+    for cell in cells:
+        if cell.state is State.FAILED:
+            raise SmokeError(
+                f"{cell.order.reference} failed on {cell.resources.partition}: {cell.why}",
+                next_step=f"ls {cell.order.folder}    has the logs; the same command runs it again",
+            )
+    raise_if_lost(cells, scheduler)
+
+
+def raise_if_lost(cells: Sequence[Cell], scheduler: Scheduler) -> None:
+    """Raise HostError for the first cell without a report."""
+    lost = [cell for cell in cells if cell.state is State.LOST]
+    for cell in lost:
+        others = f" ({len(lost)} of {len(cells)} have no report)" if len(cells) > 1 else ""
+        where = f"less {scheduler.log(cell.job)}" if cell.node else "sinfo; squeue --me    show what goes on there"
+        raise HostError(
+            f"{cell.order.reference} was not tested on {cell.resources.partition}: {cell.why}{others}",
+            next_step=f"{where}; the same command runs only what has not passed",
+        )

@@ -15,23 +15,31 @@ from graphcrate.model.trial import Cell, State
 _COLOURS = {State.PASSED: "green", State.FAILED: "red", State.LOST: "yellow", State.RUNNING: "cyan"}
 
 
+Show = Callable[[Sequence[Cell]], None]
+
+
 @contextlib.contextmanager
-def shown(console: Console) -> Iterator[Callable[[Sequence[Cell]], None]]:
-    """Give a function that shows the cells: as a table on a terminal, else a line for each change."""
-    if console.is_terminal:
-        with Live(console=console, auto_refresh=False) as live:
-            yield lambda cells: live.update(table(cells), refresh=True)
-    else:
-        printed: dict[str, tuple[State, str]] = {}
+def shown(note: Callable[[str], None]) -> Iterator[Show]:
+    """Give a function that shows the cells: as a table on a terminal, else it notes each change."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield changes(note)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        yield lambda cells: live.update(table(cells), refresh=True)
 
-        def show(cells: Sequence[Cell]) -> None:
-            for cell in cells:
-                now = (cell.state, cell.why)
-                if cell.state is not State.NEW and printed.get(cell.key) != now:
-                    printed[cell.key] = now
-                    console.print(line(cell), highlight=False, markup=False, soft_wrap=True)
 
-        yield show
+def changes(note: Callable[[str], None]) -> Show:
+    """Return a function that notes a line for each cell that changed since its last call."""
+    before: dict[int, str] = {}
+
+    def show(cells: Sequence[Cell]) -> None:
+        for number, cell in enumerate(cells):
+            if cell.state is not State.NEW and before.get(number) != line(cell):
+                before[number] = line(cell)
+                note(line(cell))
+
+    return show
 
 
 def line(cell: Cell) -> str:
@@ -39,7 +47,7 @@ def line(cell: Cell) -> str:
     job = f" as job {cell.job}" if cell.job and cell.state.is_open else ""
     node = f" on {cell.node}" if cell.node and cell.state is State.RUNNING else ""
     why = f": {cell.why}" if cell.why else ""
-    return f"{cell.reference} on {_where(cell)}: {cell.state}{job}{node}{why}"
+    return f"{cell.order.reference} on {_where(cell)}: {cell.state}{job}{node}{why}"
 
 
 def table(cells: Sequence[Cell]) -> Table:
@@ -55,7 +63,7 @@ def table(cells: Sequence[Cell]) -> Table:
         node = [first.device, first.driver, _runtime(first)] if first else ["", "", ""]
         seconds = f"{sum(suite.seconds for suite in cell.suites):.0f}" if cell.suites else ""
         # a reason has brackets, which are no markup
-        made.add_row(cell.reference, _where(cell), state, cell.job, cell.node, *node, seconds, Text(cell.why))
+        made.add_row(cell.order.reference, _where(cell), state, cell.job, cell.node, *node, seconds, Text(cell.why))
     return made
 
 
