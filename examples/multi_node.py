@@ -104,6 +104,7 @@ def main():
     dist.all_reduce(counts)
     if rank == 0:
         print(f"{world} processes, {dist.get_backend()}: test accuracy {float(counts[0] / counts[1]):.4f}")
+    del model  # DDP holds the group as well: letting go of it last can wait for ever for gloo's thread
     dist.destroy_process_group()
 
 
