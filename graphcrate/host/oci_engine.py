@@ -1,11 +1,13 @@
 """Docker and podman through their command lines, which agree in all that is used here.
 
-Docker's daemon is the one that the command finds: by DOCKER_HOST, by its context, or at the machine's own socket.
+Docker's SDK finds the daemon and tells why it cannot be used. podman has none, but a store of images of its own.
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,20 +17,17 @@ from graphcrate.host.process import Completed
 from graphcrate.model.errors import BuildError, HostError
 
 #: what the commands read of the environment besides what all children get
-DOCKER_VARIABLES = (
-    *("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "SSH_AUTH_SOCK"),
-)
+DOCKER_VARIABLES = ("DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "SSH_AUTH_SOCK")
 PODMAN_VARIABLES = (
     *("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE"),
     *("DBUS_SESSION_BUS_ADDRESS", "BUILDAH_ISOLATION"),
 )
-DOCKER_STAGES = (1, 29)  #: version of the API from which on a build has stages
+DOCKER_STAGES = (1, 29), "a build in stages", "17.05"
 #: From here on BuildKit in the daemon knows cache mounts without fetching a frontend from a registry.
 BUILDKIT_API = (1, 41)
 BUILDX_CLIENT = 23  #: clients from here on leave BuildKit to the plug-in buildx
 OLDEST_PODMAN = (3, 0)  #: before, arguments of a build cannot come from the environment
-ELSEWHERE = "or use another engine: --engine embedded"
-START = "sudo systemctl start docker"
+ELSEWHERE = "or use another engine: --engine docker, --engine embedded"
 
 
 class OciEngine(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,49 +77,50 @@ def whole(image: str) -> str:
 
 
 def _docker(environment: Mapping[str, str]) -> OciEngine:
+    from graphcrate.host import docker_engine  # Docker's library takes as long to load as a command without it
+
+    with docker_engine.connected(environment) as daemon:
+        daemon.require(*DOCKER_STAGES)
     variables = settings.select_for_child(environment, DOCKER_VARIABLES)
-    done = process.run(["docker", "version", "--format", "{{json .}}"], environment=variables, timeout=60)
-    known: dict[str, Any] = next((json.loads(line) for line in done.lines if line.startswith("{")), {})
-    server = known.get("Server")
-    if not server:  # also podman-docker, which has none
-        raise _no_daemon([line for line in done.lines if not line.startswith("{")], environment)
-    speaks = tuple(map(int, server["ApiVersion"].split(".")))
-    if speaks < DOCKER_STAGES:
+    clients = [client for client in _programs(variables) if _client_version(client, variables)]
+    if not clients:
         raise HostError(
-            f"Docker Engine {server['Version']} is too old for a build in stages: that needs 17.05 or later",
-            next_step=f"install a newer Docker Engine, {ELSEWHERE}",
+            "the docker command is not installed",
+            cause=f"A daemon answers at {daemon.endpoint}, and its command builds and runs images.",
+            next_step=f"sudo apt-get install docker-cli    (docker.io on older systems), {docker_engine.ELSEWHERE}",
         )
-    buildkit = speaks >= BUILDKIT_API and _has_buildkit(int(known["Client"]["Version"].partition(".")[0]), variables)
+    able = [] if daemon.api_version < BUILDKIT_API else [one for one in clients if _has_buildkit(one, variables)]
     return OciEngine(
         name="docker",
-        command=("docker",),
+        command=((able or clients)[0], "--host", daemon.endpoint),
         # No BUILDX_BUILDER of the user's: another builder than the daemon's cannot see our base.
         environment=variables
-        | {"DOCKER_BUILDKIT": str(int(buildkit)), "BUILDX_BUILDER": "default"}
+        | {"DOCKER_BUILDKIT": "1" if able else "0", "BUILDX_BUILDER": "default"}
         | {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},  # an index instead of an image
-        version=server["Version"],
-        build_options=("--progress", "plain") if buildkit else ("--force-rm",),
+        version=daemon.version,
+        build_options=("--progress", "plain") if able else ("--force-rm",),
         gpu_options=("--gpus", "all"),
-        buildkit=buildkit,
+        buildkit=bool(able),
     )
 
 
-def _has_buildkit(client: int, variables: Mapping[str, str]) -> bool:
-    """Whether a docker command of this major version can drive BuildKit."""
-    if client < BUILDX_CLIENT:
+def _programs(variables: Mapping[str, str]) -> list[str]:
+    """Every `docker` in PATH."""
+    found = [Path(folder, "docker") for folder in variables["PATH"].split(":")]
+    return [str(program) for program in dict.fromkeys(found) if program.is_file() and os.access(program, os.X_OK)]
+
+
+def _client_version(client: str, variables: Mapping[str, str]) -> int:
+    """The major version of a docker command; 0 for podman-docker, or a broken one."""
+    done = process.run([client, "--version"], environment=variables, timeout=60)
+    found = re.search(r"Docker version (\d+)", " ".join(done.lines))
+    return int(found[1]) if found and not done.returncode else 0
+
+
+def _has_buildkit(client: str, variables: Mapping[str, str]) -> bool:
+    if _client_version(client, variables) < BUILDX_CLIENT:
         return True
-    return process.run(["docker", "buildx", "version"], environment=variables, timeout=60).returncode == 0
-
-
-def _no_daemon(lines: Sequence[str], environment: Mapping[str, str]) -> HostError:
-    """The error for a docker command that reaches no daemon, from what it says."""
-    said = _last(lines)
-    step = "docker info    shows the same"
-    if "permission denied" in said.lower():  # the socket belongs to root and to the group docker
-        step = f"sudo usermod -aG docker {environment.get('USER') or '$USER'}    (then log in again)"
-    elif "Is the docker daemon running" in said:
-        step = f"{START}    (where DOCKER_HOST or `docker context use` names another machine, there)"
-    return HostError(f"no Docker daemon can be used here: {said}", next_step=f"{step}, {ELSEWHERE}")
+    return process.run([client, "buildx", "version"], environment=variables, timeout=60).returncode == 0
 
 
 def _podman(environment: Mapping[str, str]) -> OciEngine:
@@ -153,11 +153,8 @@ def _podman(environment: Mapping[str, str]) -> OciEngine:
 
 
 def _broken(lines: Sequence[str]) -> HostError:
+    last = next((line for line in reversed(lines) if line.strip()), "it says nothing")
     fix = "podman info    shows the same"
     if re.search(r"subuid|subgid|newuidmap|newgidmap", "\n".join(lines)):
         fix = "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER    (then log in again)"
-    return HostError(f"podman does not work here: {_last(lines)}", next_step=f"{fix}, {ELSEWHERE}")
-
-
-def _last(lines: Sequence[str]) -> str:
-    return next((line for line in reversed(lines) if line.strip()), "it says nothing")
+    return HostError(f"podman does not work here: {last}", next_step=f"{fix}, {ELSEWHERE}")

@@ -32,7 +32,6 @@ POLL_SECONDS = 0.1
 GRACE_SECONDS = 5.0  #: between the request to end (SIGTERM: programs remove what they made) and SIGKILL
 #: Debian's package of a program, where the names differ
 PACKAGES = {
-    "docker": "docker.io",
     "unshare": "util-linux",
     "mount": "mount",
     "newuidmap": "uidmap",
@@ -201,15 +200,14 @@ def _call(
 
     Without a sink of its own, stderr comes with stdout. An exception ends the program's process group.
     """
-    variables = settings.child_environment() if environment is None else dict(environment)
-    program = argv[0] if "/" in argv[0] else shutil.which(argv[0], path=variables.get("PATH"))
+    program = argv[0] if "/" in argv[0] else find(argv[0])
     if program is None or not Path(program).exists():
         raise missing(argv[0])
     with subprocess.Popen(
         [program, *argv[1:]],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE if stderr else subprocess.STDOUT,
-        env=variables,
+        env=settings.child_environment() if environment is None else dict(environment),
         start_new_session=True,
         **{"stdin": subprocess.DEVNULL, **options},
     ) as process:

@@ -97,7 +97,6 @@ def site(request, cache, monkeypatch, shared):
     engine = "podman" if request.param == "podman" else "docker"
     given = request.getfixturevalue(engine)
     environment = given if engine == "podman" else {**os.environ, "DOCKER_HOST": given}
-    environment["PATH"] = f"/usr/bin:{os.environ['PATH']}"  # the docker command that has BuildKit
     monkeypatch.setattr(oci.settings, "environment", lambda: environment)
     if request.param == "classic":
         monkeypatch.setattr(oci_engine, "_has_buildkit", lambda *_: False)

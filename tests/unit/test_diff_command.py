@@ -1,12 +1,14 @@
 """`diff` on the command line: what it takes, what it says, how it ends."""
 
+import contextlib
 import json
-from pathlib import Path
+from types import SimpleNamespace
 
+import docker.errors
 import pytest
+import requests.exceptions
 
-from graphcrate.host import oci_engine
-from graphcrate.host.process import Completed
+from graphcrate.host import docker_engine
 from tests.unit import small_layouts
 from tests.unit.tars import file, folder
 from tests.unit.test_tree_readers import docker_archive
@@ -84,25 +86,34 @@ def test_what_cannot_be_compared_is_said_before_anything_is_read(call, layout, t
         assert (code, out, message in err, "reading" in err) == (2, "", True, False)
 
 
-class Store:
-    """An engine with two images; saving one fails."""
+class Api:
+    """What is asked of Docker's SDK."""
 
-    def inspect(self, reference):
-        return {"Size": 1000} if reference in ("known:1", "cut:1") else None
+    def inspect_image(self, reference):
+        if reference == "":
+            raise docker.errors.NullResource("Resource ID was not provided")
+        if reference not in ("known:1", "cut:1"):
+            raise docker.errors.ImageNotFound("no such image")
+        return {"Size": 1000}
 
-    def call(self, command, option, path, reference):
-        assert (command, option) == ("save", "--output")
-        Path(path).write_bytes(docker_archive())
-        return Completed(int(reference == "cut:1"), ("the daemon went away",))
+    def get_image(self, reference, chunk_size):
+        data = docker_archive()
+        if reference == "cut:1":
+            yield data[:5000]
+            raise requests.exceptions.ChunkedEncodingError("the daemon went away")
+        yield from (data[start : start + 700] for start in range(0, len(data), 700))
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman"])
-def test_an_image_of_an_engine_is_saved_and_read(call, monkeypatch, tmp_path, engine):
-    monkeypatch.setattr(oci_engine, "find", lambda name, environment: Store())
+def test_an_image_of_docker_is_streamed(call, monkeypatch, tmp_path):
+    @contextlib.contextmanager
+    def connected(environment):
+        yield SimpleNamespace(api=Api(), endpoint="tcp://127.0.0.1:5")
+
+    monkeypatch.setattr(docker_engine, "connected", connected)
     (tmp_path / "saved.tar").write_bytes(docker_archive())
-    code, out, err = call(f"{engine}:known:1", "saved.tar", "--strict")
+    code, out, err = call("docker:known:1", "saved.tar", "--strict")
     assert (code, out.splitlines()[-1]) == (0, "identical"), err
-    list_them, failed = (2, f"{engine} image ls"), (9, "the daemon went away")
-    for name, (code, word) in {"other:1": list_them, "": list_them, "cut:1": failed}.items():
-        ended, _, err = call(f"{engine}:{name}", "saved.tar")
+    list_them, went = (2, "docker image ls"), (7, "the daemon went away")
+    for name, (code, word) in {"other:1": list_them, "": list_them, "cut:1": went}.items():
+        ended, _, err = call(f"docker:{name}", "saved.tar")
         assert (ended, word in err) == (code, True)

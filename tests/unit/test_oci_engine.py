@@ -19,6 +19,7 @@ from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
 from tests.made import refused
+from tests.unit.docker_daemon import DockerDaemon
 from tests.unit.test_build_context import make_layer
 from tests.unit.test_embedded_builder import BASE, planned
 
@@ -30,15 +31,17 @@ class Program:
 
     def __init__(self, name):
         self.name, self.calls, self.images, self.loaded = name, [], {}, b""
-        self.client, self.version, self.api = "20.10.24+dfsg1", {"docker": "20.10.24", "podman": "4.3.1"}[name], "1.41"
-        self.complaint = ""
+        self.version = {"docker": "Docker version 20.10.24+dfsg1, build 297e128", "podman": "podman version 4.3.1"}[
+            name
+        ]
         self.build, self.codes, self.containers, self.tags = (("STEP 1/1: RUN thing",), 0), {}, [], []
         self.run_says, self.guarded, self.keeps = [], [], True
 
     def words(self, argv):
-        """The command and what follows: without what ends it with us."""
+        """The command and what follows: without what ends it with us, and without Docker's address."""
         argv = [str(word) for word in argv]
-        return argv[argv.index("--") + 1 :] if argv[0] == "setpriv" else argv
+        argv = argv[argv.index("--") + 1 :] if argv[0] == "setpriv" else argv
+        return [Path(argv[0]).name, *(argv[3:] if argv[1] == "--host" else argv[1:])]
 
     def run(self, argv, *, environment=None, on_line=None, timeout=None):
         words = self.words(argv)
@@ -47,11 +50,7 @@ class Program:
             self.guarded.append(words[1])
         match words[1]:
             case "--version":
-                return Completed(0, (f"podman version {self.version}",))
-            case "version":
-                server = None if self.complaint else {"Version": self.version, "ApiVersion": self.api}
-                told = json.dumps({"Client": {"Version": self.client}, "Server": server})
-                return Completed(bool(self.complaint), (told, self.complaint))
+                return Completed(0, (self.version,))
             case "load":
                 self.loaded = Path(words[words.index("--input") + 1]).read_bytes()
             case "build":
@@ -108,8 +107,19 @@ def program(name, monkeypatch):
 
 
 @pytest.fixture
-def environment():
-    return {"DOCKER_HOST": "tcp://a:1", "CONTAINERS_CONF": "mine.conf", "DOCKER_CONFIG": "/c", "OTHER": "x"}
+def daemon():
+    with DockerDaemon() as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def environment(tmp_path, daemon, monkeypatch):
+    """What the engines are asked with: a `docker` in PATH, a daemon, variables that are and are not for them."""
+    monkeypatch.setattr(oci_engine.settings, "SYSTEM_FOLDERS", ())
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").touch(mode=0o755)
+    path = f"/nonexistent:{tmp_path / 'bin'}"
+    return {**daemon.environment, "PATH": path, "CONTAINERS_CONF": "mine.conf", "DOCKER_CONFIG": "/c", "OTHER": "x"}
 
 
 @pytest.fixture
@@ -130,47 +140,48 @@ def order(tmp_path, program, environment, cache, progress, monkeypatch):
 
 # --- which engine ---------------------------------------------------------------------------------------------------
 
+OLD_DOCKER, NEW_DOCKER = "Docker version 20.10.24+dfsg1, build 297e128", "Docker version 28.2.2, build e6534b4"
+
 
 @pytest.mark.parametrize("name", ["docker"])
 @pytest.mark.parametrize(
-    ("client", "buildx", "api", "described"),
+    ("said", "buildx", "api", "described"),
     [
-        ("20.10.24+dfsg1", 1, "1.41", "BuildKit"),
-        ("28.2.2", 1, "1.41", "classic builder"),
-        ("28.2.2", 0, "1.41", "BuildKit"),
-        ("28.2.2", 0, "1.40", "classic builder"),
+        (OLD_DOCKER, 1, "1.41", "BuildKit"),
+        (NEW_DOCKER, 1, "1.41", "classic builder"),
+        (NEW_DOCKER, 0, "1.41", "BuildKit"),
+        (NEW_DOCKER, 0, "1.40", "classic builder"),
     ],
 )
 def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
-    environment, program, client, buildx, api, described
+    environment, daemon, program, said, buildx, api, described
 ):
-    program.client, program.codes, program.api = client, {"buildx": buildx}, api
+    program.version, program.codes, daemon.api = said, {"buildx": buildx}, api
     assert oci.Engine("docker").check(environment) == f"Docker Engine 20.10.24 ({described})"
     found = oci_engine.find("docker", {**environment, "BUILDX_BUILDER": "elsewhere"})
     assert found.environment.items() >= {
         ("DOCKER_BUILDKIT", "1" if described == "BuildKit" else "0"),
-        ("DOCKER_HOST", "tcp://a:1"),
         ("BUILDX_BUILDER", "default"),
         ("BUILDX_NO_DEFAULT_ATTESTATIONS", "1"),  # they would make an index of the image
     }
     assert found.build_options == (("--progress", "plain") if described == "BuildKit" else ("--force-rm",))
+    assert found.command[1:] == ("--host", environment["DOCKER_HOST"])
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "api", "complaint", "words"),
+    ("name", "api", "engine", "said", "words"),
     [
-        ("docker", "17.03.2", "1.26", "", "17.03.2 is too old, that needs 17.05 or later"),
-        ("docker", "", "", "Got permission denied while trying to connect", "sudo usermod -aG docker ada"),
-        ("docker", "", "", "Cannot connect. Is the docker daemon running?", "Cannot connect, systemctl start docker"),
-        ("docker", "", "", "Emulate Docker CLI using podman", "no Docker daemon, --engine embedded"),
-        ("podman", "2.2.1", "", "", "podman 2.2.1 is too old, that needs 3.0 or later"),
-        ("podman", "4.3.1", "", "", "sudo usermod --add-subuids "),
+        ("docker", "1.26", "17.03.2", OLD_DOCKER, "17.03.2 is too old, that needs 17.05 or later"),
+        ("docker", "1.22", "1.10.3", OLD_DOCKER, "1.10.3 is too old, that needs 1.12 or later"),
+        ("docker", "1.41", "20.10.24", "podman version 4.3.1", "the docker command is not installed"),  # podman-docker
+        ("podman", "", "", "podman version 2.2.1", "podman 2.2.1 is too old, that needs 3.0 or later"),
+        ("podman", "", "", "podman version 4.3.1", "sudo usermod --add-subuids "),
     ],
 )
-def test_an_engine_that_cannot_be_used_is_refused(environment, program, name, version, api, complaint, words):
-    program.version, program.api, program.complaint, program.codes = version, api, complaint, {"info": 125}
+def test_an_engine_that_cannot_build_is_refused(environment, daemon, program, name, api, engine, said, words):
+    daemon.api, daemon.version, program.version, program.codes = api, engine, said, {"info": 125}
     with refused(HostError, *words.split(", ")):
-        oci_engine.find(name, {**environment, "USER": "ada"})
+        oci_engine.find(name, environment)
 
 
 # --- building -------------------------------------------------------------------------------------------------------

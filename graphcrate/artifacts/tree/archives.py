@@ -10,7 +10,7 @@ import posixpath
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, TypeVar, cast
+from typing import IO, NamedTuple, TypeVar, cast
 
 from graphcrate.artifacts.formats.docker_archive import Saved
 from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
@@ -38,35 +38,61 @@ class _Image(NamedTuple):
     entries: tuple[spec.Descriptor, ...] = ()  #: of the index that it was chosen from
 
 
-def read_stored(engine_name: Literal["docker", "podman"], reference: str, tools: Tools) -> Opened:
-    """An image in docker's or podman's store, saved to the cache's disk for the while. Raises UsageError, HostError."""
-    engine = oci_engine.find(engine_name, tools.ctx.environment)
-    if not reference or (found := engine.inspect(reference)) is None:
-        raise UsageError(
-            f"{engine_name} has no image {reference!r}",
-            next_step=f"{engine_name} image ls    lists those that there are",
-        )
-    tools.ctx.cache.require(int(found["Size"]), f"saving {engine_name}'s image {reference}")
+def read_docker(reference: str, tools: Tools) -> Opened:
+    """An image of the Docker daemon, streamed. Raises UsageError for one that it lacks, HostError without a daemon."""
+    # Imported late: the SDK takes longer to load than most commands run.
+    import docker.errors
+    import requests.exceptions
+
+    from graphcrate.host import docker_engine
+
+    with docker_engine.connected(tools.ctx.environment) as engine:
+        try:
+            size = int(engine.api.inspect_image(reference)["Size"])
+            engine.api.timeout = None  # Docker may write all of it to its disk before the first byte comes
+            return _read(f"docker:{reference}", "docker", engine.api.get_image(reference, _PIECE), size, tools)
+        except (docker.errors.ImageNotFound, docker.errors.NullResource) as error:
+            raise _unknown("Docker", reference, "docker image ls") from error
+        except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+            raise docker_engine.explain(engine.endpoint, error, tools.ctx.environment) from error
+
+
+def read_podman(reference: str, tools: Tools) -> Opened:
+    """An image in podman's storage, saved to the cache's disk for the while. Raises UsageError, HostError."""
+    engine = oci_engine.find("podman", tools.ctx.environment)
+    if (found := engine.inspect(reference)) is None:
+        raise _unknown("podman", reference, "podman image ls")
+    tools.ctx.cache.require(int(found["Size"]), f"saving podman's image {reference}")
     with tools.ctx.cache.folder() as folder:
         saved = folder / "image.tar"
-        tools.ctx.progress.note(f"{engine_name} saves {reference}")
-        done = engine.call("save", "--output", str(saved), reference)
+        tools.ctx.progress.note(f"podman saves {reference}")
+        done = engine.call("save", "--quiet", "--format", "docker-archive", "--output", str(saved), reference)
         if done.returncode:
-            raise process.failure([engine_name, "save", reference], done.returncode, done.lines)
-        return read_file(f"{engine_name}:{reference}", saved, tools, form=engine_name)
+            raise process.failure(["podman", "save", reference], done.returncode, done.lines)
+        return read_file(f"podman:{reference}", saved, tools, form="podman")
 
 
 def read_file(name: str, path: Path, tools: Tools, form: Form = "archive") -> Opened:
-    """The one image in a tar on the disk, compressed or not. Raises LayoutError where there is none, or are several."""
-    with path.open("rb", buffering=0) as file, tools.ctx.progress.task(f"reading {name}", path.stat().st_size) as task:
+    """An image in a tar on the disk. Raises LayoutError."""
+    with path.open("rb", buffering=0) as file:
+        return _read(name, form, iter(lambda: file.read(_PIECE), b""), path.stat().st_size, tools)
 
-        def pieces() -> Iterator[bytes]:
-            while piece := file.read(_PIECE):
+
+def _unknown(engine: str, reference: str, command: str) -> UsageError:
+    return UsageError(f"{engine} has no image {reference!r}", next_step=f"{command}    lists those that there are")
+
+
+def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tools) -> Opened:
+    """Read the one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
+    with tools.ctx.progress.task(f"reading {name}", size) as task:
+
+        def counted() -> Iterator[bytes]:
+            for piece in pieces:
                 task.advance(len(piece))
                 yield piece
 
         try:
-            return opened(name, form, *_Archive(_stream(pieces()), tools.wanted).image())
+            return opened(name, form, *_Archive(_stream(counted()), tools.wanted).image())
         except LayoutError as error:
             raise LayoutError(f"{name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
 

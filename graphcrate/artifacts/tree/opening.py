@@ -57,8 +57,10 @@ def _reader(image: Located, fetch: Fetch) -> Callable[[Tools], Opened]:
             raise UsageError(
                 f"{image.ref} has no OCI layout", cause="An engine built it.", next_step=f"give docker:{image.name}"
             )
-        case "docker" | "podman":
-            return partial(archives.read_stored, image.form, image.name)
+        case "docker":
+            return partial(archives.read_docker, image.name)
+        case "podman":
+            return partial(archives.read_podman, image.name)
         case "archive":
             return partial(archives.read_file, image.ref, image.path)
         case "rootfs":

@@ -1,0 +1,66 @@
+"""Which Docker daemon is meant, and what is said of one that cannot be used."""
+
+import hashlib
+import json
+import re
+import socket
+
+import pytest
+
+from graphcrate.host import docker_engine
+from graphcrate.model.errors import HostError
+from tests.unit.docker_daemon import DockerDaemon
+
+OWN = f"unix://{docker_engine.SOCKET}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "installed", "what", "step"),
+    [
+        ("none", True, "the Docker daemon is not running", "sudo systemctl start docker "),
+        ("a dead one's socket", True, "the Docker daemon is not running", "sudo systemctl start docker "),
+        ("none", False, "Docker is not installed", "sudo apt-get install docker.io "),
+        ("elsewhere", True, "no Docker daemon answers at tcp://127.0.0.1:", "docker --host tcp://127.0.0.1:"),
+        ("something else", True, "no Docker daemon answers at tcp://127.0.0.1:", "docker --host tcp://127.0.0.1:"),
+    ],
+)
+def test_a_daemon_that_cannot_be_used_is_told_with_what_to_type(tmp_path, monkeypatch, kind, installed, what, step):
+    monkeypatch.setattr(docker_engine.process, "find", lambda program: f"/usr/bin/{program}" if installed else None)
+    monkeypatch.setattr(docker_engine, "start_command", lambda where: "sudo systemctl start docker")
+    address = f"unix://{tmp_path}/docker.sock"
+    if kind == "a dead one's socket":
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(tmp_path / "docker.sock"))
+    with socket.socket() as free, DockerDaemon(version="nonsense", api="nonsense") as daemon:
+        if kind == "elsewhere":
+            free.bind(("127.0.0.1", 0))
+            address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        environment = daemon.environment if kind == "something else" else {"DOCKER_HOST": address}
+        with pytest.raises(HostError) as caught, docker_engine.connected(environment):
+            raise AssertionError("it is connected")
+    assert caught.value.what.startswith(what)
+    assert caught.value.next_step.startswith(step)
+    error = docker_engine.explain(OWN, PermissionError(13, "Permission denied"), {"USER": "ada"})
+    assert "may not be used by this user" in error.what
+    assert re.match("sudo usermod -aG docker ada .*--engine embedded", error.next_step)
+
+
+def test_the_address_is_the_docker_commands_own(tmp_path, monkeypatch):
+    meta = tmp_path / "contexts" / "meta" / hashlib.sha256(b"lab").hexdigest() / "meta.json"
+    meta.parent.mkdir(parents=True)
+    meta.write_text(json.dumps({"Name": "lab", "Endpoints": {"docker": {"Host": "unix:///lab.sock"}}}))
+    config = {"DOCKER_CONFIG": str(tmp_path)}
+    for text, environment, address in (
+        ('{"currentContext": "lab"}', {"DOCKER_HOST": "tcp://a:1", **config}, "tcp://a:1"),
+        ('{"currentContext": "lab"}', config, "unix:///lab.sock"),
+        ('{"currentContext": "lab"}', {**config, "DOCKER_CONTEXT": "default"}, OWN),
+        ("[broken", config, OWN),
+        ("[broken", {**config, "DOCKER_CONTEXT": "lab"}, "unix:///lab.sock"),
+    ):
+        (tmp_path / "config.json").write_text(text)
+        assert docker_engine.endpoint(environment) == address
+    # a user's own, where the machine has none
+    monkeypatch.setattr(docker_engine, "SOCKET", str(tmp_path / "none"))
+    (tmp_path / "docker.sock").touch()
+    assert docker_engine.endpoint({"XDG_RUNTIME_DIR": str(tmp_path)}) == f"unix://{tmp_path}/docker.sock"
+    assert docker_engine.endpoint({}) == f"unix://{tmp_path}/none"
