@@ -12,7 +12,7 @@ from graphcrate.compat import facts
 from graphcrate.compat.facts import numbers, table
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianToolkit, WheelToolkit
-from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME
+from graphcrate.model.plan import LAYER_MTIME
 
 #: Providers in order of preference: first what needs no registry of images. `graphcrate.inputs.toolkits` has them.
 PROVIDERS = ("debian", "pypi", "image")
@@ -122,81 +122,10 @@ def _fix(capability: str, version: str) -> str:
     return f"{capability} is known to no CUDA"
 
 
-# How a toolkit is put together out of packages, in the shell's words: in the embedded build's sandbox and in the texts
-# for engines, on any Debian with Python. The folder is what NVIDIA's own installer makes, as far as compiling goes: the
-# runtime is the one library in it. The others are large, and torch brings them along where they are wanted.
-
-_UNPACKED = f"{PACKAGES}/unpacked"
-_DEBIAN = f"{_UNPACKED}/debs/usr"
-_NVIDIA = f"{_UNPACKED}/wheels/nvidia"
-#: Out of the wheels whose names follow, what matches the pattern: most of the others' bytes are libraries.
-_EXTRACT = (
-    "import re, sys, zipfile; "
-    "[wheel.extractall(sys.argv[1], [name for name in wheel.namelist() if re.search(sys.argv[2], name)])"
-    " for path in sys.argv[3:] for wheel in [zipfile.ZipFile(path)]]"
-)
-_RUNTIME = "/lib/lib(cudart|cudadevrt)"
-_PROGRAMS = ("bin2c", "cu++filt", "cudafe++", "cuobjdump", "fatbinary", "nvlink", "nvprune", "ptxas")
-#: nvcc's own settings. Debian's name Debian's folders, these the folder that nvcc lies in.
-_PROFILE = (
-    "TOP = $(_HERE_)/..",
-    "NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice",
-    "PATH += $(TOP)/nvvm/bin:$(_HERE_):",
-    "INCLUDES += -I$(TOP)/include $(_SPACE_)",
-    "LIBRARIES =+ $(_SPACE_) -L$(TOP)/lib64",
-)
-
-
 def assembly(toolkit: DebianToolkit | WheelToolkit) -> tuple[str, ...]:
     """Commands, each on one line and wanted to succeed, that make CUDA_HOME out of the packages in PACKAGES."""
-    version = f'{{"cuda": {{"name": "CUDA SDK", "version": "{toolkit.version}"}}}}'
-    return (
-        f"mkdir -p {CUDA_HOME}/bin {CUDA_HOME}/include {CUDA_HOME}/lib64 {CUDA_HOME}/nvvm/bin",
-        *(_of_debs() if isinstance(toolkit, DebianToolkit) else _OF_WHEELS),
-        f"cp -R {_NVIDIA}/*/include/. {CUDA_HOME}/include",
-        f"cp {_NVIDIA}/*/lib/lib* {CUDA_HOME}/lib64",
-        # What a linker looks for; wheels have no links.
-        f'for file in {CUDA_HOME}/lib64/*.so.*; do ln -s "${{file##*/}}" "${{file%%.so.*}}.so" || exit 1; done',
-        f"printf '%s\\n' '{version}' > {CUDA_HOME}/version.json",
-        f"rm -rf {_UNPACKED}",
-        f"find {CUDA_HOME} -name __init__.py -delete",
-        # Modes and times that depend on nothing: zip keeps no modes, and the rest is the clock's or the umask's.
-        f"find {CUDA_HOME} -type d -exec chmod 755 {{}} +",
-        f"find {CUDA_HOME} -type f -exec chmod 644 {{}} +",
-        f"find {CUDA_HOME}/bin {CUDA_HOME}/nvvm/bin -type f ! -name '*.*' -exec chmod 755 {{}} +",
-        f"find {CUDA_HOME} -exec touch --no-dereference --date=@{LAYER_MTIME} {{}} +",
-        f"{CUDA_HOME}/bin/nvcc --version",
-    )
-
-
-def _of_debs() -> tuple[str, ...]:
-    """Debian's programs where nvcc looks for them; not its wrappers of gcc, which choose a compiler themselves."""
-    own = f"{_DEBIAN}/lib/nvidia-cuda-toolkit"
-    programs = " ".join(f"{_DEBIAN}/bin/{name}" for name in _PROGRAMS)
-    profile = " ".join(f'"{line}"' for line in _PROFILE).replace("$", "\\$")
-    return (
-        f"mkdir -p {_UNPACKED}/debs",
-        f'for package in {PACKAGES}/debs/*.deb; do dpkg-deb --extract "${{package}}" {_UNPACKED}/debs || exit 1; done',
-        _extracted(f"/include/|{_RUNTIME}"),
-        f"cp -R {own}/bin/nvcc {own}/bin/crt {programs} {CUDA_HOME}/bin",
-        f"cp {own}/bin/cicc {CUDA_HOME}/nvvm/bin",
-        f"cp -R {own}/libdevice {CUDA_HOME}/nvvm",
-        f"cp {_DEBIAN}/share/doc/nvidia-cuda-toolkit/copyright {CUDA_HOME}/EULA.txt",
-        f"printf '%s\\n' {profile} > {CUDA_HOME}/bin/nvcc.profile",
-        # These wheels have the runtime as a shared library alone, and nvcc asks for static ones unless told otherwise.
-        f"printf '%s\\n' 'INPUT ( -lcudart )' > {CUDA_HOME}/lib64/libcudart_static.a",
-        f"printf '%s\\n' '!<arch>' > {CUDA_HOME}/lib64/libcudadevrt.a",
-    )
-
-
-def _extracted(pattern: str) -> str:
-    return f"python3 -c '{_EXTRACT}' {_UNPACKED}/wheels '{pattern}' {PACKAGES}/wheels/*.whl"
-
-
-#: NVIDIA's profile is in the wheels too.
-_OF_WHEELS = (
-    _extracted(f"/(include|bin|nvvm)/|/License.txt|{_RUNTIME}"),
-    f"cp -R {_NVIDIA}/*/bin/. {CUDA_HOME}/bin",
-    f"cp -R {_NVIDIA}/*/nvvm/. {CUDA_HOME}/nvvm",
-    f"cp {_UNPACKED}/wheels/nvidia_cuda_nvcc-*/licenses/License.txt {CUDA_HOME}/EULA.txt",
-)
+    wanted = ("both", "debian" if isinstance(toolkit, DebianToolkit) else "wheels")
+    sections = (part.partition("\n") for part in facts.data("toolkit.sh.in").decode().split("# -- ")[1:])
+    text = "".join(lines for title, _, lines in sections if title in wanted)
+    text = text.replace("@VERSION@", toolkit.version).replace("@MTIME@", str(LAYER_MTIME))
+    return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
