@@ -13,9 +13,8 @@ from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
-from graphcrate.pages.html import rendered
+from graphcrate.pages.html import rendered, words
 from graphcrate.pages.report import NAME
-from graphcrate.pages.words import CHINESE, WORDS
 
 
 @dataclass(frozen=True)
@@ -77,11 +76,12 @@ def write(ctx: Context, output: Path, site: Path) -> None:
         if (folder / NAME).is_file():
             pages[site / "reports" / f"{report.name}-{report.tag}.html"] = (folder / NAME).read_bytes()
     there = {path.stem for path in (*pages, *(site / "reports").glob("*.html"))}
-    for language, words in WORDS.items():
-        values = {"t": words, "language": language, "items": items, "maps": maps, "there": there}
+    for language in ("en", "zh"):
+        spoken = {word: texts[language] for word, texts in words().items() if language in texts}
+        values = {"t": spoken, "language": language, "items": items, "maps": maps, "there": there}
         pages[site / file_name("index", language)] = rendered("catalog.html", values).encode()
         for item in items:
-            described = CHINESE.get(item.recipe.name, "") if language == "zh" else ""
+            described = spoken.get(f"recipe_{item.recipe.name}", "")
             text = rendered("variant.html", {**values, "item": item, "described": described})
             pages[site / file_name(item.name, language)] = text.encode()
     for path, data in pages.items():

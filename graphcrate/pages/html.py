@@ -1,6 +1,11 @@
-"""jinja2 for pages: everything that comes from an image is escaped; style and script stand in the page itself."""
+"""jinja2 for pages: everything that comes from an image is escaped; style and script stand in the page itself.
+
+The catalogue's words are in `templates/words.toml`, in English and Chinese.
+"""
 
 import functools
+import importlib.resources
+import tomllib
 from collections.abc import Mapping
 
 import jinja2
@@ -21,6 +26,13 @@ def _environment() -> jinja2.Environment:
     environment.filters["size"] = size
     environment.globals["version"] = __version__
     return environment
+
+
+@functools.cache
+def words() -> Mapping[str, Mapping[str, str]]:
+    """Word or recipe's name → its text by language, "en" and "zh"."""
+    file = importlib.resources.files("graphcrate.pages") / "templates" / "words.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def rendered(template: str, values: Mapping[str, object]) -> str:
