@@ -2,19 +2,12 @@
 
 from pathlib import Path
 
-from graphcrate.compat.doctor_file import one_file
+from graphcrate.compat.programs import doctor
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def text() -> str:
-    """Return the file."""
-    folder = ROOT / "doctor"
-    modules = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
-    return one_file(modules, (folder / "errors.ini").read_text(encoding="utf-8"))
-
-
 if __name__ == "__main__":
     target = ROOT / "doctor.py"
-    target.write_text(text(), encoding="utf-8")
+    target.write_text(doctor(ROOT / "doctor"), encoding="utf-8")
     target.chmod(0o755)

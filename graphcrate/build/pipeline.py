@@ -14,7 +14,8 @@ from graphcrate.build.with_engine import Engine
 from graphcrate.checks import new_image
 from graphcrate.compat import explain, fallback, own, planning, slim
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.catalog import examples, lock_path
+from graphcrate.compat.catalog import lock_path
+from graphcrate.compat.programs import examples
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines import run_suites
 from graphcrate.host import settings

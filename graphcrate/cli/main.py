@@ -184,9 +184,9 @@ def list_(
     from graphcrate.compat import catalog
 
     ctx = here()
-    recipes, locked = catalog.all_recipes(ctx), catalog.committed(ctx)
+    recipes = catalog.all_recipes(ctx)
     if as_json:
-        write(catalog.describe(recipes, locked), "", as_json=True)
+        write(catalog.describe(ctx, recipes), "", as_json=True)
         return
     from rich.console import Console
 
@@ -194,7 +194,7 @@ def list_(
     from graphcrate.compat.explain import MARKS, support
 
     if not gpus:
-        sys.stdout.write("".join(f"{line}\n" for line in tables.variants(recipes, locked)))
+        sys.stdout.write("".join(f"{line}\n" for line in tables.variants(ctx, recipes)))
         return
     console = Console(soft_wrap=True, highlight=False)
     for recipe in recipes:

@@ -9,7 +9,9 @@ from rich.text import Text
 
 from graphcrate.cli import options
 from graphcrate.compat import facts
+from graphcrate.compat.catalog import lock_path
 from graphcrate.compat.explain import MARKS, Support
+from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, LayerRecord
@@ -19,8 +21,8 @@ _MARK_STYLES = {"native": "green", "jit": "yellow", "unknown": "dim", "rejected"
 _HEADS = ("stack", "CUDA", "torch", "PyG", "Python", "GPUs", "driver from", "lock")
 
 
-def variants(recipes: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield a line for each variant, at most 80 wide. `locked`: (recipe, CUDA, candidate) with a committed lock."""
+def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
+    """Yield a line for each variant, at most 80 wide."""
     rows: list[tuple[str, ...]] = [_HEADS]
     for recipe in recipes:
         for variant in recipe.variants:
@@ -29,6 +31,7 @@ def variants(recipes: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> It
                 continue
             first = variant.candidates[0]
             capabilities = [facts.compute_capability(model).replace(".", "") for model in facts.gpu_names(first)]
+            is_locked = any(lock_path(ctx, recipe, variant, one).is_file() for one in variant.candidates)
             rows.append(
                 (
                     recipe.name,
@@ -38,7 +41,7 @@ def variants(recipes: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> It
                     variant.python,
                     f"sm_{capabilities[0]} to sm_{capabilities[-1]}" if capabilities else "-",
                     facts.oldest_driver(variant.cuda) or "-",
-                    "yes" if any(cuda == variant.cuda for name, cuda, _ in locked if name == recipe.name) else "no",
+                    "yes" if is_locked else "no",
                 )
             )
     widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(_HEADS))]

@@ -9,10 +9,8 @@ import msgspec
 
 from graphcrate.compat import facts, recipes
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.doctor_file import one_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
-from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 
 
@@ -59,13 +57,7 @@ def all_recipes(ctx: Context) -> list[Recipe]:
     return [recipes.load(path) for path in sorted((ctx.root / "recipes").glob("*.toml"))]
 
 
-def committed(ctx: Context) -> set[tuple[str, str, str]]:
-    """(recipe, CUDA, candidate) of the committed locks."""
-    locks = (decode_lock(path.read_bytes()) for path in (ctx.root / "images").glob("*/*/*.lock.json"))
-    return {(lock.recipe, lock.cuda, lock.candidate) for lock in locks}
-
-
-def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list[dict[str, Any]]:
+def describe(ctx: Context, found: Sequence[Recipe]) -> list[dict[str, Any]]:
     """`list --json`: one object per variant and candidate; so none for an unavailable variant."""
     return [
         {
@@ -79,28 +71,13 @@ def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list
             "candidate": candidate.name,
             "meaning": candidate.meaning or None,
             "channels": [channel.value for channel in candidate.channels],
-            "locked": (recipe.name, variant.cuda, candidate.name) in locked,
+            "locked": lock_path(ctx, recipe, variant, candidate).is_file(),
             "gpus": list(facts.gpu_names(candidate)),
         }
         for recipe in found
         for variant in recipe.variants
         for candidate in variant.candidates
     ]
-
-
-def examples(ctx: Context) -> dict[str, str]:
-    """Return the programs that ship in images, by their names below /opt/graphcrate; the doctor as one file."""
-    doctor = ctx.root / "doctor"
-    programs = {
-        path.relative_to(ctx.root).as_posix(): path.read_text(encoding="utf-8")
-        for folder in (ctx.root / "examples", ctx.root / "suites")
-        for path in sorted(folder.rglob("*"))
-        if path.suffix in (".py", ".md", ".sbatch", ".json", ".yml")
-    }
-    modules = {path.stem: path.read_text(encoding="utf-8") for path in doctor.glob("*.py")}
-    if modules:
-        programs["examples/doctor.py"] = one_file(modules, (doctor / "errors.ini").read_text(encoding="utf-8"))
-    return programs
 
 
 def nearest_cuda(cuda: str, known: Sequence[str]) -> list[str]:

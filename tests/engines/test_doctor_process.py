@@ -12,9 +12,9 @@ import pytest
 from doctor.driver import look_at_driver
 from doctor.host import Host
 from doctor.stack import judge_imports
+from graphcrate.compat import programs
 from tests.conftest import ROOT, program
 from tests.engines.workplace import running
-from tools import doctor_file
 
 pytestmark = pytest.mark.engine("python3")
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.engine("python3")
 @pytest.fixture(scope="module")
 def one_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("doctor") / "doctor.py"
-    path.write_text(doctor_file.text())
+    path.write_text(programs.doctor(ROOT / "doctor"))
     return path
 
 

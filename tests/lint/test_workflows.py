@@ -23,9 +23,7 @@ SCHEMA = ("--builtin-schema", "vendor.github-workflows")
 ZIZMOR = ("--offline", "--no-progress", "--no-config", "--quiet", "--persona", "pedantic")
 #: variables that a step need not set: https://docs.github.com/en/actions/reference/workflows-and-actions/variables
 GIVEN = re.compile(r"GITHUB_\w+|RUNNER_\w+|HOME|PATH")
-VARIANTS = json.loads(
-    json.dumps(catalog.describe(catalog.all_recipes(Context.here()), catalog.committed(Context.here())))
-)
+VARIANTS = json.loads(json.dumps(catalog.describe(Context.here(), catalog.all_recipes(Context.here()))))
 MATRIX = SimpleNamespace(**runpy.run_path(str(ROOT / ".ci" / "matrix.py")))
 
 

@@ -254,11 +254,11 @@ def test_a_job_of_the_examples_is_what_its_tutorial_says(outside, page, name, tm
 
 
 def test_a_refused_variant_says_why_and_stands_in_the_list_but_not_among_what_can_be_built():
+    ctx, glt = Context(root=ROOT, environment={}), [RECIPES["glt"]]
     with refused(ResolutionError, "CUDA", "make image STACK=glt CUDA="):
-        catalog.find_variant(Context(root=ROOT, environment={}), "glt", "cpu")
-    glt = [RECIPES["glt"]]
-    assert [entry["cuda"] for entry in catalog.describe(glt, set())] == ["11.6", "11.6", "11.7", "12.1"]
-    assert any("not available: " in line for line in tables.variants(glt, set()))
+        catalog.find_variant(ctx, "glt", "cpu")
+    assert [entry["cuda"] for entry in catalog.describe(ctx, glt)] == ["11.6", "11.6", "11.7", "12.1"]
+    assert any("not available: " in line for line in tables.variants(ctx, glt))
 
 
 def test_a_digest_that_is_named_is_that_of_the_image(tmp_path):

@@ -3,7 +3,6 @@
 import ast
 import re
 import sys
-import types
 
 import pytest
 from hypothesis import given
@@ -12,19 +11,18 @@ from hypothesis import strategies as st
 from doctor import __main__ as command
 from doctor import cuda
 from doctor import facts as doctors_facts
-from graphcrate.compat import catalog, facts
+from graphcrate.compat import facts, programs
+from graphcrate.host.context import Context
 from graphcrate.model import errors
-from tests import imports
-from tools import doctor_file
+from tests import ROOT, imports
 
-MODULES = {path.name: path.read_text(encoding="utf-8") for path in (doctor_file.ROOT / "doctor").glob("*.py")}
-SINGLE = doctor_file.text()
+MODULES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "doctor").glob("*.py")}
+SINGLE = programs.doctor(ROOT / "doctor")
 SOURCES = {**MODULES, "the one file": SINGLE}
 
 
 def test_every_image_has_it():
-    shipped = catalog.examples(types.SimpleNamespace(root=doctor_file.ROOT))
-    assert shipped["examples/doctor.py"] == SINGLE
+    assert programs.examples(Context(root=ROOT, environment={}))["examples/doctor.py"] == SINGLE
     assert SINGLE.startswith("#!")
 
 
@@ -105,7 +103,7 @@ def test_a_gpu_is_known_by_its_name():
 
 
 def test_the_pages_example_is_what_it_prints(capsys):
-    page = (doctor_file.ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
     question, answer = re.search(
         r'^\$ \./build\.py doctor --explain "(.*)"\n((?:.+\n)+?)```', page, re.MULTILINE
     ).groups()

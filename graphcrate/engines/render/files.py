@@ -8,7 +8,8 @@ from pathlib import Path
 
 from graphcrate.compat import planning
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.catalog import all_recipes, examples, find_recipe, find_variant, lock_path
+from graphcrate.compat.catalog import all_recipes, find_recipe, find_variant, lock_path
+from graphcrate.compat.programs import examples
 from graphcrate.engines import render
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context

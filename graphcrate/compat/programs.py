@@ -1,8 +1,10 @@
-"""Put the modules of doctor/ into one file, which every image has and anybody can copy to a node. Pure."""
+"""The programs that ship in images: examples to copy, suites, and the modules of doctor/ put into one file."""
 
 import graphlib
 import re
-from collections.abc import Mapping
+from pathlib import Path
+
+from graphcrate.host.context import Context
 
 _PACKAGE = "doctor."
 _MAIN = "__main__"  #: starts the program, so it comes last
@@ -27,21 +29,34 @@ _MODULE = re.compile(
 _FROM = re.compile(r"^from ([\w.]+) import \(?([^)]*?)\)?$", re.MULTILINE)
 
 
-def one_file(modules: Mapping[str, str], errors: str) -> str:
-    """Return the program made of `modules` (name → text), each below those that it imports from, and of errors.ini.
+def examples(ctx: Context) -> dict[str, str]:
+    """Return the programs by their names below /opt/graphcrate; the doctor, which anybody can copy, as one file."""
+    programs = {
+        path.relative_to(ctx.root).as_posix(): path.read_text(encoding="utf-8")
+        for folder in (ctx.root / "examples", ctx.root / "suites")
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".py", ".md", ".sbatch", ".json", ".yml")
+    }
+    if (ctx.root / "doctor").is_dir():
+        programs["examples/doctor.py"] = doctor(ctx.root / "doctor")
+    return programs
 
-    Raises ValueError for a text that does not begin with a docstring.
+
+def doctor(folder: Path) -> str:
+    """Return the program made of a folder's modules, each below those that it imports from, and of errors.ini.
+
+    Raises ValueError for a module that does not begin with a docstring.
     """
     parts: dict[str, re.Match[str]] = {}
     whole: set[str] = set()
     names: dict[str, set[str]] = {}
     needs: dict[str, list[str]] = {}
-    for name, text in sorted(modules.items()):
-        if name == "__init__":
+    for path in sorted(folder.glob("*.py")):
+        if (name := path.stem) == "__init__":
             continue
-        found = _MODULE.match(text)
+        found = _MODULE.match(path.read_text(encoding="utf-8"))
         if found is None:
-            raise ValueError(f"doctor/{name}.py does not begin with a docstring and imports")
+            raise ValueError(f"{path} does not begin with a docstring and imports")
         parts[name], needs[name] = found, []
         whole.update(re.findall(r"^import (\S+)$", found["imports"], re.MULTILINE))
         for module, imported in _FROM.findall(found["imports"]):
@@ -52,6 +67,6 @@ def one_file(modules: Mapping[str, str], errors: str) -> str:
     lines = [f"import {name}" for name in sorted(whole)]
     lines += [f"from {module} import {', '.join(sorted(imported))}" for module, imported in sorted(names.items())]
     order = [name for name in graphlib.TopologicalSorter(needs).static_order() if name != _MAIN]
-    table = f"\nERRORS_INI = r'''{errors}'''\n"
+    table = f"\nERRORS_INI = r'''{(folder / 'errors.ini').read_text(encoding='utf-8')}'''\n"
     bodies = [f"\n\n# {name}: {parts[name]['title']}\n\n{parts[name]['body'].strip()}\n" for name in [*order, _MAIN]]
     return "\n".join([_HEAD, "\n".join(lines), table, *bodies])
