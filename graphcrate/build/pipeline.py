@@ -12,7 +12,7 @@ from graphcrate.artifacts.locate import read_report
 from graphcrate.build import extensions, summary, with_engine
 from graphcrate.build.with_engine import Engine
 from graphcrate.checks import new_image
-from graphcrate.compat import explain, fallback, own, planning, slim
+from graphcrate.compat import explain, own, planning, rules, slim
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import lock_path
 from graphcrate.compat.programs import examples
@@ -395,7 +395,7 @@ def _report(
         notes=(*lock.notes, *artifact.notes, *([saved] if saved else [])),
         layers=layers,
         lock_sha256=lock.sha256,
-        fallback=fallback.of(job.variant, resolution.candidate),
+        fallback=rules.fallback(job.variant, resolution.candidate),
         build_key=job.engine.key(plan),
     )
     return msgspec.structs.replace(report, asked=job.request.asked(report))

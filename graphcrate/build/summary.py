@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from graphcrate.compat import fallback, slim
+from graphcrate.compat import slim
+from graphcrate.compat.rules import fallback_limits, models_named
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.report import BuildReport, Outcome, SmokeReport
@@ -23,7 +24,7 @@ def plan_lines(
         if outcome.chosen:
             lines.append(f"  candidate {outcome.candidate}: chosen" + (f": {meaning}" if meaning else ""))
             torch = lock.package("torch")
-            limits = fallback.limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
+            limits = fallback_limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
             lines += [f"    it {limit}" for limit in limits]
         else:
             fix = f" ({outcome.fix})" if outcome.fix else ""
@@ -88,3 +89,19 @@ def _with_figures(suite: SmokeReport) -> str:
     figures = [f"accuracy {accuracy:.2f}"] if isinstance(accuracy, float) else []
     figures += [f"{epochs} epochs"] if isinstance(epochs, int) else []
     return f"{suite.suite} ({', '.join(figures)})" if figures else suite.suite
+
+
+def fallback_lines(report: BuildReport, insist: str) -> Iterator[str]:
+    """What a build says last; nothing of an image that is no fall-back. `insist`: the command that takes none."""
+    known = report.fallback
+    if known is None:
+        return
+    yield f"{report.name}:{report.tag} is a fall-back: {known.meaning}"
+    yield from (f"  it {limit}" for limit in known.limits)
+    if not known.torch:
+        return
+    out = next((outcome for outcome in report.outcomes if outcome.candidate == known.preferred), None)
+    if out is not None:
+        yield f"  torch {known.torch} is out: {out.constraint}" + (f" ({out.fix})" if out.fix else "")
+    more = f", which has code for {models_named(known.gains)}" if known.gains else ""
+    yield f"  insist on torch {known.torch}{more}: {insist}"

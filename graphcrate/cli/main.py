@@ -162,7 +162,6 @@ def _build(request: "BuildRequest", as_json: bool) -> None:
     import msgspec
 
     from graphcrate.build import pipeline, summary
-    from graphcrate.compat import fallback
     from graphcrate.host import settings
 
     start, ctx = settings.now(), here()
@@ -171,7 +170,7 @@ def _build(request: "BuildRequest", as_json: bool) -> None:
     lines = list(summary.lines(report, settings.now() - start))
     if report.fallback:
         insisting = msgspec.structs.replace(request, cuda=report.cuda, channel=report.fallback.channel)
-        lines += fallback.closing(report, insisting.command())
+        lines += summary.fallback_lines(report, insisting.command())
     sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
 
 

@@ -113,7 +113,7 @@ def publish(
 def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Context") -> None:
     """How each runtime gets a published image, and what it is if it is a fall-back."""
     from graphcrate.artifacts import locate
-    from graphcrate.compat import fallback
+    from graphcrate.build import summary
     from graphcrate.compat.request import BuildRequest
     from graphcrate.model.report import Asked
 
@@ -123,7 +123,7 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
     if report.fallback:
         asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
         insisting = BuildRequest.again(asked, channel=report.fallback.channel).command()
-        lines = fallback.closing(report, insisting)
+        lines = summary.fallback_lines(report, insisting)
         sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
 
 

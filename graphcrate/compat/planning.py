@@ -11,10 +11,9 @@ from graphcrate import __version__
 from graphcrate.compat import compilers, facts, own
 from graphcrate.compat import slim as slimming
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.base_images import locked_image, wanted_image
 from graphcrate.model import plan as steps
 from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
-from graphcrate.model.plan import CUDA_HOME, VENV, Plan, Slim, Step, site_packages
+from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
 from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
 
 #: A wheel of at least this many bytes is a layer of its own: it is pulled and cached alone.
@@ -22,6 +21,11 @@ _OWN_LAYER = 30_000_000
 #: Docker stops at 125 layers and old engines at less; far below it.
 MOST_LAYERS = 60
 
+#: apt: images are extended with it. libgomp1: PyG's extensions are linked to it and bring none. procps: `kill`, `ps`,
+#: which job scripts want. passwd: `useradd` in images made from this one. ca-certificates: downloads of data sets.
+DEBIAN_PACKAGES = ("apt", "ca-certificates", "libgomp1", "libstdc++6", "passwd", "procps", "python3", "tzdata")
+#: What any Debian image has.
+_ALWAYS_THERE = ("apt", "passwd")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS = "/opt/graphcrate"  #: what ships in the image: examples/ to copy, suites/ that prove it
 EXAMPLES = f"{PROGRAMS}/examples"
@@ -73,7 +77,7 @@ def make_plan(
         missing=lock.missing,
     )
     variant = recipe.variant(lock.cuda)
-    base = steps.BaseStep(base=lock.base, image=locked_image(lock, variant.base.packages if variant else ()))
+    base = steps.BaseStep(base=lock.base, image=_locked_image(lock, variant.base.packages if variant else ()))
     # Wheels, then what is compiled against them: nothing else waits for a compiler.
     added = lock.additions.packages
     wheels = _layers([package for package in lock.packages if not package.compiled and package.name not in added])
@@ -202,7 +206,7 @@ def make_open_plan(recipe: Recipe, variant: Variant, candidate: Candidate, *, ex
         for title, channel, requirements in wanted
         if requirements
     ]
-    base = steps.BaseStep(base=None, image=wanted_image(variant))
+    base = steps.BaseStep(base=None, image=_wanted_image(variant))
     return _plan(recipe.name, stack, base, installs, examples, candidate.suffix)
 
 
@@ -348,3 +352,27 @@ def _labels(name: str, stack: steps.Stack, tag: str, lock_sha256: str, installs:
             labels["graphcrate.architectures"] = ",".join(step.compilation.architectures)
             labels["graphcrate.nvcc"] = toolkit.version if toolkit else ""
     return {key: value for key, value in labels.items() if value}
+
+
+def _locked_image(lock: Lock, packages: tuple[str, ...]) -> BaseImage:
+    """What an engine pulls for this lock's base. `packages`: what the recipe adds to a Debian."""
+    if isinstance(lock.base, DebianBase):
+        return _debian(lock.base.suite, lock.python, packages)
+    digest = f"@{lock.base.digest}" if lock.base.digest else ""
+    return _with_python(f"{lock.base.reference}{digest}", lock.base.interpreter)
+
+
+def _wanted_image(variant: Variant) -> BaseImage:
+    """What an engine pulls for this variant's base, as its recipe has it."""
+    if variant.base.provider == "debian":
+        return _debian(variant.base.suite, variant.python, variant.base.packages)
+    return _with_python(variant.base.reference, f"/usr/local/bin/python{variant.python}")
+
+
+def _debian(suite: str, python: str, more: tuple[str, ...]) -> BaseImage:
+    packages = tuple(sorted({*DEBIAN_PACKAGES, *more} - {*_ALWAYS_THERE}))
+    return BaseImage(reference=f"debian:{suite}-slim", interpreter=f"/usr/bin/python{python}", packages=packages)
+
+
+def _with_python(reference: str, interpreter: str) -> BaseImage:
+    return BaseImage(reference=reference, interpreter=interpreter, brings_python=True)

@@ -85,17 +85,13 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
     @classmethod
     def again(cls, asked: Asked, **options: Any) -> "BuildRequest":  # noqa: ANN401
         """The request for an image that was built before, by its provenance; `options` change it."""
+        same = ("driver", "target", "channel", "extensions", "toolkit", "slim", "additions")
         fields = {
             "name": asked.recipe,
             "cuda": asked.variant,
             "gpu": ",".join(asked.gpus) or None,
-            "driver": asked.driver,
-            "target": asked.target,
-            "channel": asked.channel or None,
-            "extensions": asked.extensions or "auto",
-            "toolkit": asked.toolkit or None,
             "devel": asked.flavour == "devel",
-            "additions": asked.additions or Additions(),
+            **{name: value for name in same if (value := getattr(asked, name))},
         }
         return cls(**{**fields, **options})
 

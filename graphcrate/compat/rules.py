@@ -3,7 +3,7 @@
 What is not known of the target is assumed and named; what nobody knows of the stack makes the verdict `unknown`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -12,6 +12,8 @@ from packaging.specifiers import SpecifierSet
 from graphcrate.compat import facts, glt, packages
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.targets import Target
+from graphcrate.model.recipe import Candidate, Variant
+from graphcrate.model.report import Fallback
 from graphcrate.model.words import listed
 
 _DRIVERS = "CUDA 13.2 release notes, tables 2 and 3"
@@ -339,3 +341,59 @@ _RULES: dict[str, Callable[[Software, Target, str], Iterator[_Found]]] = {
     "C library and kernel": _base,
     "runtime": _runtime,
 }
+
+
+# A `-compat` image: its torch was built for another CUDA version than its variant is for.
+
+
+def fallback(variant: Variant, candidate: Candidate) -> Fallback | None:
+    """What choosing this candidate costs; None where its torch was built for the variant's CUDA version."""
+    if candidate.torch_cuda == variant.cuda:
+        return None
+    preferred = next((other for other in variant.candidates if other.torch_cuda == variant.cuda), None)
+    no_code = _without_code(candidate.torch, candidate.torch_cuda)
+    return Fallback(
+        meaning=candidate.meaning,
+        limits=fallback_limits(candidate.torch, candidate.torch_cuda, variant.cuda),
+        no_code=no_code,
+        preferred=preferred.name if preferred else "",
+        torch=preferred.torch if preferred else "",
+        channel=preferred.channels[0].value if preferred else "",
+        gains=tuple(gpu for gpu in no_code if preferred and gpu in facts.gpu_names(preferred)),
+    )
+
+
+def fallback_limits(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
+    """Where an image for CUDA `cuda` runs whose torch was built for another, as clauses that begin with a verb."""
+    if torch_cuda == cuda:
+        return ()
+    clauses = []
+    if oldest := facts.oldest_driver(torch_cuda):
+        clauses.append(f"needs driver {oldest} or newer")
+    made, own = facts.own_driver(torch_cuda), facts.own_driver(cuda)
+    if made and own and numbers(made) > numbers(own):
+        clauses.append(f"needs driver {made} or newer for what CUDA {torch_cuda} makes as PTX (CUDA {cuda}: {own})")
+    if models := _without_code(torch, torch_cuda):
+        clauses.append(f"has no code for {models_named(models)}")
+    return tuple(clauses)
+
+
+def _without_code(torch: str, cuda: str) -> tuple[str, ...]:
+    """GPU models of lists that this torch has neither machine code nor PTX for; none where nobody knows."""
+    build = facts.torch_build(torch, cuda)
+    if build is None or build.ptx is None:
+        return ()
+    return tuple(
+        name
+        for name, capability in facts.gpus().items()
+        if not facts.has_code(build.sm, capability)
+        and not any(facts.compiles_for(ptx, capability) for ptx in build.ptx)
+    )
+
+
+def models_named(models: Iterable[str]) -> str:
+    """ "H100, H200 (sm_90), B300 (sm_103)"."""
+    alike: dict[str, list[str]] = {}
+    for model in models:
+        alike.setdefault(facts.compute_capability(model), []).append(model)
+    return ", ".join(capability_name(*names) for names in alike.values())

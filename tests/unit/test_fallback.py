@@ -11,7 +11,7 @@ from graphcrate.artifacts.locate import read_report
 from graphcrate.build import pipeline, with_engine
 from graphcrate.checks import new_image
 from graphcrate.cli import tables
-from graphcrate.compat import catalog, explain, facts, fallback, rules
+from graphcrate.compat import catalog, explain, facts, rules
 from graphcrate.compat.targets import Target
 from graphcrate.engines import run_suites
 from graphcrate.host.context import Context
@@ -94,7 +94,7 @@ def test_what_is_out_is_out_for_the_reasons_of_today(call, monkeypatch):
     ("recipe", "variant", "candidate"), [one for one in SHIPPED if one[2].torch_cuda != one[1].cuda]
 )
 def test_what_is_said_of_it_is_what_the_rules_find(recipe, variant, candidate):
-    said = fallback.of(variant, candidate)
+    said = rules.fallback(variant, candidate)
     bare = msgspec.structs.replace(explain.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
     rejected = {one for one in facts.gpus() if rules.judge(bare, Target(gpus=(one,))).status == "rejected"}
     assert set(said.no_code) == rejected
@@ -107,13 +107,15 @@ def test_what_is_said_of_it_is_what_the_rules_find(recipe, variant, candidate):
 
 def test_ptx_of_a_newer_cuda_is_a_limit_and_that_of_an_older_one_is_none():
     ptx = "needs driver 515.43.04 or newer for what CUDA 11.7 makes as PTX (CUDA 11.6: 510.39.01)"
-    assert ptx in fallback.limits("1.13.1", "11.7", "11.6")
-    assert not any("PTX" in limit for limit in fallback.limits("2.0.1", "11.7", "11.8"))
-    assert fallback.limits("2.0.1", "11.7", "11.7") == ()
-    assert fallback.limits("99.0", "11.7", "11.8") == ("needs driver 450.80.02 or newer",), "nobody knows its code"
+    assert ptx in rules.fallback_limits("1.13.1", "11.7", "11.6")
+    assert not any("PTX" in limit for limit in rules.fallback_limits("2.0.1", "11.7", "11.8"))
+    assert rules.fallback_limits("2.0.1", "11.7", "11.7") == ()
+    assert rules.fallback_limits("99.0", "11.7", "11.8") == (
+        "needs driver 450.80.02 or newer",
+    )  # nobody knows its code
 
 
 def test_a_recipe_that_prefers_nothing_else_has_no_command_to_insist():
     variant = RECIPES["torch"].variant("11.8")
-    said = fallback.of(msgspec.structs.replace(variant, candidates=variant.candidates[1:]), variant.candidates[1])
+    said = rules.fallback(msgspec.structs.replace(variant, candidates=variant.candidates[1:]), variant.candidates[1])
     assert (said.torch, said.gains, bool(said.no_code)) == ("", (), True)

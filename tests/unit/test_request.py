@@ -31,6 +31,6 @@ def test_the_command_of_a_request_has_all_its_settings(request_, command):
 
 def test_provenance_is_enough_to_ask_again():
     asked = {"gpu": "v100,a100", "driver": "535", "target": "dgx2", "channel": "pypi", "toolkit": "pypi", "devel": True}
-    request = BuildRequest(name="glt", cuda="11.7", extensions="source", **asked)
+    request = BuildRequest(name="glt", cuda="11.7", extensions="source", slim="yes", **asked)
     report = SimpleNamespace(name="glt", cuda="11.7", candidate="pypi")
     assert BuildRequest.again(request.asked(report)) == request

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import msgspec
 
 import graphcrate.engines.render.steps as steps
-from graphcrate.compat import compilers, facts, fallback
+from graphcrate.compat import compilers, facts
 from graphcrate.compat.planning import EXAMPLES
+from graphcrate.compat.rules import fallback_limits
 from graphcrate.engines.render.layout import CONTEXT, WIDTH, comment, double, pins, rendered, shell, wrapped
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
@@ -149,7 +150,7 @@ def about(plan: Plan) -> tuple[str, ...]:
     parts += [f"PyG {stack.torch_geometric}"] if stack.torch_geometric else []
     paragraphs = [f"{stack.description}: {', '.join([*parts, f'Python {stack.python}'])}."]
     if stack.meaning:
-        limits = fallback.limits(stack.torch, stack.torch_cuda, stack.cuda)
+        limits = fallback_limits(stack.torch, stack.torch_cuda, stack.cuda)
         paragraphs.append(" ".join((f"{stack.meaning}.", *(f"It {limit}." for limit in limits))))
     paragraphs += [_compiled(step) for step in plan.steps if isinstance(step, CompileStep)]
     paragraphs += [

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.compat.base_images import DEBIAN_PACKAGES
-from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.compat.planning import DEBIAN_PACKAGES, SYSTEM_PATH
 from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, BaseDriftError
