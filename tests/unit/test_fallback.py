@@ -110,9 +110,7 @@ def test_ptx_of_a_newer_cuda_is_a_limit_and_that_of_an_older_one_is_none():
     assert ptx in rules.fallback_limits("1.13.1", "11.7", "11.6")
     assert not any("PTX" in limit for limit in rules.fallback_limits("2.0.1", "11.7", "11.8"))
     assert rules.fallback_limits("2.0.1", "11.7", "11.7") == ()
-    assert rules.fallback_limits("99.0", "11.7", "11.8") == (
-        "needs driver 450.80.02 or newer",
-    )  # nobody knows its code
+    assert rules.fallback_limits("99.0", "11.7", "11.8") == ("needs driver 450.80.02 or newer",)  # code not known
 
 
 def test_a_recipe_that_prefers_nothing_else_has_no_command_to_insist():
