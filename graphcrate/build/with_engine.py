@@ -55,7 +55,7 @@ class Engine:
 
     def exists(self, report: BuildReport, folder: Path, ctx: Context) -> bool:
         """Whether the image is still what was built."""
-        return backend.runner(report.artifact.kind).exists(report.artifact, ctx.environment)
+        return backend.builder(self.name).exists(report.artifact, ctx.environment)
 
     def bytes_to_fetch(self, lock: Lock, ctx: Context, compiled: Collection[str] = ()) -> int:
         """Bytes of packages that a build fetches: all, into a cache of the engine's own or none."""

@@ -68,15 +68,15 @@ class Builder(Protocol):
     def build(self, order: Order) -> Artifact:
         """Build the image. Raises BuildError with the last lines and the log's path; leaves nothing half-made."""
 
+    def exists(self, artifact: Artifact, environment: Mapping[str, str]) -> bool:
+        """Whether the engine still has this very image. Raises HostError when the engine cannot be asked."""
+
 
 class Runner(Protocol):
     """What runs commands in an image."""
 
     def runtime(self, environment: Mapping[str, str]) -> Runtime:
         """What answers here. Raises HostError when nothing does."""
-
-    def exists(self, artifact: Artifact, environment: Mapping[str, str]) -> bool:
-        """Whether the engine still has this very image. Raises HostError when the engine cannot be asked."""
 
     def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Inside]:
         """Open the image to run commands in it. Raises HostError when the engine cannot be used."""

@@ -38,12 +38,6 @@ def runtime(environment: Mapping[str, str]) -> Runtime:
     return Runtime("pyxis", f"with Slurm {slurm.version}")
 
 
-def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
-    """Whether the file is there with all its bytes; of what is on a registry srun itself finds out."""
-    path = Path(artifact.reference)
-    return artifact.kind == "registry" or (path.is_file() and path.stat().st_size == artifact.bytes)
-
-
 @contextlib.contextmanager
 def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["Container"]:
     """The image as one container of the job that this process is part of. Raises HostError where there is none."""

@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,12 +14,13 @@ from graphcrate.engines.slurm import submit
 from graphcrate.host import gpu
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
+from graphcrate.host.sandbox import Inside
 from graphcrate.model.errors import SmokeError
 from graphcrate.model.lock import encode
-from graphcrate.model.report import BuildReport, Claim, Pass, SmokeReport
+from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
 from graphcrate.model.trial import Order, TrialReport
+from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
-from graphcrate.smoke.memory import Memory, content
 from graphcrate.smoke.own import OwnTest, run_own
 
 REPORT = "trial.json"  #: in an order's folder
@@ -43,12 +46,15 @@ def prove(
     It is the same report where all results are past ones and stand in it. `own`: tests beside the order's suites.
     `below`: the report of the image that this one has all layers of; its results stand before the others.
     """
-    claims, known = _recall(order, ctx, own)
+    tests = _tests(order, ctx, own)
+    missing = [test for test in tests if test.past is None]
     proven = below.suites if below else ()
-    plain = _plain([*proven, *(found.report for found in known.values())])
-    if len(known) == len(claims) and plain == _plain(report.suites):
+    if not missing and _plain(report.suites) == _plain([*proven, *(test.past.report for test in tests if test.past)]):
         return report
-    results = [*proven, *_results(order, ctx, claims, known, own=own, below=below)]
+    with contextlib.ExitStack() as stack:
+        if missing and below is not None and below.artifact.kind == "layout":
+            stack.enter_context(_opened(below.artifact, ctx))  # so that what lies above it shares its files
+        results = [*proven, *_results(tests, order, ctx)]
     summary = next((result for result in results if result.status == "failed"), results[0])
     return msgspec.structs.replace(report, smoke=summary, suites=tuple(results))
 
@@ -63,7 +69,7 @@ def run_suites(order: Order, ctx: Context, say: Callable[[str], None] | None = N
     A suite with a past pass is not run, and `say` (default: the progress output) gets a line about it, as it gets those
     of the suites. Raises what `smoke.run_suite` raises.
     """
-    report = report_of(order, _results(order, ctx, *_recall(order, ctx), say=say))
+    report = report_of(order, _results(_tests(order, ctx), order, ctx, say))
     write_file(Path(order.folder) / REPORT, encode(report))
     return report
 
@@ -85,78 +91,70 @@ def proof_of(order: Order) -> str:
     return " ".join([order.device, *(smoke.version_of(suite, order.packages) for suite in sorted(order.suites))])
 
 
-def _recall(order: Order, ctx: Context, own: Sequence[OwnTest] = ()) -> tuple[Mapping[str, Claim], Mapping[str, Pass]]:
-    """Return the claim of each suite on this machine, and the past passes. Raises HostError without a runner."""
+class _Test(NamedTuple):
+    """A suite or an own test. `run` gets the image, the folder for logs and `say`."""
+
+    claim: Claim
+    run: Callable[..., SmokeReport]
+    past: Pass | None
+
+
+def _tests(order: Order, ctx: Context, own: Sequence[OwnTest] = ()) -> list[_Test]:
+    """Return what an order runs, each with its past pass on this kind of node. Raises HostError without a runner."""
     on_gpu = smoke.runs_on_gpu(order.device)
-    runtime, version = backend.runner(order.artifact.kind).runtime(ctx.environment)
-    device = gpu.device(ctx.environment, on_gpu=on_gpu)
-    driver = gpu.driver_version() if on_gpu else ""
-    versions = {suite: smoke.version_of(suite, order.packages) for suite in order.suites}
-    claims = {
-        suite: Claim(
-            image=content(order.artifact.digest),
-            suite=suite,
-            version=version_of_suite,
-            device=device,
-            driver=driver,
-            runtime=runtime,
-            runtime_version=version,
-        )
-        for suite, version_of_suite in (versions | {test.name: test.version for test in own}).items()
+    runtime = backend.runner(order.artifact.kind).runtime(ctx.environment)
+    here = {
+        "image": memory.content(order.artifact.digest),
+        "device": gpu.device(ctx.environment, on_gpu=on_gpu),
+        "driver": gpu.driver_version() if on_gpu else "",
+        "runtime": runtime.name,
+        "runtime_version": runtime.version,
     }
-    memory = _memory(order)
-    return claims, {name: known for name, claim in claims.items() if (known := memory.recall(claim))}
+    programs: dict[tuple[str, str], Callable[..., SmokeReport]] = {
+        (name, smoke.version_of(name, order.packages)): functools.partial(
+            smoke.run_suite, name, device=order.device, packages=order.packages
+        )
+        for name in order.suites
+    }
+    programs |= {(test.name, test.version): functools.partial(run_own, test, on_gpu=on_gpu) for test in own}
+    tests = []
+    for (name, version), run in programs.items():
+        claim = Claim(suite=name, version=version, **here)
+        tests.append(_Test(claim, run, None if order.rerun else memory.recall(Path(order.passes), claim)))
+    return tests
 
 
-def _memory(order: Order) -> Memory:
-    return Memory(Path(order.passes), order.rerun)
+def _opened(artifact: Artifact, ctx: Context) -> AbstractContextManager[Inside]:
+    return backend.runner(artifact.kind).opened(artifact, cache=ctx.cache, progress=ctx.progress)
 
 
 def _results(
-    order: Order,
-    ctx: Context,
-    claims: Mapping[str, Claim],
-    known: Mapping[str, Pass],
-    *,
-    own: Sequence[OwnTest] = (),
-    below: BuildReport | None = None,
-    say: Callable[[str], None] | None = None,
+    tests: Sequence[_Test], order: Order, ctx: Context, say: Callable[[str], None] | None = None
 ) -> list[SmokeReport]:
-    """Return the result of each suite, a past one or a new one."""
+    """Return the result of each test, a past one or a new one."""
     say = say or ctx.progress.note
-    results = {name: msgspec.structs.replace(past.report, remembered=past.when) for name, past in known.items()}
-    for past in known.values():
-        claim = past.claim
-        driver = f", driver {claim.driver}" if claim.driver else ""
-        where = f"{past.when[:10]}, {claim.device}{driver}, {f'{claim.runtime} {claim.runtime_version}'.strip()}"
-        say(f"{claim.suite} passed on this kind of node before ({where}): not run again; --rerun runs it")
-    if len(results) == len(claims):
-        return [results[name] for name in claims]
-    runner = backend.runner(order.artifact.kind)
-    opened = functools.partial(runner.opened, cache=ctx.cache, progress=ctx.progress)
-    tests = {test.name: test for test in own}
+    results, inside = [], None
     with contextlib.ExitStack() as stack:
-        if below is not None and below.artifact.kind == "layout":
-            stack.enter_context(opened(below.artifact))  # so that what lies above it shares its files
-        inside = stack.enter_context(opened(order.artifact))
-        for name, claim in claims.items():
-            if name in results:
+        for claim, run, past in tests:
+            if past is not None:
+                driver = f"driver {claim.driver}" if claim.driver else ""
+                runtime = f"{claim.runtime} {claim.runtime_version}".strip()
+                where = ", ".join(filter(None, (past.when[:10], claim.device, driver, runtime)))
+                say(f"{claim.suite} passed on this kind of node before ({where}): not run again; --rerun runs it")
+                results.append(msgspec.structs.replace(past.report, remembered=past.when))
                 continue
-            folder = Path(order.folder)
-            if name in tests:
-                ran = run_own(tests[name], inside, folder, say=say, on_gpu=smoke.runs_on_gpu(order.device))
-            else:
-                ran = smoke.run_suite(name, inside, folder, say=say, device=order.device, packages=order.packages)
-            results[name] = msgspec.structs.replace(
-                ran,
+            inside = inside or stack.enter_context(_opened(order.artifact, ctx))
+            result = msgspec.structs.replace(
+                run(inside, Path(order.folder), say=say),
                 driver=gpu.driver_version(),
                 runtime=claim.runtime,
                 runtime_version=claim.runtime_version,
                 **submit.here(),  # in a job of Slurm its id, node and partition
             )
-            if trouble := _memory(order).settle(claim, results[name]):
+            results.append(result)
+            if trouble := memory.settle(Path(order.passes), claim, result):
                 say(trouble)
-    return [results[name] for name in claims]
+    return results
 
 
 def look_inside(report: BuildReport) -> str:

@@ -4,9 +4,9 @@ A pass counts for the same image, suite, version of the suite, device, driver an
 write at the same time through a network file system. docs/decisions/remembered-passes.md has the reasons.
 """
 
+import contextlib
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -26,40 +26,33 @@ def content(image: str) -> str:
     return digest if digest.startswith("sha256:") else ""
 
 
-class Memory(NamedTuple):
-    """The passes of a folder. `rerun`: nothing is recalled, and what passes is stored all the same."""
+def recall(folder: Path, claim: Claim) -> Pass | None:
+    """Read the stored pass of just this claim; None for anything else, readable or not."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        found = codec.decode(_path(folder, claim).read_bytes(), Pass)
+        if claim.image and (found.claim, found.report.suite, found.report.status) == (claim, claim.suite, "passed"):
+            return found
+    return None
 
-    folder: Path
-    rerun: bool = False
 
-    def recall(self, claim: Claim) -> Pass | None:
-        """Read the stored pass of just this claim; None for anything else, readable or not."""
-        if self.rerun or not claim.image:
-            return None
-        try:
-            found = codec.decode(self._path(claim).read_bytes(), Pass)
-        except (OSError, *UNREADABLE):
-            return None
-        fits = (found.claim, found.report.suite, found.report.status) == (claim, claim.suite, "passed")
-        return found if fits else None
+def settle(folder: Path, claim: Claim, report: SmokeReport) -> str:
+    """Store a pass; remove an older one where the suite failed. Returns why that failed, or nothing.
 
-    def settle(self, claim: Claim, report: SmokeReport) -> str:
-        """Store a pass; remove an older one where the suite failed. Returns why that failed, or nothing.
+    A folder that this user may not write to is no reason to fail.
+    """
+    path = _path(folder, claim)
+    try:
+        if report.status != "passed":
+            path.unlink(missing_ok=True)
+        elif claim.image:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_file(path, encode(Pass(claim=claim, when=settings.now_utc(), report=report)))
+    except (OSError, GraphcrateError) as error:
+        why = error.what if isinstance(error, GraphcrateError) else error.strerror
+        return f"{claim.suite} will be run again next time: {folder} cannot be written ({why})"
+    return ""
 
-        A folder that this user may not write to is no reason to fail.
-        """
-        path = self._path(claim)
-        try:
-            if report.status != "passed":
-                path.unlink(missing_ok=True)
-            elif claim.image:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_file(path, encode(Pass(claim=claim, when=settings.now_utc(), report=report)))
-        except (OSError, GraphcrateError) as error:
-            why = error.what if isinstance(error, GraphcrateError) else error.strerror
-            return f"{claim.suite} will be run again next time: {self.folder} cannot be written ({why})"
-        return ""
 
-    def _path(self, claim: Claim) -> Path:
-        key = hashlib.sha256(msgspec.json.encode(claim)).hexdigest()[:32]
-        return self.folder / f"{claim.suite}-{key}.json"
+def _path(folder: Path, claim: Claim) -> Path:
+    key = hashlib.sha256(msgspec.json.encode(claim)).hexdigest()[:32]
+    return folder / f"{claim.suite}-{key}.json"

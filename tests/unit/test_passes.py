@@ -20,7 +20,7 @@ from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import Order
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
-from graphcrate.smoke.memory import Memory, content
+from graphcrate.smoke.memory import content
 from tests.made import place
 from tests.unit import small_layouts
 
@@ -35,25 +35,24 @@ FAILED = msgspec.structs.replace(PASSED, status="failed", reason="no CUDA")
 
 
 def test_a_pass_counts_for_just_its_claim(tmp_path):
-    kept = Memory(tmp_path / "passes")
-    assert kept.recall(CLAIM) is None
-    assert kept.settle(CLAIM, PASSED) == ""
-    found = kept.recall(CLAIM)
+    folder = tmp_path / "passes"
+    assert memory.recall(folder, CLAIM) is None
+    assert memory.settle(folder, CLAIM, PASSED) == ""
+    found = memory.recall(folder, CLAIM)
     assert found.report == PASSED
     assert found.when.endswith("Z")
-    (path,) = (tmp_path / "passes").iterdir()
+    (path,) = folder.iterdir()
     assert path.name.startswith("dna-")
-    (path.parent / "new").touch()
-    assert path.stat().st_mode == (path.parent / "new").stat().st_mode
-    assert Memory(tmp_path / "passes", rerun=True).recall(CLAIM) is None
+    (folder / "new").touch()
+    assert path.stat().st_mode == (folder / "new").stat().st_mode
     for other in [msgspec.structs.replace(CLAIM, **{name: "other"}) for name in Claim.__struct_fields__]:
-        assert kept.recall(other) is None
-        kept._path(other).write_bytes(path.read_bytes())  # a file by another's name
-        assert kept.recall(other) is None
-    kept.settle(CLAIM, FAILED)  # forgets it
-    assert kept.recall(CLAIM) is None
+        assert memory.recall(folder, other) is None
+        memory._path(folder, other).write_bytes(path.read_bytes())  # a file by another's name
+        assert memory.recall(folder, other) is None
+    memory.settle(folder, CLAIM, FAILED)  # forgets it
+    assert memory.recall(folder, CLAIM) is None
     (tmp_path / "a file").touch()
-    assert "dna will be run again next time" in Memory(tmp_path / "a file").settle(CLAIM, PASSED)
+    assert "dna will be run again next time" in memory.settle(tmp_path / "a file", CLAIM, PASSED)
 
 
 PROVEN = encode(Pass(claim=CLAIM, when="2026-11-22T05:00:00Z", report=PASSED))
@@ -64,20 +63,20 @@ PROVEN = encode(Pass(claim=CLAIM, when="2026-11-22T05:00:00Z", report=PASSED))
 @example(PROVEN.replace(b'"passed"', b'"failed"'))
 @example(PROVEN.replace(b'"suite": "dna",\n    "status"', b'"suite": "ops",\n    "status"'))
 def test_what_was_changed_or_cannot_be_read_does_not_count(tmp_path_factory, data):
-    kept = Memory(tmp_path_factory.mktemp("passes"))
+    folder = tmp_path_factory.mktemp("passes")
     assert data != PROVEN
-    kept._path(CLAIM).write_bytes(data)
-    assert kept.recall(CLAIM) is None
-    kept.settle(CLAIM, PASSED)
-    assert kept.recall(CLAIM)
+    memory._path(folder, CLAIM).write_bytes(data)
+    assert memory.recall(folder, CLAIM) is None
+    memory.settle(folder, CLAIM, PASSED)
+    assert memory.recall(folder, CLAIM)
 
 
 def test_a_tag_on_a_registry_stands_for_nothing(tmp_path):
     assert [content(f"registry.example.com/team/pyg{end}") for end in (":1", f"@{IMAGE}")] == ["", IMAGE]
     assert content(IMAGE) == IMAGE
     unknown = msgspec.structs.replace(CLAIM, image="")
-    assert Memory(tmp_path).settle(unknown, PASSED) == ""
-    assert Memory(tmp_path).recall(unknown) is None
+    assert memory.settle(tmp_path, unknown, PASSED) == ""
+    assert memory.recall(tmp_path, unknown) is None
     assert list(tmp_path.iterdir()) == []
 
 

@@ -192,4 +192,4 @@ def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, mo
 def test_every_kind_of_artifact_has_a_runner():
     for kind in Artifact.__annotations__["kind"].__args__:
         runner = backend.runner(kind)
-        assert all(map(callable, (runner.runtime, runner.opened, runner.exists)))
+        assert all(map(callable, (runner.runtime, runner.opened)))

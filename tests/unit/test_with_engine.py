@@ -142,8 +142,8 @@ def test_an_image_depends_on_plan_engine_and_text_or_the_form_of_layers(tmp_path
 
 def test_an_image_is_asked_for_where_it_lies(ctx, tmp_path, monkeypatch):
     report, there = SimpleNamespace(artifact=ARTIFACT, digest=f"sha256:{'0' * 64}"), []
-    runner = SimpleNamespace(exists=lambda artifact, environment: artifact in there)
-    monkeypatch.setattr(backend, "runner", {"docker": runner}.__getitem__)
+    builder = SimpleNamespace(exists=lambda artifact, environment: artifact in there)
+    monkeypatch.setattr(backend, "builder", {"docker": builder}.__getitem__)
     assert not with_engine.find("docker").exists(report, tmp_path, ctx)
     there.append(ARTIFACT)
     assert with_engine.find("docker").exists(report, tmp_path, ctx)

@@ -25,7 +25,7 @@ from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress, Silent
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.model.report import Artifact
-from graphcrate.oci.layout import Layout, is_whole, read_layout
+from graphcrate.oci.layout import Layout, read_layout
 
 KEPT = 2
 ABANDONED = 3600.0  #: seconds after which a folder that nobody unpacks into is what a killed run left
@@ -53,11 +53,6 @@ class Unpacked:
 def runtime(environment: Mapping[str, str]) -> Runtime:
     """Name graphcrate itself: a sandbox of its own."""
     return Runtime("graphcrate", __version__)
-
-
-def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
-    """Whether the layout is there with all its blobs."""
-    return is_whole(Path(artifact.reference), artifact.digest)
 
 
 def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Unpacked]:
