@@ -56,8 +56,7 @@ def try_image(
     as_json: options.Json = False,
 ) -> None:
     """Run an image's test suites, here or as Slurm jobs."""
-    from graphcrate.engines import run_suites
-    from graphcrate.engines.slurm import submit
+    from graphcrate.engines import run_suites, slurm
     from graphcrate.engines.trials import artifact, progress
     from graphcrate.engines.trials import matrix as jobs
     from graphcrate.model.trial import Matrix, Resources
@@ -70,7 +69,7 @@ def try_image(
         order = artifact.find(refs[0], runner, suites, ctx, output, device=device, rerun=rerun)
         _print(run_suites.run_suites(order, ctx), as_json)
         return
-    scheduler = submit.connect(ctx, output, partitions)
+    scheduler = slurm.connect(ctx, output, partitions)
     pyxis = scheduler.slurm.has_pyxis()
     orders = [artifact.find(ref, "slurm", suites, ctx, output, device=device, rerun=rerun, pyxis=pyxis) for ref in refs]
     requests = [

@@ -20,7 +20,7 @@ import msgspec
 
 from graphcrate.engines import context
 from graphcrate.engines.backend import Order, Runtime, digest_of
-from graphcrate.engines.output import LOG, Output
+from graphcrate.engines.output import COLOUR, LOG, Output, last_word
 from graphcrate.engines.render import definition
 from graphcrate.host import gpu as gpus
 from graphcrate.host import process, settings
@@ -41,7 +41,6 @@ _VARIABLES = ("CONFIGDIR", "DOCKER_USERNAME", "DOCKER_PASSWORD", "KEYSDIR", "CON
 _VERSION = re.compile(
     r"(?:(apptainer|singularity(?:-ce|-?pro)?) version )?v?(\d+)\.(\d+)(?:\.(\d+))?\S*", re.IGNORECASE
 )
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LACKS_CAPABILITY = "Requesting capability set"
 OLDEST_SINGULARITY = (3, 5, 3)
 FOLDER = "apptainer"  #: of the cache: layers that the engine keeps, and the build that runs
@@ -91,14 +90,14 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         return chosen | {f"{prefix}ENV_{name}": value for name, value in inside.items()}
 
 
-def parse_version(said: str) -> tuple[str, tuple[int, ...], str] | None:
-    """Name, version and the version's text of what `--version` says; None if it is none of these programs."""
+def parse_version(program: str, said: str) -> Engine | None:
+    """Read what `--version` of a program says; None if it is none of these engines."""
     found = _VERSION.fullmatch(said.strip())
     if found is None:
         return None
-    numbers = tuple(int(number or 0) for number in found.groups()[1:])
+    version = tuple(int(number or 0) for number in found.groups()[1:])
     name = (found[1] or "singularity").lower()
-    return name, numbers, said.strip().split()[-1]
+    return Engine(program=program, name=name, version=version, text=said.strip().split()[-1])
 
 
 def find(environment: Mapping[str, str]) -> Engine:
@@ -110,10 +109,9 @@ def find(environment: Mapping[str, str]) -> Engine:
         if program is None:
             continue
         done = process.run([program, "--version"], environment=variables, timeout=60)
-        versions = [found for line in done.lines if (found := parse_version(line))]
-        if versions and not done.returncode:
-            name, version, text = versions[-1]
-            return Engine(program=program, name=name, version=version, text=text)
+        engines = [engine for line in done.lines if (engine := parse_version(program, line))]
+        if engines and not done.returncode:
+            return engines[-1]
         complaints.append(f"{program} --version ends with code {done.returncode}: {' '.join(done.lines[-3:])}")
     if complaints:
         raise HostError(complaints[0], cause="It is broken, or another program of that name.", next_step=ELSEWHERE)
@@ -324,17 +322,9 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
     )
 
 
-def last_word(lines: Sequence[str]) -> str:
-    """The engine's own message in these lines: the last FATAL or ERROR, else the last line."""
-    texts = [_COLOUR.sub("", line).strip() for line in lines]
-    spoken = [text for text in texts if re.match(r"(FATAL|ERROR)\s*:", text)]
-    text = (spoken or [text for text in texts if text] or [""])[-1]
-    return re.sub(r"^(FATAL|ERROR)\s*:\s*", "", text)
-
-
 def explain(engine: Engine, lines: Sequence[str], log: Path | None = None) -> GraphcrateError | None:
     """The error for a machine that this engine cannot work on, by what it said; None if it says nothing of the kind."""
-    text = _COLOUR.sub("", "\n".join(lines))
+    text = COLOUR.sub("", "\n".join(lines))
     message = last_word(lines)
     where = f" ({log} has the whole output)" if log else ""
     known = (importlib.resources.files(__package__) / "apptainer.toml").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ LOG = "build.log"  #: in an order's folder
 SHOWN_LINES = 20  #: in an error
 KEPT_LINES = 200
 _SHOWN = 110  #: characters of a step
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _COMPLAINT = re.compile(r"(?:FATAL|ERROR|Error)\s*:\s*(.*)")
 
 
@@ -33,7 +33,7 @@ class Output:
 
     def line(self, line: str) -> None:
         """Take one line."""
-        line = _COLOUR.sub("", line)
+        line = COLOUR.sub("", line)
         for secret in self.secrets:
             line = line.replace(secret, "***")
         self.log.write(f"{line}\n")
@@ -49,13 +49,17 @@ class Output:
 
     def failure(self, what: str, log: Path) -> BuildError:
         """The error of a build that failed: the step, the last lines, the engine's words, where the rest is."""
-        complaints = [match[1] for line in self.lines if (match := _COMPLAINT.match(line.strip()))]
         where = f" at step {self.step}" if self.step else ""
         tail = "".join(f"\n    {line}" for line in list(self.lines)[-SHOWN_LINES:])
         next_step = f"less {log}    has the whole output"
-        return BuildError(
-            f"{what} failed{where}{tail}", cause=(complaints or list(self.lines) or [""])[-1], next_step=next_step
-        )
+        return BuildError(f"{what} failed{where}{tail}", cause=last_word(self.lines), next_step=next_step)
+
+
+def last_word(lines: Collection[str]) -> str:
+    """Return the engine's own message in these lines: its last complaint, else the last line."""
+    texts = [text for line in lines if (text := COLOUR.sub("", line).strip())]
+    complaints = [match[1] for text in texts if (match := _COMPLAINT.match(text))]
+    return (complaints or texts or [""])[-1]
 
 
 def ends_with_us() -> tuple[str, ...]:

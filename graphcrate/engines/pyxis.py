@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphcrate.engines import slurm
 from graphcrate.engines.backend import Runtime
-from graphcrate.engines.slurm import submit
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
@@ -28,14 +28,14 @@ DRIVER = Path("/dev/nvidiactl")  #: is there where the node's kernel has NVIDIA'
 
 def runtime(environment: Mapping[str, str]) -> Runtime:
     """pyxis does not tell its version; Slurm does. Raises HostError where srun starts no containers."""
-    slurm = submit.find(environment)
-    if not slurm.has_pyxis():
+    found = slurm.find(environment)
+    if not found.has_pyxis():
         raise HostError(
             "srun starts no containers here",
             cause="`srun --help` has no --container-image: NVIDIA's plugin pyxis is not installed on this machine.",
             next_step="give a SIF, which apptainer runs: ./build.py convert NAME:TAG --to sif",
         )
-    return Runtime("pyxis", f"with Slurm {slurm.version}")
+    return Runtime("pyxis", f"with Slurm {found.version}")
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
 
 def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
     """What srun gets. On a node without a driver enroot is told not to look for GPUs, as it would fail to start."""
-    variables = submit.job_environment(environment)
+    variables = slurm.job_environment(environment)
     return variables if DRIVER.exists() else {"NVIDIA_VISIBLE_DEVICES": "void", **variables}
 
 

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.engines import backend
-from graphcrate.engines.slurm import submit
+from graphcrate.engines import backend, slurm
 from graphcrate.host import gpu
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
@@ -149,7 +148,7 @@ def _results(
                 driver=gpu.driver_version(),
                 runtime=claim.runtime,
                 runtime_version=claim.runtime_version,
-                **submit.here(),  # in a job of Slurm its id, node and partition
+                **slurm.here(),  # in a job of Slurm its id, node and partition
             )
             results.append(result)
             if trouble := memory.settle(Path(order.passes), claim, result):

@@ -7,7 +7,6 @@ from unittest.mock import Mock
 import pytest
 
 from graphcrate.engines import apptainer
-from graphcrate.engines.apptainer import Engine
 from graphcrate.engines.backend import Order
 from graphcrate.engines.output import Output
 from graphcrate.host.process import Completed
@@ -20,8 +19,7 @@ from tests.unit.test_embedded_builder import planned
 
 
 def engine(said="apptainer version 1.4.5"):
-    name, version, text = apptainer.parse_version(said)
-    return Engine(program="/usr/bin/it", name=name, version=version, text=text)
+    return apptainer.parse_version("/usr/bin/it", said)
 
 
 @pytest.mark.parametrize(
@@ -38,10 +36,10 @@ def engine(said="apptainer version 1.4.5"):
     ],
 )
 def test_each_version_is_understood_and_can_what_it_can(said, expected, stages, literal):
-    assert apptainer.parse_version(said) == expected
     known = engine(said)
+    assert (known.name, known.version, known.text) == expected
     assert (known.builds_stages, known.takes_literal_values) == (stages, literal)
-    assert [apptainer.parse_version(other) for other in ("usage: singularity [a game]", "")] == [None, None]
+    assert [engine(other) for other in ("usage: singularity [a game]", "")] == [None, None]
 
 
 def answers(monkeypatch, returncode, *lines):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.engines import run_suites
-from graphcrate.engines.slurm.parse import SILENT, JobView
+from graphcrate.engines.slurm import SILENT, JobView
 from graphcrate.engines.trials import matrix, progress
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import HostError, SmokeError

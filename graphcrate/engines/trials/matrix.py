@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.engines import run_suites
-from graphcrate.engines.slurm.parse import HOPELESS, SILENT, JobView
-from graphcrate.engines.slurm.submit import Scheduler
+from graphcrate.engines.slurm import HOPELESS, SILENT, JobView, Scheduler
 from graphcrate.engines.trials import progress
 from graphcrate.host import process, settings
 from graphcrate.host.cache import kept

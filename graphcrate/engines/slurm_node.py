@@ -1,4 +1,4 @@
-"""The program of a job on its node: `python -m graphcrate.engines.slurm.node ORDER.json RESULT.json`."""
+"""The program of a job on its node: `python -m graphcrate.engines.slurm_node ORDER.json RESULT.json`."""
 
 import sys
 import traceback

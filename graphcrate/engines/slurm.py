@@ -6,6 +6,7 @@ see. sacct is asked second: sites without accounting have nothing behind it.
 
 import contextlib
 import math
+import re
 import shlex
 import sys
 import uuid
@@ -15,8 +16,6 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.engines.slurm import parse
-from graphcrate.engines.slurm.parse import JobView
 from graphcrate.host import process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
@@ -40,11 +39,56 @@ _CHOICES = (
     *("SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_CONSTRAINT"),
 )
 FOLDER = "slurm"  #: below the output folder: the jobs' orders, results and logs
-NODE_PROGRAM = "graphcrate.engines.slurm.node"
+NODE_PROGRAM = "graphcrate.engines.slurm_node"
 JOB_NAME = "graphcrate-test"
 SECONDS = 120  #: limit of a command that asks something; a busy controller is slow
 SECONDS_TO_OPEN = 600  #: for what comes before the suites: an import from a registry, a slow file system
+#: what squeue and sacct are asked for, between bars: their default output changes with versions and sites
+SQUEUE_FORMAT = "%i|%T|%N|%r"
+SACCT_FORMAT = "JobID,State,NodeList,Reason"
+#: squeue's states (man squeue, JOB STATE CODES) of a job that has not started
+WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+#: and of one that ended
+ENDED = frozenset(
+    {
+        *("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"),
+        *("PREEMPTED", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL"),
+    }
+)
+#: reasons to wait for ever: what was asked for does not exist or is not allowed
+HOPELESS = re.compile(
+    r"BadConstraints|InvalidAccount|InvalidQOS|PartitionNodeLimit|PartitionTimeLimit|AccountNotAllowed|QOSNotAllowed|"
+    r"(Assoc|QOS)Max\w+PerJob\w*|JobHeldAdmin|DependencyNeverSatisfied"
+)
+#: squeue's error about a job that the controller has forgotten, where it is the only one asked for
+UNKNOWN_JOB = "Invalid job id"
 ELSEWHERE = "log in to the cluster, or run it here: --runner apptainer, --runner embedded"
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """The state of a job, in squeue's long words; empty: unknown."""
+
+    state: str
+    node: str = ""
+    reason: str = ""  #: "None" reads as empty
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state in WAITING
+
+    @property
+    def is_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def words(self) -> str:
+        """Describe it for an error: `NODE_FAIL on node7 (NodeDown)`."""
+        node = f" on {self.node}" if self.node else ""
+        return f"{self.state}{node}" + (f" ({self.reason})" if self.reason else "")
+
+
+#: the view of every job while Slurm does not answer
+SILENT = JobView("", reason="Slurm does not answer")
 
 
 class Slurm(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,23 +103,21 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_pyxis(self) -> bool:
         """Tell whether srun starts containers here."""
-        return parse.has_pyxis(self._ask("srun", "--help"))
+        return offers_pyxis(self._ask("srun", "--help"))
 
     def look(self, jobs: Sequence[str]) -> Mapping[str, JobView]:
         """Ask for the state of jobs; forgotten ones are missing. SILENT for all while the controller is away."""
-        if not jobs:
-            return {}
-        options = ["--noheader", "--states=all", f"--format={parse.SQUEUE_FORMAT}"]
+        options = ["--noheader", "--states=all", f"--format={SQUEUE_FORMAT}"]
         try:
-            views = parse.jobs(self._run("squeue", *options, f"--jobs={','.join(jobs)}"))
+            views = read_jobs(self._run("squeue", *options, f"--jobs={','.join(jobs)}"))
         except BuildError as error:
-            if parse.UNKNOWN_JOB not in error.what:  # a controller that restarts or is too busy
-                return dict.fromkeys(jobs, parse.SILENT)
+            if UNKNOWN_JOB not in error.what:  # a controller that restarts or is too busy
+                return dict.fromkeys(jobs, SILENT)
             views = {}
         # the controller forgets a job minutes after its end; accounting, where there is any, does not
         if unknown := [job for job in jobs if job not in views]:
-            options = ["--noheader", "--parsable2", "--allocations", f"--format={parse.SACCT_FORMAT}"]
-            views |= parse.jobs(self._try("sacct", *options, f"--jobs={','.join(unknown)}"))
+            options = ["--noheader", "--parsable2", "--allocations", f"--format={SACCT_FORMAT}"]
+            views |= read_jobs(self._try("sacct", *options, f"--jobs={','.join(unknown)}"))
         return {job: views[job] for job in jobs if job in views}
 
     def cancel(self, jobs: Sequence[str]) -> None:
@@ -145,7 +187,7 @@ class Scheduler:
             file.unlink(missing_ok=True)
             failed, *complaints = error.what.splitlines()
             raise HostError(
-                f"Slurm refuses the job: {parse.last_error(complaints or [failed])}",
+                f"Slurm refuses the job: {last_error(complaints or [failed])}",
                 next_step="sinfo    shows partitions and their nodes; see also --account, --gres, --time",
             ) from error
         return answer.strip().splitlines()[-1].partition(";")[0]  # a federation adds the cluster
@@ -222,7 +264,7 @@ def _script(order: Path) -> str:
         "#!/bin/sh\n"
         "unset PYTHONHOME\n"
         # replaces what a cluster's modules leave there
-        f"export PYTHONPATH={shlex.quote(str(Path(__file__).resolve().parents[3]))}\n"
+        f"export PYTHONPATH={shlex.quote(str(Path(__file__).resolve().parents[2]))}\n"
         f"exec {shlex.quote(sys.executable)} -sP -m {NODE_PROGRAM} {shlex.quote(str(order))} {result}\n"
     )
 
@@ -251,3 +293,34 @@ def here() -> Mapping[str, str]:
         "job": environment.get("SLURM_JOB_ID"),
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def read_jobs(text: str) -> dict[str, JobView]:
+    """Parse lines of id, state, node and reason, by job id; steps are left out.
+
+    As `squeue --noheader --states=all --format=SQUEUE_FORMAT` and
+    `sacct --noheader --parsable2 --allocations --format=SACCT_FORMAT` print them.
+    """
+    views = {}
+    for line in text.splitlines():
+        job, state, node, reason = [part.strip() for part in f"{line}||||".split("|")[:4]]
+        if job and state and "." not in job:
+            # "CANCELLED by 1000"
+            views[job] = JobView(state.split()[0], _known(node), _known(reason))
+    return views
+
+
+def _known(word: str) -> str:
+    return "" if word in ("None", "(null)", "N/A", "(None)", "None assigned") else word
+
+
+def offers_pyxis(srun_help: str) -> bool:
+    """Tell whether this srun starts containers itself: NVIDIA's plugin pyxis adds the option."""
+    return re.search(r"^\s*--container-image\b", srun_help, re.MULTILINE) is not None
+
+
+def last_error(lines: Sequence[str]) -> str:
+    """Return the last error of sbatch, without its name before it."""
+    errors = [line.strip() for line in lines if re.match(r"\s*(sbatch|srun|allocation failure).*:", line)]
+    text = (errors or [line.strip() for line in lines if line.strip()] or [""])[-1]
+    return re.sub(r"^(sbatch|srun): (error: )?", "", text)

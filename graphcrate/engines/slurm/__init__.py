@@ -1,1 +1,0 @@
-"""Slurm: submit jobs, read what its commands print, and what runs on the node."""
