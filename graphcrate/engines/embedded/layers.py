@@ -120,16 +120,10 @@ class Workshop:
                 )
         return wheels
 
-    def compile(self, advance: Advance, batch: Sequence["Shard"], worth: int) -> None:
+    def compile(self, advance: Advance, batch: Sequence[bytecode.Job], worth: int) -> None:
         """Compile these shards; `advance` gets the bytes of wheels that this is `worth`."""
         with self.cache.guard():
-            jobs = []
-            for wheel in dict.fromkeys(wheel for wheel, _, _ in batch):
-                wanted = {number for other, number, _ in batch if other == wheel}
-                for number, shard in enumerate(bytecode.shards(self.installed(wheel), self.site)):
-                    if number in wanted:
-                        jobs.append(bytecode.Job(wheel.path, shard, wheel.bytecode[number]))
-            bytecode.compile_shards(jobs, self.interpreter, self.cache)
+            bytecode.compile_shards(batch, self.interpreter, self.cache)
         advance(worth)
 
     def write(
@@ -142,9 +136,6 @@ class Workshop:
             files = [(wheel, self.installed(wheel)) for wheel in wheels]
             counted: Advance = lambda amount: advance(int(amount * share))  # noqa: E731
             return self.keep(key, write_wheels_layer(title, files, self.site, self.cache, counted, slim))
-
-
-Shard = tuple[WheelFile, int, int]  #: wheel, number, bytes of source
 
 
 @dataclass
@@ -186,22 +177,22 @@ class WheelsLayer:
 
     def compile(self, pool: Pool) -> None:
         """Submit the batches of sources that are to be compiled; the layer itself where there are none."""
-        missing: list[Shard] = []
+        missing: list[bytecode.Job] = []
         shop = self.shop
         for number, wheel in enumerate(self.wheels):
             shards = bytecode.shards(shop.installed(wheel), shop.site)
             version = shop.interpreter.version
             paths = [bytecode.bundle_path(shop.cache, wheel.origin, version, each) for each in range(len(shards))]
-            wheel = self.wheels[number] = dataclasses.replace(wheel, bytecode=tuple(paths))
-            sizes = [sum(placed.size for placed in shard) for shard in shards]
-            missing += [(wheel, each, sizes[each]) for each, path in enumerate(paths) if not path.is_file()]
-        weight = self.size + COMPILE_WEIGHT * sum(size for _, _, size in missing)
+            self.wheels[number] = dataclasses.replace(wheel, bytecode=tuple(paths))
+            jobs = (bytecode.Job(wheel.path, shard, path) for shard, path in zip(shards, paths, strict=True))
+            missing += [job for job in jobs if not job.target.is_file()]
+        weight = self.size + COMPILE_WEIGHT * sum(job.size for job in missing)
         # The bar counts the wheels' bytes: compiling is its share of a layer's work.
         self._share = self.size / weight if missing else 1.0
         batches = list(batched(missing))
         self._uncompiled = len(batches)
         for batch in batches:
-            worth = int(self._share * COMPILE_WEIGHT * sum(size for _, _, size in batch))
+            worth = int(self._share * COMPILE_WEIGHT * sum(job.size for job in batch))
             pool.submit(weight, shop.compile, batch, worth, of=self)
         if not batches:
             self._write(pool)
@@ -243,15 +234,13 @@ def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs
             layer.take(record, pool)
 
 
-def batched(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
+def batched(jobs: Sequence[bytecode.Job]) -> Iterator[list[bytecode.Job]]:
     """Neighbours together until a batch has `BATCH` bytes of source."""
-    batch: list[Shard] = []
-    size = 0
-    for shard in shards:
-        if batch and size + shard[2] > BATCH:
+    batch: list[bytecode.Job] = []
+    for job in jobs:
+        if batch and sum(other.size for other in batch) + job.size > BATCH:
             yield batch
-            batch, size = [], 0
-        batch.append(shard)
-        size += shard[2]
+            batch = []
+        batch.append(job)
     if batch:
         yield batch

@@ -55,6 +55,11 @@ class Job(NamedTuple):
     shard: Shard
     target: Path
 
+    @property
+    def size(self) -> int:
+        """Bytes of source."""
+        return sum(placed.size for placed in self.shard)
+
 
 def is_compiled(path: str, site: Site) -> bool:
     """Whether the file at this path of the image gets bytecode: a module below site-packages, not of a test suite."""
