@@ -3,6 +3,7 @@
 A layer that keeps the rules for names unpacks alike everywhere, and never outside its root.
 """
 
+import itertools
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,58 +28,6 @@ def entry_path(name: str) -> str:
     return "/".join(parts)
 
 
-class Names:
-    """The names of one layer, as they come: each once, none below a file or a link."""
-
-    def __init__(self) -> None:
-        self.files: set[str] = set()  #: everything but folders and whiteouts
-        self.whiteouts: set[str] = set()
-        self.removed: set[str] = set()  #: what whiteouts take away from the layers below
-        self.emptied: set[str] = set()  #: folders that have nothing of the layers below
-        self.folders: set[str] = set()  #: that have an entry
-        self.implied: set[str] = set()  #: that are above an entry (and may have one themselves)
-        self.links_below: dict[str, str] = {}  #: hard links to files of layers below: path → target
-
-    def add(self, member: tarfile.TarInfo) -> str:
-        """Take the next entry and return its path. Raises LayoutError where it breaks a rule."""
-        path = entry_path(member.name)
-        if path in self.files or path in self.folders or path in self.whiteouts:
-            raise LayoutError(f"{path or 'the root'} is in it twice")
-        parent = path.rpartition("/")[0]
-        while parent and parent not in self.implied:
-            if parent in self.files or parent in self.whiteouts:
-                raise LayoutError(f"{path} is below {parent}, which is not a folder")
-            self.implied.add(parent)
-            parent = parent.rpartition("/")[0]
-        if member.isdir():
-            self.folders.add(path)
-            return path
-        if not path or path in self.implied:
-            raise LayoutError(f"{path or 'the root'} is a folder and no folder")
-        if path.rpartition("/")[2].startswith(spec.WHITEOUT):
-            self._add_whiteout(path)
-            return path
-        self.files.add(path)
-        if member.islnk():
-            # Some writers give link targets a leading slash; they mean the image's root.
-            target = entry_path(member.linkname.lstrip("/"))
-            target = self.links_below.get(target, target)
-            if target not in self.files or target == path:
-                self.links_below[path] = target
-        return path
-
-    def _add_whiteout(self, path: str) -> None:
-        self.whiteouts.add(path)
-        parent, slash, name = path.rpartition("/")
-        removed = name.removeprefix(spec.WHITEOUT)
-        if name == spec.OPAQUE:
-            self.emptied.add(parent)
-        elif removed in ("", ".", ".."):
-            raise LayoutError(f"the whiteout {path!r} removes nothing that can be named")
-        elif not removed.startswith(spec.WHITEOUT):  # aufs's own files (`.wh..wh.…`) mean nothing elsewhere
-            self.removed.add(f"{parent}{slash}{removed}")
-
-
 @dataclass
 class Entries(Generic[Kept]):
     """What one layer says. Paths are relative, the root is empty."""
@@ -97,19 +46,54 @@ class Entries(Generic[Kept]):
 
 
 def read_entries(stream: TarStream, keep: Callable[[str, tarfile.TarInfo], Kept]) -> Entries[Kept]:
-    """Read one layer to its end. Raises LayoutError for one that `artifacts.formats.rootfs` would refuse.
+    """Read one layer to its end. Raises LayoutError for names that break a rule: each once, none below a file or link.
 
     `keep` gets path and header of each entry but whiteouts and hard links. It may read the content.
     """
-    names, found = Names(), dict[str, Kept]()
+    layer = Entries[Kept]()
+    others: set[str] = set()  # all but folders, whiteouts too
+    above: set[str] = set()  # folders above any of them
     for member, _ in members(stream):
-        path = names.add(member)
-        if path in names.whiteouts or path in names.links_below:
+        path = entry_path(member.name)
+        if path in layer.folders or path in others:
+            raise LayoutError(f"{path or 'the root'} is in it twice")
+        for parent in itertools.takewhile(lambda parent: parent and parent not in above, parents(path)):
+            if parent in others:
+                raise LayoutError(f"{path} is below {parent}, which is not a folder")
+            above.add(parent)
+        if member.isdir():
+            layer.folders.add(path)
+            layer.found[path] = keep(path, member)
             continue
-        found[path] = found[entry_path(member.linkname.lstrip("/"))] if member.islnk() else keep(path, member)
-    # Not `names.implied`: a whiteout makes no folder of those above it.
-    implied = {parent for path in (*found, *names.links_below) for parent in parents(path)} - names.folders - {""}
-    return Entries(found, names.folders, implied, names.removed, names.emptied, names.links_below)
+        if not path or path in above:
+            raise LayoutError(f"{path or 'the root'} is a folder and no folder")
+        others.add(path)
+        if path.rpartition("/")[2].startswith(spec.WHITEOUT):
+            _take_whiteout(layer, path)
+        elif member.islnk():
+            # Some writers give link targets a leading slash; they mean the image's root.
+            target = entry_path(member.linkname.lstrip("/"))
+            if target in layer.found and target not in layer.folders:
+                layer.found[path] = layer.found[target]
+            else:
+                layer.links_below[path] = layer.links_below.get(target, target)
+        else:
+            layer.found[path] = keep(path, member)
+    # Not `above`: a whiteout makes no folder of those above it.
+    kept = (parent for path in (*layer.found, *layer.links_below) for parent in parents(path))
+    layer.implied = set(kept) - layer.folders - {""}
+    return layer
+
+
+def _take_whiteout(layer: Entries[Kept], path: str) -> None:
+    parent, slash, name = path.rpartition("/")
+    removed = name.removeprefix(spec.WHITEOUT)
+    if name == spec.OPAQUE:
+        layer.emptied.add(parent)
+    elif removed in ("", ".", ".."):
+        raise LayoutError(f"the whiteout {path!r} removes nothing that can be named")
+    elif not removed.startswith(spec.WHITEOUT):  # aufs's own files (`.wh..wh.…`) mean nothing elsewhere
+        layer.removed.add(f"{parent}{slash}{removed}")
 
 
 def overlaid(layers: Sequence[Entries[Kept]], implied: Kept) -> dict[str, Kept]:
