@@ -10,7 +10,6 @@ import itertools
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -23,8 +22,6 @@ from graphcrate.model.errors import HostError
 Advance = Callable[[int], None]
 
 _LOOK_SECONDS = 0.2  #: between two looks at what the workers have advanced
-_GRACE_SECONDS = 5.0  #: for a worker to clean up
-_POLL_SECONDS = 0.01
 _PR_SET_PDEATHSIG = 1
 _ENDED = 128 + signal.SIGTERM  #: exit code of a worker that was told to end
 
@@ -57,7 +54,8 @@ class Pool:
         if self._executor is None:
             return
         if self._running:  # else they end by themselves
-            self._context.end()
+            for process in self._context.started:
+                process.terminate()
         self._executor.shutdown(cancel_futures=True)
 
     def submit(self, weight: int, call: Callable[..., Any], *arguments: object, of: object = None) -> None:
@@ -86,7 +84,7 @@ class Pool:
                 try:
                     result = future.result()
                 except BrokenProcessPool:
-                    raise self._context.killed() from None
+                    raise _killed() from None
                 del self._running[future]
                 yield of, result
 
@@ -97,7 +95,7 @@ class Pool:
         try:
             self._running[self._executor.submit(_work, call, arguments)] = of
         except BrokenProcessPool:
-            raise self._context.killed() from None
+            raise _killed() from None
 
     def _report(self) -> None:
         assert self._advanced is not None
@@ -108,38 +106,23 @@ class Pool:
 
 
 class _Context(SpawnContext):
-    """Remembers the processes that the executor starts: it neither ends them at once nor says what ended them."""
+    """Remembers the processes that the executor starts, which does not end them at once by itself."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._started: list[SpawnProcess] = []
+        self.started: list[SpawnProcess] = []
 
     def Process(self, *arguments: Any, **options: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: ANN401, N802
-        self._started.append(SpawnProcess(*arguments, **options))
-        return self._started[-1]
+        self.started.append(SpawnProcess(*arguments, **options))
+        return self.started[-1]
 
-    def end(self) -> None:
-        """Let all clean up and end; kill those that do not."""
-        for process in self._started:
-            process.terminate()
-        deadline = time.monotonic() + _GRACE_SECONDS
-        # Not by `join`: a thread of the executor waits for them, too, and one of two learns nothing.
-        while time.monotonic() < deadline and any(process.exitcode is None for process in self._started):
-            time.sleep(_POLL_SECONDS)
-        for process in self._started:
-            process.kill()
 
-    def killed(self) -> HostError:
-        """The error for a worker that ended before its work was done."""
-        self.end()  # SIGTERM ends the others
-        codes = {process.exitcode for process in self._started} - {None, 0, -signal.SIGTERM, _ENDED}
-        code = min((code for code in codes if code is not None), default=-signal.SIGTERM)
-        reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return HostError(
-            f"a worker process ended before its work was done ({reason})",
-            cause="Most often the kernel ended it because the machine, or this job's limit, ran out of memory.",
-            next_step="run the same command again with fewer things running, or with a higher memory limit",
-        )
+def _killed() -> HostError:
+    return HostError(
+        "a worker process was killed before its work was done",
+        cause="Most often the kernel does that because the machine, or this job's limit, ran out of memory.",
+        next_step="run the same command again with fewer things running, or with a higher memory limit",
+    )
 
 
 _total: Any = None  #: bytes that all workers are done with
