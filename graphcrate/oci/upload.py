@@ -24,9 +24,8 @@ from graphcrate.oci.registry import Repository
 PIECE = 1 << 17  #: bytes read and sent at once
 SMALLEST, LARGEST = 32 << 10, 32 << 20  #: bytes of one request
 REFUSABLE = 256 << 10  #: bytes; a registry that refuses even so few takes no image
-PARTS = 512  #: that an image is sent in as long as requests fail: what fails is then a small part of it
-TRUST = 16  #: requests without a failure after one until the size doubles
-LISTEN = 0.025  #: seconds before a body meanwhile: most refusals come at the headers
+PARTS = 512  #: that an image is sent in once a request has failed: what fails is then a small part of it
+LISTEN = 0.025  #: seconds before a body from then on: most refusals come at the headers
 LOSSES = 2  #: of uploads of one blob, after which blobs go whole
 UPLOADS = 4  #: of one blob that a registry forgets or refuses in the middle, before it is given up
 _ACCEPTED = (200, 201, 202, 204)
@@ -78,36 +77,24 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pace:
-    """How much of a blob goes in one request of a push: little at first and after a failure. Shared by its threads."""
+    """How much of a blob goes in one request of a push: ever more until one fails. Shared by its threads."""
 
     def __init__(self, total: int) -> None:
         """`total`: bytes of all blobs."""
-        self._size = max(SMALLEST, total // PARTS)
+        self._first = max(SMALLEST, total // PARTS)
         self._most = LARGEST  #: what the registry has not refused
-        self._failures = self._trust = 0  #: requests that failed; those since that did not
+        self._arrived = 0  #: requests
         self.least = 0  #: what the registry asks for (OCI-Chunk-Min-Length)
         self.is_whole = False  #: the registry keeps no parts of a blob
 
-    @property
-    def size(self) -> int:
-        """Of the next request where enough is left."""
-        doubled = self._trust // TRUST if self._failures else 2 * self._trust
-        return max(self.least, min(self._most, self._size << min(doubled, 16)))
-
-    @property
-    def is_careful(self) -> bool:
-        """Whether a request failed a short time ago."""
-        return self._failures > 0 and self.size < self._most
-
-    def next(self, rest: int, failures: int) -> int:
-        """Bytes of the next request, where so many are left and so many requests have failed so far."""
-        if failures > self._failures:
-            self._failures, self._trust = failures, 0
-        return rest if self.is_whole else min(rest, self.size)
+    def next(self, rest: int, *, failed: bool) -> int:
+        """Bytes of the next request, where so many are left; `failed`: whether a request of the push has."""
+        size = self._first if failed else self._first << min(2 * self._arrived, 16)
+        return rest if self.is_whole else min(rest, max(self.least, min(self._most, size)))
 
     def arrived(self) -> None:
         """Count a request that the registry took."""
-        self._trust += 1
+        self._arrived += 1
 
     def refused(self, length: int) -> bool:
         """Halve a length that was too much, to a power of two as limits are; False where that is too little."""
@@ -121,9 +108,7 @@ def upload(repository: Repository, blob: Blob, advance: Callable[[int], None], p
 
     Raises NetworkError, IntegrityError, LayoutError.
     """
-    sending = _Upload(repository, blob, advance, pace)
-    outcome = sending.run()
-    return Arrived(outcome=outcome, sent=sending.sent)
+    return _Upload(repository, blob, advance, pace).run()
 
 
 def arrived_bytes(header: str | None) -> int | None:
@@ -151,9 +136,9 @@ class _Upload:
         self._interrupted = False  #: whether the registry may have more or less than `_offset`
         self._losses = 0  #: uploads that the registry forgot or refused
         self._hash, self._hashed = hashlib.sha256(), 0  #: of the bytes up to there
-        self._shown = self.sent = 0
+        self._shown = self._sent = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> Arrived:
         """Ask for it, mount it or send it. Raises NetworkError, IntegrityError, LayoutError."""
         outcome = Outcome.SENT
         if self._repository.has(self._blob.descriptor):
@@ -163,7 +148,7 @@ class _Upload:
         else:
             self._session.retrying(self._attempt, lambda: self._offset)
         self._show(self._blob.size)
-        return outcome
+        return Arrived(outcome=outcome, sent=self._sent)
 
     def _mount(self) -> bool:
         """Mount the blob from the first source that has it; where none has, an upload may be begun."""
@@ -215,7 +200,7 @@ class _Upload:
         self._interrupted = True
         while True:
             rest = self._blob.size - self._offset
-            length = self._pace.next(rest, self._session.retry.failures)
+            length = self._pace.next(rest, failed=self._session.retry.failures > 0)
             if rest and length < self._blob.size:
                 self._send_chunk(length)
             elif self._close(length):
@@ -291,7 +276,7 @@ class _Upload:
     def _pieces(self, length: int) -> Generator[bytes, None, None]:
         """The bytes of a request, hashed when they are read for the first time, counted when they are gone."""
         at = self._offset
-        if self._pace.is_careful:
+        if self._session.retry.failures:
             self._session.retry.sleep(LISTEN)
         for piece in self._blob.pieces(at, length):
             if at + len(piece) > self._hashed:
@@ -300,7 +285,7 @@ class _Upload:
             at += len(piece)
             if at == self._blob.size:
                 self._check_hash()
-            self.sent += len(piece)
+            self._sent += len(piece)
             self._show(at)
             yield piece
 

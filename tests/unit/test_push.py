@@ -128,24 +128,16 @@ def test_chunks_are_as_the_registry_takes_them(layout, limits, least, most):
         assert sum(asked.method == "POST" for asked in server.asked) <= 5
 
 
-def test_requests_begin_small_and_are_small_again_after_a_failure(monkeypatch):
+def test_requests_grow_until_one_fails(monkeypatch):
     monkeypatch.undo()
-    pace, mib = upload.Pace(512 << 20), 1 << 20
-
-    def sizes(failures, number):
-        for _ in range(number):
-            yield pace.next(1 << 30, failures)
-            pace.arrived()
-
-    assert list(sizes(0, 5)) == [mib, 4 * mib, 16 * mib, 32 * mib, 32 * mib]
-    assert not pace.is_careful
-    assert list(sizes(1, 17)) == [mib] * 16 + [2 * mib]
-    assert pace.is_careful
-    assert list(sizes(1, 64))[-1] == 32 * mib
-    assert not pace.is_careful
-    assert (pace.next(1000, 2), pace.next(1 << 30, 2)) == (1000, mib)
+    pace, mib, sizes = upload.Pace(512 << 20), 1 << 20, []
+    for _ in range(5):
+        sizes.append(pace.next(1 << 30, failed=False))
+        pace.arrived()
+    assert sizes == [mib, 4 * mib, 16 * mib, 32 * mib, 32 * mib]
+    assert [pace.next(rest, failed=True) for rest in (1000, 1 << 30)] == [1000, mib]
     pace.least = 5 * mib
-    assert pace.next(1 << 30, 2) == 5 * mib
+    assert pace.next(1 << 30, failed=True) == 5 * mib
 
 
 @pytest.mark.parametrize("fault", UNNOTICED + NOTICED)
