@@ -13,13 +13,12 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -43,7 +42,6 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 _running: set[subprocess.Popen[bytes]] = set()
-Sink = Callable[[bytes], object]
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -74,8 +72,9 @@ def run(
         if on_line is not None:
             on_line(line)
 
-    code = _call(argv, _Lines(take).feed, None, environment, timeout, cwd=cwd, pass_fds=tuple(descriptors))
-    return Completed(code, tuple(kept))
+    with _started(argv, environment, stderr=subprocess.STDOUT, cwd=cwd, pass_fds=tuple(descriptors)) as process:
+        _follow(process, _Lines(take).feed, timeout)
+    return Completed(process.returncode, tuple(kept))
 
 
 def output(
@@ -87,16 +86,11 @@ def output(
     timeout: float | None = None,
 ) -> str:
     """The program's stdout as text. Raises BuildError with the last lines of stderr when it fails."""
-    collected = bytearray()
-    complaints: deque[str] = deque(maxlen=20)
-    with tempfile.TemporaryFile() as given:
-        given.write(stdin)
-        given.seek(0)
-        feed = _Lines(complaints.append).feed
-        code = _call(argv, collected.extend, feed, environment, timeout, cwd=cwd, stdin=given)
-    if code:
-        raise failure(argv, code, complaints)
-    return collected.decode("utf-8", "replace")
+    with _started(argv, environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd) as process:
+        said, complaints = process.communicate(stdin, timeout)
+    if process.returncode:
+        raise failure(argv, process.returncode, complaints.decode("utf-8", "replace").splitlines())
+    return said.decode("utf-8", "replace")
 
 
 def end_all() -> None:
@@ -188,36 +182,26 @@ class _Lines:
             self._rest = ""
 
 
-def _call(
+@contextlib.contextmanager
+def _started(
     argv: Sequence[str],
-    stdout: Sink,
-    stderr: Sink | None,
     environment: Mapping[str, str] | None,
-    timeout: float | None,
     **options: Any,  # noqa: ANN401
-) -> int:
-    """Feed a program's output to these sinks until it has ended, and return its exit code. `options` of Popen.
-
-    Without a sink of its own, stderr comes with stdout. An exception ends the program's process group.
-    """
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program with a pipe as its stdout, waited for at the end; an exception ends its process group."""
+    variables = settings.child_environment() if environment is None else dict(environment)
     program = argv[0] if "/" in argv[0] else find(argv[0])
     if program is None or not Path(program).exists():
         raise missing(argv[0])
-    with subprocess.Popen(
-        [program, *argv[1:]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if stderr else subprocess.STDOUT,
-        env=settings.child_environment() if environment is None else dict(environment),
-        start_new_session=True,
-        **{"stdin": subprocess.DEVNULL, **options},
-    ) as process:
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "start_new_session": True, **options}
+    with subprocess.Popen([program, *argv[1:]], env=variables, **options) as process:
         _running.add(process)
         try:
-            _follow(process, {process.stdout: stdout, process.stderr: stderr}, timeout)
-        except subprocess.TimeoutExpired:
+            yield process
+        except subprocess.TimeoutExpired as error:
             _end_group(process)
             raise BuildError(
-                f"{_short(argv)} did not finish within {timeout or 0:.0f} s and was ended",
+                f"{_short(argv)} did not finish within {error.timeout:.0f} s and was ended",
                 cause="The machine is much slower than expected, or the program waits for something.",
                 next_step=f"try it by hand: {_short(argv, 2000)}",
             ) from None
@@ -226,29 +210,23 @@ def _call(
             raise
         finally:
             _running.discard(process)
-    return process.returncode
 
 
-def _follow(
-    process: subprocess.Popen[bytes], sinks: Mapping[IO[bytes] | None, Sink | None], timeout: float | None
-) -> None:
-    """Feed the pipes to their sinks until the process has ended, not waiting for a daemon that holds a pipe open."""
+def _follow(process: subprocess.Popen[bytes], feed: Callable[[bytes], None], timeout: float | None) -> None:
+    """Feed what it says until the process has ended, not waiting for a daemon that holds the pipe open."""
     deadline = time.monotonic() + (math.inf if timeout is None else timeout)
+    assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
-        for pipe, sink in sinks.items():
-            if pipe is not None:
-                selector.register(pipe, selectors.EVENT_READ, sink)
-        while selector.get_map():
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
             ended = process.poll() is not None
-            ready = selector.select(POLL_SECONDS)
-            for key, _ in ready:
-                data = os.read(key.fd, 1 << 16)
-                key.data(data)
+            if selector.select(POLL_SECONDS):
+                data = os.read(process.stdout.fileno(), 1 << 16)
+                feed(data)
                 if not data:
-                    selector.unregister(key.fileobj)
-            if ended and not ready:
-                for key in selector.get_map().values():
-                    key.data(b"")
+                    break
+            elif ended:
+                feed(b"")
                 break
             if time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired(process.args, timeout or 0)
