@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from graphcrate.checks.contracts import CHECKS
+from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.cli import main
 from graphcrate.compat import facts, glt, own, recipes
 from graphcrate.model import errors

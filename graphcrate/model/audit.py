@@ -5,6 +5,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from graphcrate.model.contract import Settings
+
 #: `fail`: something cannot be loaded or cannot run; `warn`: it works, but not for everybody or not as one would think;
 #: `note`: nothing breaks, but bytes or time are lost.
 Severity = Literal["fail", "warn", "note"]
@@ -94,7 +96,9 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     form: str
     binaries: Mapping[str, Binary]
+    texts: Mapping[str, bytes] = {}  #: METADATA and its like, the loader's configuration
     links: Mapping[str, str] = {}  #: symbolic links to libraries, and folders that are links
+    settings: Settings | None = None
     distributions: tuple[Distribution, ...] = ()
     python: str = ""  #: "3.11"
     base: bool = True

@@ -116,7 +116,7 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
         audited=wording.audit(looked.audit).summary[-1],
         warnings=_warnings(own),
         saved=sum(cut.bytes for layer in report.layers for cut in layer.cut) if report else 0,
-        environment=looked.settings.environment if looked.settings else (),
+        environment=looked.contents.settings.environment if looked.contents.settings else (),
         rebuild=_rebuild(own),
         lock=own.lock_sha256 if own else "",
     )
@@ -154,7 +154,7 @@ def _differ(one: Package | None, other: Package | None) -> bool:
 
 def _packages(own: BuildReport | None, looked: Look) -> Iterator[Package]:
     python = looked.audit.python or "3"
-    known = licences.of_image(looked.texts, python)
+    known = licences.of_image(looked.contents.texts, python)
     sizes: dict[str, int] = {}
     for owner in (owner for layer in own.layers for owner in layer.owners) if own else ():
         sizes[owner.name] = sizes.get(owner.name, 0) + owner.bytes

@@ -1,7 +1,7 @@
 """Contents for audits, made of small libraries: what an image, or wheels alone, would have."""
 
 from graphcrate.artifacts.formats import binary
-from graphcrate.checks import audit
+from graphcrate.checks.audit import run as audit
 from graphcrate.model.audit import Contents, Distribution
 from tests.unit.elfmaker import make_elf
 

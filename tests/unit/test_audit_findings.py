@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from graphcrate.checks import audit, wording
+from graphcrate.checks import wording
+from graphcrate.checks.audit import run as audit
 from graphcrate.checks.audit.code import runs_natively
 from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import GpuCode, PackageCode

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from graphcrate.checks import audit
+from graphcrate.checks.audit import run as audit
 from graphcrate.checks.audit.linking import demangled
 from tests.unit.audited import (
     FAIL,

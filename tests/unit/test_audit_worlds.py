@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from graphcrate.checks import audit
+from graphcrate.checks.audit import run as audit
 from graphcrate.checks.audit.packages import Packages
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, SYSTEM, TORCH, check, contents, package, stack
 

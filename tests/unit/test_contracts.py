@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT, read_settings
-from graphcrate.checks import contracts, wording
-from graphcrate.checks.contracts import CHECKS
+from graphcrate.checks import wording
+from graphcrate.checks.contracts import run as contracts
+from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.model.contract import RUNTIMES, FileFact, Finding, Host, ImageView, Settings
 from tests.unit.contract_cases import CASES, GOOD, HOST, UNREAD, configured, files
 

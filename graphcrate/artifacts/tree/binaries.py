@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from graphcrate.compat.facts import numbers
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model import codec
 from graphcrate.model.audit import Binary, Contents, Distribution
-from graphcrate.model.contract import Settings
 from graphcrate.model.plan import VENV
 
 _VERSION = 5  #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` says
@@ -44,19 +42,6 @@ _TEXTS = (
     *(".html", ".css", ".cmake", ".pc", ".gz", ".xz", ".zst", ".zip", ".whl", ".mo", ".po", ".a", ".o", ".bc", ".ptx"),
     *(".png", ".svg", ".pem", ".crt", ".list", ".md5sums", ".triggers", ".npy", ".npz", ".csv", ".yaml", ".toml"),
 )
-
-
-@dataclass(kw_only=True)
-class Read:
-    """What was read, by absolute path. A wheel's files lie where they would be installed."""
-
-    form: str
-    binaries: dict[str, Binary] = field(default_factory=dict)
-    texts: dict[str, bytes] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)
-    toolkit: dict[str, int] = field(default_factory=dict)
-    settings: Settings | None = None
-    unread: tuple[str, ...] = ()
 
 
 def wanted(folder: Path, below: str = "") -> Wanted:
@@ -86,17 +71,18 @@ def keeps(path: str, size: int) -> bool:
     return size >= _SMALLEST_BINARY and not path.endswith(_TEXTS)
 
 
-def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
+def of_opened(name: str, opened: Opened, tools: Tools, below: str = "") -> Contents:
     """Of an artifact that was opened with `wanted`."""
-    read = Read(form=opened.form, unread=opened.unread)
+    links: dict[str, str] = {}
+    toolkit: dict[str, int] = {}
     kept: dict[str, int] = {}
     for inside, entry in opened.entries.items():
         path = f"{below}{inside}"
         if entry.kind == "symlink":
-            read.links[path] = entry.link
+            links[path] = entry.link
         elif entry.kind == "file":
             if found := _TOOLKIT.fullmatch(path):
-                read.toolkit[found[1]] = read.toolkit.get(found[1], 0) + entry.size
+                toolkit[found[1]] = toolkit.get(found[1], 0) + entry.size
             if keeps(path, entry.size):
                 kept[path] = entry.size
 
@@ -106,17 +92,18 @@ def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
         return data
 
     with tools.ctx.progress.task("looking at programs and libraries", sum(kept.values())) as task:
-        for path, data in zip(kept, parallel(content, tuple(kept), advance=task.advance), strict=True):
-            _add(read, path, data)
-    read.settings = opened.settings or runtime_files.read_settings(
-        opened.entries, lambda path: read.texts.get(path, b"").decode("utf-8", "replace")
+        data = dict(zip(kept, parallel(content, tuple(kept), advance=task.advance), strict=True))
+    settings = opened.settings or runtime_files.read_settings(
+        opened.entries, lambda path: data.get(path, b"").decode("utf-8", "replace")
     )
-    return read
+    texts, programs = _sorted(data)
+    read = Contents(name=name, form=opened.form, binaries=programs, texts=texts, links=links)
+    return _described(msgspec.structs.replace(read, toolkit=toolkit, settings=settings, unread=opened.unread))
 
 
-def of_wheels(wheels: Sequence[Path], site: str, tools: Tools) -> Read:
+def of_wheels(name: str, wheels: Sequence[Path], site: str, tools: Tools) -> Contents:
     """Of wheels, as they would lie in this folder. Raises IntegrityError for one that is none."""
-    read = Read(form="wheels")
+    data: dict[str, bytes] = {}
     for path in wheels:
         with (
             tools.ctx.progress.task(f"reading {path.name}", path.stat().st_size) as task,
@@ -126,57 +113,60 @@ def of_wheels(wheels: Sequence[Path], site: str, tools: Tools) -> Read:
                 place = _installed(member.name, site)
                 if keeps(place, member.size):
                     pieces = wheel.archive.chunks(member, wheel.records.get(member.name, ""))
-                    _add(read, place, tools.wanted.distil(place, pieces))
+                    data[place] = tools.wanted.distil(place, pieces)
                     for _ in pieces:  # so that its hash is checked
                         pass
                 task.advance(member.packed)
-    return read
+    texts, programs = _sorted(data)
+    return _described(Contents(name=name, form="wheels", binaries=programs, texts=texts))
 
 
-def over(upper: Read, lower: Read) -> Read:
+def over(upper: Contents, lower: Contents) -> Contents:
     """Packages laid over an image."""
-    return replace(
+    both = msgspec.structs.replace(
         lower,
+        name=upper.name,
         form=upper.form,
-        binaries=lower.binaries | upper.binaries,
-        texts=lower.texts | upper.texts,
-        links=lower.links | upper.links,
+        binaries={**lower.binaries, **upper.binaries},
+        texts={**lower.texts, **upper.texts},
+        links={**lower.links, **upper.links},
         unread=(*lower.unread, *upper.unread),
     )
+    return _described(both)
 
 
-def contents(name: str, read: Read, *, base: bool) -> Contents:
-    """What `checks.audit.judge` takes. `base`: interpreter and system's libraries are among what was read."""
-    variables, labels = (read.settings.variables, read.settings.labels) if read.settings else ({}, {})
-    texts = {path: data.decode("utf-8", "replace") for path, data in read.texts.items()}
-    return Contents(
-        name=name,
-        form=read.form,
-        binaries=read.binaries,
-        links=read.links,
-        distributions=tuple(_distributions(texts)),
-        python=_python_of(read),
-        base=base,
-        folders=tuple(dict.fromkeys((*_configured(texts), *SYSTEM_FOLDERS))),
+def _sorted(data: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, Binary]]:
+    """Texts and binaries among what was kept."""
+    texts = {path: kept for path, kept in data.items() if _is_text(path)}
+    return texts, {path: codec.unpack(kept, Binary) for path, kept in data.items() if kept and path not in texts}
+
+
+def _described(found: Contents) -> Contents:
+    """Add what texts and settings say of what was found."""
+    variables, labels = (found.settings.variables, found.settings.labels) if found.settings else ({}, {})
+    readable = {path: data.decode("utf-8", "replace") for path, data in found.texts.items()}
+    return msgspec.structs.replace(
+        found,
+        distributions=tuple(_distributions(readable)),
+        python=_python_of(found),
+        folders=tuple(dict.fromkeys((*_configured(readable), *SYSTEM_FOLDERS))),
         preferred=tuple(filter(None, variables.get("LD_LIBRARY_PATH", "").split(":"))),
         architectures=tuple(filter(None, re.split(r"[,;]", labels.get(_ARCHITECTURES, "")))),
-        toolkit=read.toolkit,
         meant=any(label.startswith(_LABELS) for label in labels),
-        unread=read.unread,
     )
 
 
-def interpreter_of(read: Read) -> str:
+def interpreter_of(contents: Contents) -> str:
     """ "3.11": of the newest Python that an image has as a program; empty for none."""
-    versions = {found[1] for path in read.binaries if (found := _INTERPRETER.fullmatch(path))}
+    versions = {found[1] for path in contents.binaries if (found := _INTERPRETER.fullmatch(path))}
     return max(versions, key=numbers, default="")
 
 
-def _python_of(read: Read) -> str:
+def _python_of(contents: Contents) -> str:
     """ "3.11": of the folder with most packages, else of what extension modules are named after; or empty."""
-    seen = Counter(found[1] for path in read.texts if (found := _PYTHON.search(path)))
+    seen = Counter(found[1] for path in contents.texts if (found := _PYTHON.search(path)))
     if not seen:
-        seen = Counter(f"{found[1]}.{found[2]}" for path in read.binaries if (found := _MODULE.search(path)))
+        seen = Counter(f"{found[1]}.{found[2]}" for path in contents.binaries if (found := _MODULE.search(path)))
     return max(seen, key=lambda version: seen[version], default="")
 
 
@@ -184,13 +174,6 @@ def _is_text(path: str) -> bool:
     if place := _SITE.fullmatch(path):
         return bool(_METADATA.fullmatch(place["rest"]) or _RECORD.fullmatch(place["rest"]))
     return _SETTINGS.fullmatch(path) is not None
-
-
-def _add(read: Read, path: str, data: bytes) -> None:
-    if _is_text(path):
-        read.texts[path] = data
-    elif data:
-        read.binaries[path] = codec.unpack(data, Binary)
 
 
 def _installed(name: str, site: str) -> str:

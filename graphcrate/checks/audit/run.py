@@ -1,6 +1,7 @@
-"""An audit from what a person names to its report: reads image, wheels or folder, asks `audit`."""
+"""An audit from what a person names to its report: read image, wheels or folder, and judge what was read."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -8,15 +9,14 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.tree import binaries, opening
-from graphcrate.artifacts.tree.binaries import Read
 from graphcrate.artifacts.tree.reader import Tools
-from graphcrate.checks import audit
-from graphcrate.checks.audit import code
-from graphcrate.checks.audit.packages import Packages
+from graphcrate.checks.audit import code, metadata, space
+from graphcrate.checks.audit.linking import Linking
+from graphcrate.checks.audit.loading import Loader
+from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.compat import facts
 from graphcrate.host.context import Context
-from graphcrate.model.audit import Audit, Contents, Finding
-from graphcrate.model.contract import Settings
+from graphcrate.model.audit import CHECKS, SEVERITIES, Audit, Contents, Finding
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import site_packages
 from graphcrate.model.report import BuildReport
@@ -41,7 +41,7 @@ def run(
     contents = _contents(names, ctx, base, output, fetch)
     capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
     compiled_for = [model for model, capability in facts.gpus().items() if capability in capabilities]
-    return audit.judge(contents, gpus or compiled_for)
+    return judge(contents, gpus or compiled_for)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,16 +49,14 @@ class Look:
     """An image seen through its programs and libraries. `by_gpu`: for a model of each compute capability ("7.0")."""
 
     audit: Audit
-    texts: Mapping[str, bytes]  #: METADATA and its like, by absolute path
-    settings: Settings | None
+    contents: Contents
     packages: Mapping[str, tuple[str, int]]  #: normalised name → version, bytes of its programs and libraries
     by_gpu: Mapping[str, tuple[Finding, ...]]
 
 
 def look(name: str, ctx: Context, output: Path) -> Look:
     """Read an image once: its audit, its packages, and what keeps it from running on each GPU. Raises as `run`."""
-    read = read_image(name, ctx, output)
-    contents = binaries.contents(name, read, base=True)
+    contents = read_image(name, ctx, output)
     owners = Packages(contents)
     sizes = {one.name: (one.version, 0) for one in contents.distributions}
     for path, binary in contents.binaries.items():
@@ -69,13 +67,15 @@ def look(name: str, ctx: Context, output: Path) -> Look:
     for model, capability in facts.gpus().items():
         models.setdefault(capability, model)
     by_gpu = {capability: tuple(code.findings(contents, owners, [model])) for capability, model in models.items()}
-    return Look(audit.judge(contents), read.texts, read.settings, sizes, by_gpu)
+    return Look(judge(contents), contents, sizes, by_gpu)
 
 
-def read_image(name: str, ctx: Context, output: Path = _DIST, fetch: opening.Fetch = "all", below: str = "") -> Read:
+def read_image(
+    name: str, ctx: Context, output: Path = _DIST, fetch: opening.Fetch = "all", below: str = ""
+) -> Contents:
     """Read what an audit looks at in an image; layers that were read before come from the cache."""
     with _tools(ctx, below) as tools:
-        return binaries.of_opened(opening.opened(name, tools, output, fetch), tools, below)
+        return binaries.of_opened(name, opening.opened(name, tools, output, fetch), tools, below)
 
 
 def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> Audit:
@@ -103,20 +103,18 @@ def _contents(names: Sequence[str], ctx: Context, base: str, output: Path, fetch
     if not (wheels or packages):
         if base:
             raise UsageError(f"{folder} has a base of its own", next_step="leave --base out")
-        read = read_image(names[0], ctx, output, fetch)
-        if read.form == "folder" and not read.binaries:
+        contents = read_image(names[0], ctx, output, fetch)
+        if contents.form == "folder" and not contents.binaries:
             raise _nothing(folder)
-        return binaries.contents(names[0], read, base=True)
+        return contents
     lower = read_image(base, ctx, output, fetch) if base else None
     site = site_packages((binaries.interpreter_of(lower) if lower else "") or _UNKNOWN_PYTHON)
     if wheels:
         with _tools(ctx, site) as tools:
-            upper = binaries.of_wheels(wheels, site, tools)
+            upper = binaries.of_wheels(" ".join(wheel.name for wheel in wheels), wheels, site, tools)
     else:
-        upper = read_image(str(packages), ctx, output, fetch, site)
-    read = binaries.over(upper, lower) if lower else upper
-    name = " ".join(wheel.name for wheel in wheels) or names[0]
-    return binaries.contents(name, read, base=lower is not None)
+        upper = msgspec.structs.replace(read_image(str(packages), ctx, output, fetch, site), name=names[0])
+    return binaries.over(upper, lower) if lower else msgspec.structs.replace(upper, base=False)
 
 
 def _packages(folder: Path) -> Path | None:
@@ -137,3 +135,48 @@ def _nothing(folder: Path) -> UsageError:
         f"there is nothing to audit in {folder}: no program and no library",
         next_step="name an image, wheels, a virtual environment, a folder with *.dist-info, or a root file system",
     )
+
+
+def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
+    """Audit what was read. `gpus`: models that it shall run on; without, those that it says it is compiled for."""
+    packages = Packages(contents)
+    loader = Loader(contents, packages)
+    linking = Linking(contents, packages, loader)
+    no_word = "nothing of it was looked at"  # it may be broken: that nothing was found means nothing
+    again = "pull or build the image again; a layer of another type: write it as tar+gzip"
+    found = [
+        *(Finding("files", "fail", BASE.name, "", what, no_word, again) for what in contents.unread),
+        *linking.findings(),
+        *code.findings(contents, packages, gpus),
+        *space.findings(contents, packages, loader),
+        *metadata.findings(contents, packages),
+    ]
+    return Audit(
+        subject=contents.name,
+        form=contents.form,
+        python=contents.python,
+        binaries=len(contents.binaries),
+        bytes=sum(binary.size for binary in contents.binaries.values()),
+        glibc=_floor(contents, packages, "GLIBC"),
+        glibcxx=_floor(contents, packages, "GLIBCXX"),
+        gpus=tuple(gpus),
+        code=code.of_packages(contents, packages),
+        findings=tuple(sorted(found, key=_order)),
+        broken=tuple(sorted(short(path) for path in linking.broken if packages.owner(path) != BASE)),
+        unread=contents.unread,
+    )
+
+
+def _order(finding: Finding) -> tuple[int, int, str, str]:
+    return SEVERITIES.index(finding.severity), CHECKS.index(finding.check), finding.package, finding.file
+
+
+def _floor(contents: Contents, packages: Packages, prefix: str) -> str:
+    """The newest version of these symbols that a Python package's library cannot do without."""
+    versions = (
+        re.fullmatch(rf"{prefix}_(\d+(?:\.\d+)*)", need.version)
+        for path, binary in contents.binaries.items()
+        if packages.owner(path) != BASE
+        for need in binary.versions_wanted
+    )
+    return max((version[1] for version in versions if version), key=facts.numbers, default="")

@@ -1,32 +1,4 @@
-"""What each runtime needs of an image, as lists of checks: pure functions of a view of the image and of its host.
+"""What each runtime needs of an image, as checks: pure functions of a view of the image and of its host.
 
-`view` makes the view of a tree that somebody else read (`checks.contracts.run`); `docs/contracts.md` is written from
-these lists.
+`view` makes the view of a tree that somebody else read; `docs/contracts.md` is written from the checks.
 """
-
-from collections.abc import Sequence
-
-from graphcrate.checks.contracts import apptainer, contents, docker, gpu, pyxis, start
-from graphcrate.checks.contracts.check import Check
-from graphcrate.model.contract import RUNTIMES, Finding, Host, ImageView, Runtime
-
-#: Every check, in the order in which findings are shown.
-CHECKS = tuple(
-    one
-    for module in (start, contents, gpu, docker, apptainer, pyxis)
-    for one in vars(module).values()
-    if type(one) is Check
-)
-
-
-def judge(view: ImageView, host: Host, runtimes: Sequence[Runtime]) -> tuple[Finding, ...]:
-    """Every finding for these runtimes; a check that several of them share is made once."""
-    wanted = tuple(runtime for runtime in RUNTIMES if runtime in runtimes)
-    return tuple(check.find(view, host, wanted) for check in CHECKS if set(check.runtimes) & set(wanted))
-
-
-def targets(view: ImageView) -> tuple[Runtime, ...]:
-    """The runtimes that an artifact can be meant for."""
-    if view.form == "sif":
-        return ("apptainer",)
-    return ("apptainer", "pyxis") if view.form in ("squashfs", "folder") else RUNTIMES

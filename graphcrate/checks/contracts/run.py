@@ -1,4 +1,4 @@
-"""An image, whatever its form and whoever made it, against the contracts of runtimes: reads it, asks `contracts`."""
+"""An image, whatever its form and whoever made it, against the contracts of runtimes: read it, and judge."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,23 @@ from graphcrate.artifacts.tree import layers as trees
 from graphcrate.artifacts.tree import opening
 from graphcrate.artifacts.tree.opening import Fetch
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
-from graphcrate.checks import contracts
+from graphcrate.checks.contracts import apptainer, contents, docker, gpu, pyxis, start
+from graphcrate.checks.contracts.check import Check
 from graphcrate.checks.contracts.view import make_view, wants_content
 from graphcrate.host.context import Context
-from graphcrate.model.contract import Finding, Host, ImageView, Inspection, LayerFact, Runtime
+from graphcrate.model.contract import RUNTIMES, Finding, Host, ImageView, Inspection, LayerFact, Runtime
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep, WheelsStep, site_packages
 from graphcrate.model.report import BuildReport
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 
+#: Every check, in the order in which findings are shown.
+CHECKS = tuple(
+    one
+    for module in (start, contents, gpu, docker, apptainer, pyxis)
+    for one in vars(module).values()
+    if type(one) is Check
+)
 _WANTED = Wanted(keep=wants_content, hashes=False)
 
 
@@ -35,8 +43,8 @@ def check(
 ) -> Inspection:
     """Judge what a person names, for these runtimes (none: all it can be meant for). Raises as `opening.opened`."""
     view = read_view(ref, ctx, output, fetch)
-    asked = tuple(runtimes) or contracts.targets(view)
-    findings = contracts.judge(view, host, asked)
+    asked = tuple(runtimes) or targets(view)
+    findings = judge(view, host, asked)
     return Inspection(image=ref, form=view.form, runtimes=asked, host=host, findings=findings, unread=view.unread)
 
 
@@ -52,7 +60,7 @@ def of_build(report: BuildReport, plan: Plan, ctx: Context, gpus: tuple[str, ...
     Of a layout only the base and planned files are read: what wheels and toolkits hold, and where, the plan says.
     """
     view = _planned_view(report, plan, ctx) if report.layout else read_view(report.image, ctx)
-    return contracts.judge(view, Host(gpus=gpus), contracts.targets(view))
+    return judge(view, Host(gpus=gpus), targets(view))
 
 
 def _planned_view(report: BuildReport, plan: Plan, ctx: Context) -> ImageView:
@@ -101,3 +109,16 @@ def _view(name: str, opened: Opened, distributions: Mapping[str, str] | None = N
         compression=opened.compression,
     )
     return make_view(base, entries, read, distributions)
+
+
+def judge(view: ImageView, host: Host, runtimes: Sequence[Runtime]) -> tuple[Finding, ...]:
+    """Every finding for these runtimes; a check that several of them share is made once."""
+    wanted = tuple(runtime for runtime in RUNTIMES if runtime in runtimes)
+    return tuple(check.find(view, host, wanted) for check in CHECKS if set(check.runtimes) & set(wanted))
+
+
+def targets(view: ImageView) -> tuple[Runtime, ...]:
+    """The runtimes that an artifact can be meant for."""
+    if view.form == "sif":
+        return ("apptainer",)
+    return ("apptainer", "pyxis") if view.form in ("squashfs", "folder") else RUNTIMES
