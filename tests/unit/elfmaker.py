@@ -54,8 +54,8 @@ def make_elf(
     dynamic = b"".join(struct.pack("<qQ", tag, strings.add(text)) for tag, text in tags) + bytes(16)
     parts = [(".dynstr", SHT["STRTAB"], strings.data, 0), (".dynsym", SHT["DYNSYM"], symbols, 24)]
     parts += [(".gnu.version", SHT["VERSYM"], indexes, 2)] if len(numbers) > 1 else []
-    parts += [(".gnu.version_d", SHT["VERDEF"], verdef, 0)] if verdef else []
-    parts += [(".gnu.version_r", SHT["VERNEED"], verneed, 0)] if verneed else []
+    parts += [(".gnu.version_d", SHT["VERDEF"], verdef, len(versions) + 1)] if verdef else []
+    parts += [(".gnu.version_r", SHT["VERNEED"], verneed, len(needs))] if verneed else []
     parts += [(".dynamic", SHT["DYNAMIC"], dynamic, 16)]
     code = {".nv_fatbin": fatbin, "__nv_relfatbin": relocatable}
     parts += [(name, SHT["PROGBITS"], data, 0) for name, data in code.items() if data is not None]
@@ -103,7 +103,8 @@ def assemble(parts, machine, kind, interpreter=""):
         label = names.add(name)
         content = names.data if data is None else data
         link = 2 if number == SHT["VERSYM"] else 1 if number not in (SHT["STRTAB"], SHT["PROGBITS"]) else 0
-        rows.append(struct.pack("<IIQQQQIIQQ", label, number, 0, 0, 64 + len(body), len(content), link, 1, 8, size))
+        count = size if number in (SHT["VERDEF"], SHT["VERNEED"]) else 1  # of entries in these two
+        rows.append(struct.pack("<IIQQQQIIQQ", label, number, 0, 0, 64 + len(body), len(content), link, count, 8, size))
         body += content + bytes(-len(content) % 8)
     table = 64 + len(body)
     segments = table + 64 * len(rows) if interpreter else 0

@@ -5,6 +5,7 @@ Of a large file only these tables are read.
 """
 
 import errno
+import itertools
 import os
 import re
 import struct
@@ -12,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import msgspec
+from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVersionSection, Version, VersionAuxiliary
 
 from graphcrate.model.errors import IntegrityError
 
@@ -22,12 +25,9 @@ if TYPE_CHECKING:
 _BY_NAME = (".nv_fatbin", "__nv_relfatbin", ".data", ".rodata")
 _TABLE_LIMIT = 1 << 28  #: bytes, also of all names, which may share their ends; the largest seen are 10 MB
 _PATH_LIMIT = 4096  #: PATH_MAX of Linux
-_TAG = struct.Struct("<qQ")
-_END, _NEEDED, _SONAME, _RPATH, _RUNPATH = 0, 1, 14, 15, 29  #: tags of the dynamic section
+_NAMES = _NEEDED, _SONAME, _RPATH, _RUNPATH = "DT_NEEDED", "DT_SONAME", "DT_RPATH", "DT_RUNPATH"
+_SMALLEST = 8  #: bytes of an entry in a table of tags or versions
 _SYMBOL = struct.Struct("<IBBHQQ")
-_VERNEED = struct.Struct("<HHIII")
-_VERNAUX = struct.Struct("<IHHII")
-_VERDEF = struct.Struct("<HHHHIII")
 _LOCAL, _WEAK = 0, 2
 _HIDDEN = (1, 2)  #: visibilities internal and hidden
 _UNVERSIONED = 2  #: version indexes below are "local" and "global, no version"
@@ -133,7 +133,7 @@ class _Reader:
             self._sections.setdefault(str(key), section)
         self._strings = self._linked_strings()
         tags = self._tags()
-        versions, needs = dict(self._definitions()), tuple(self._needs())
+        versions, needs = self._definitions(), tuple(self._needs())
         names = {**versions, **{index: need.version for index, need in needs}}
         defined, undefined = self._symbols(names)
         return Elf(
@@ -194,57 +194,41 @@ class _Reader:
             self.fail(f"has names of more than {_TABLE_LIMIT} bytes, which is absurd")
         return self._strings[offset:end].decode("utf-8", "backslashreplace")
 
-    def _tags(self) -> dict[int, list[str]]:
+    def _tags(self) -> dict[str, list[str]]:
         """Those tags of the dynamic section that are names."""
-        wanted: dict[int, list[str]] = {tag: [] for tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH)}
-        table = self._table("SHT_DYNAMIC")
-        for tag, value in _TAG.iter_unpack(table[: len(table) // _TAG.size * _TAG.size]):
-            if tag == _END:
-                break
-            if tag in wanted:
-                wanted[tag].append(self._string(value))
-        return wanted
+        names: dict[str, list[str]] = {tag: [] for tag in _NAMES}
+        section = self._sections.get("SHT_DYNAMIC")
+        if isinstance(section, DynamicSection) and self._extent("SHT_DYNAMIC"):
+            for tag in itertools.islice(section.iter_tags(), section["sh_size"] // _SMALLEST):
+                if (kind := str(tag["d_tag"])) in names:
+                    names[kind].append(getattr(tag, kind.removeprefix("DT_").lower()))
+        return names
 
-    def _chain(
-        self, table: bytes, entry: struct.Struct, offset: int, step: int, room: Iterator[int]
-    ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Entries that tell in their field `step` how far it is to the next; 0 ends. (offset, fields) of each.
-
-        `room` has an item for each entry that the table has room for.
-        """
-        while True:
-            if offset + entry.size > len(table):
-                self.fail("has a version table that leads outside of itself")
-            if next(room, None) is None:
-                self.fail("has a version table that leads into itself")
-            fields = entry.unpack_from(table, offset)
-            yield offset, fields
-            if not fields[step]:
-                return
-            offset += fields[step]
+    def _versions(self, key: str) -> Iterator[tuple[Version, VersionAuxiliary]]:
+        """Entries of a version table, each with those that follow from it; no more than it has room for."""
+        section = self._sections.get(key)
+        if isinstance(section, GNUVersionSection) and self._extent(key):
+            room = section["sh_size"] // _SMALLEST
+            for version, more in section.iter_versions():
+                for one in more:
+                    if not room:
+                        self.fail("has a version table that leads into itself")
+                    room -= 1
+                    yield version, one
 
     def _needs(self) -> Iterator[tuple[int, VersionNeed]]:
         """(version index, need) of .gnu.version_r."""
-        table = self._table("SHT_GNU_verneed")
-        if not table:
-            return
-        room = iter(range(len(table) // _VERNEED.size))  # either entry has 16 bytes
-        for offset, (_, _, file, first, _) in self._chain(table, _VERNEED, 0, 4, room):
-            for _, (_, flags, index, name, _) in self._chain(table, _VERNAUX, offset + first, 4, room):
-                yield index & 0x7FFF, VersionNeed(self._string(file), self._string(name), bool(flags & _FLAG_WEAK))
+        for library, version in self._versions("SHT_GNU_verneed"):
+            is_weak = bool(version["vna_flags"] & _FLAG_WEAK)
+            yield version["vna_other"] & 0x7FFF, VersionNeed(str(library.name), version.name, is_weak)
 
-    def _definitions(self) -> Iterator[tuple[int, str]]:
-        """(version index, name) of .gnu.version_d."""
-        table = self._table("SHT_GNU_verdef")
-        if not table:
-            return
-        room = iter(range(len(table) // _VERDEF.size))
-        for offset, (_, flags, index, _, _, first, _) in self._chain(table, _VERDEF, 0, 6, room):
-            if offset + first + 8 > len(table):
-                self.fail("has a version table that leads outside of itself")
-            (name,) = struct.unpack_from("<I", table, offset + first)
-            if not flags & _FLAG_BASE:
-                yield index & 0x7FFF, self._string(name)
+    def _definitions(self) -> dict[int, str]:
+        """Version index → name, of .gnu.version_d: the first of an entry's names is its own."""
+        named: dict[int, str] = {}
+        for version, name in self._versions("SHT_GNU_verdef"):
+            if not version["vd_flags"] & _FLAG_BASE:
+                named.setdefault(version["vd_ndx"] & 0x7FFF, name.name)
+        return named
 
     def _symbols(self, names: dict[int, str]) -> tuple[tuple[Symbol, ...], tuple[Symbol, ...]]:
         """Defined and undefined global symbols."""
