@@ -5,11 +5,10 @@ each with its reason; whatever is not there is a difference. Each was seen betwe
 docs/decisions/equality.md tells how. Installers word some files each in their own way; what those say must agree.
 """
 
-import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +22,7 @@ from graphcrate.model.words import printable
 #: What of an entry differs. `setting`: of the image's configuration, not of a file.
 Aspect = Literal["only in the first", "only in the second", "kind", "mode", "owner", "content", "link", "setting"]
 #: In which form two contents are compared where their bytes may differ.
-Sameness = Literal["any", "bytecode", "record", "launcher"]
+Sameness = Literal["any", "bytecode", "launcher"]
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -66,11 +65,6 @@ ALLOWANCES = msgspec.toml.decode(
 LARGEST = 1 << 24
 _LAUNCHER_LIMIT = 1 << 12
 _PYC_HEADER = 16  #: magic number, flags (PEP 552), and hash, or time and size, of the source
-#: A file that the installer itself adds: rows about it say nothing about the package.
-_INSTALLERS_OWN = re.compile(
-    r".*\.pyc|.*\.dist-info/(INSTALLER|REQUESTED|direct_url\.json|uv_cache\.json|uv_build\.json)|(.*/)?bin/pip3\.\d+"
-)
-_RECORDED_LAUNCHER = re.compile(r"(\.\./)+bin/[^/]+")
 #: Lines of launchers that say nothing about what is started. `installer`, uv and pip's distlib have different ones for
 #: their own name, which matters on Windows alone.
 _IDLE = r"""
@@ -90,7 +84,7 @@ _LAUNCHER = re.compile(r"#!(\S+)\nfrom ([\w.]+) import (\w+)\n    sys\.exit\(([\
 
 def is_kept(path: str, size: int) -> bool:
     """Whether a reader has to keep this file's content, because it may be compared in another form than its bytes."""
-    if path.endswith((".pyc", ".dist-info/RECORD")):
+    if path.endswith(".pyc"):
         return size <= LARGEST
     return "/bin/" in path and size <= _LAUNCHER_LIMIT
 
@@ -98,21 +92,6 @@ def is_kept(path: str, size: int) -> bool:
 def distil(path: str, content: Iterable[bytes] | Path) -> bytes:
     """Keep of bytecode the header, and that something follows it; all of other files."""
     return whole(path, content)[: _PYC_HEADER + 1 if path.endswith(".pyc") else None]
-
-
-def _record(content: bytes) -> frozenset[tuple[str, ...]] | None:
-    """RECORD's rows without those about what the installer adds; of launchers the path alone."""
-    try:
-        rows = list(csv.reader(content.decode().splitlines(), strict=True))
-    except (UnicodeDecodeError, csv.Error):
-        return None
-    if any(len(row) != 3 for row in rows):
-        return None
-    return frozenset(
-        (row[0],) if _RECORDED_LAUNCHER.fullmatch(row[0]) else tuple(row)
-        for row in rows
-        if not _INSTALLERS_OWN.fullmatch(row[0])
-    )
 
 
 def _launcher(content: bytes) -> tuple[str, ...] | None:
@@ -212,8 +191,7 @@ def _same(form: Sameness, path: str, first: Opened, second: Opened) -> bool:
     one, other = first.read(path), second.read(path)
     if form == "bytecode":
         return len(one) > _PYC_HEADER < len(other) and one[:_PYC_HEADER] == other[:_PYC_HEADER]
-    meaning: Callable[[bytes], object] = _record if form == "record" else _launcher
-    return None is not meaning(one) == meaning(other)
+    return None is not _launcher(one) == _launcher(other)
 
 
 def _between(path: str, one: Entry, other: Entry, owners: bool) -> Iterator[Difference]:
