@@ -281,7 +281,7 @@ def _check_output(job: _Job, plan: Plan) -> None:
 def _check(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
     """Add what contracts and audit find to the report, and write it."""
     folder = job.folder(plan.name, plan.tag)
-    report = new_image.vet(report, plan, folder, job.ctx, job.request.gpu)
+    report = new_image.vet(report, folder, job.ctx, job.request.gpu)
     write_file(folder / "report.json", encode(report))
     return report
 

@@ -8,23 +8,25 @@ import msgspec
 from graphcrate.checks import wording
 from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as checking
+from graphcrate.checks.reading import read_image
 from graphcrate.compat.facts import gpu_models
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
+from graphcrate.model.contract import Host
 from graphcrate.model.errors import AuditError
 from graphcrate.model.lock import encode
-from graphcrate.model.plan import Plan
 from graphcrate.model.report import Audited, BuildReport
 
 AUDIT = "audit.json"  #: beside report.json
 
 
-def vet(report: BuildReport, plan: Plan, folder: Path, ctx: Context, gpu: str | None) -> BuildReport:
+def vet(report: BuildReport, folder: Path, ctx: Context, gpu: str | None) -> BuildReport:
     """Add what was found to the report, and tell what fails or warns; write the whole audit to the image's folder."""
     gpus, command = gpu_models(gpu) if gpu else (), f"./build.py check {report.image}"
-    found = auditing.of_build(report, ctx, gpus)
+    image = read_image(report.artifact.location, ctx)
+    found = msgspec.structs.replace(auditing.judge(image.contents, gpus), subject=report.image, digest=report.digest)
     write_file(folder / AUDIT, encode(found))
-    contracts = checking.of_build(report, plan, ctx, gpus)
+    contracts = checking.judge(image.view, Host(gpus=gpus), checking.targets(image.view))
     kept = "all kept that can be judged without the host"
     sound = f"{found.binaries} programs and libraries, nothing that cannot be loaded or run"
     told = wording.contracts(contracts, everything=False), wording.audit(found, everything=False)

@@ -11,10 +11,11 @@ from graphcrate.artifacts.tree.opening import Fetch
 from graphcrate.checks import wording
 from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as contracts
+from graphcrate.checks.reading import read_image
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer
 from graphcrate.model.audit import Audit
-from graphcrate.model.contract import Host, Inspection, Runtime
+from graphcrate.model.contract import Host, ImageView, Inspection, Runtime
 from graphcrate.model.errors import AuditError, ContractError, GraphcrateError, UsageError
 from graphcrate.model.words import size
 from graphcrate.oci.validate import validate
@@ -63,14 +64,22 @@ def check(
 
     Raises UsageError for what does not exist, LayoutError for damaged bytes and for what is no image, NetworkError.
     """
+    stored = _bytes(locate(ref, output), ctx) if "bytes" in parts else None
+    if not {"runtimes", "binaries"} & set(parts):
+        return Checked(image=ref, bytes=stored)
+    image = read_image(ref, ctx, output, fetch)
     return Checked(
         image=ref,
-        bytes=_bytes(locate(ref, output), ctx) if "bytes" in parts else None,
-        runtimes=contracts.check(ref, host, ctx, runtimes=runtimes, output=output, fetch=fetch)
-        if "runtimes" in parts
-        else None,
-        binaries=auditing.run([ref], ctx, gpus=host.gpus, output=output, fetch=fetch) if "binaries" in parts else None,
+        bytes=stored,
+        runtimes=_inspected(image.view, host, runtimes) if "runtimes" in parts else None,
+        binaries=auditing.judge(image.contents, host.gpus) if "binaries" in parts else None,
     )
+
+
+def _inspected(view: ImageView, host: Host, runtimes: Sequence[Runtime]) -> Inspection:
+    asked = tuple(runtimes) or contracts.targets(view)
+    findings = contracts.judge(view, host, asked)
+    return Inspection(image=view.name, form=view.form, runtimes=asked, host=host, findings=findings, unread=view.unread)
 
 
 def failure(checked: Checked) -> GraphcrateError | None:

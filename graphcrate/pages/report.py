@@ -10,6 +10,7 @@ from graphcrate.checks import licences, wording
 from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.audit.run import Look
 from graphcrate.checks.contracts import run as contracts
+from graphcrate.checks.reading import read_image
 from graphcrate.compat import facts
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Finding as AuditFinding
@@ -94,9 +95,11 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
     image = locate(ref, output)
     report = find_image(ref, output)[1] if image.has_layout else None
     own = report if report and report.build_key else None
-    looked = auditing.look(ref, ctx, output)
-    findings = own.contracts if own and own.contracts else contracts.check(ref, Host(), ctx, output=output).findings
-    packages = list(_packages(own, looked))
+    found = read_image(ref, ctx, output)
+    looked, settings = auditing.look(found.contents), found.contents.settings
+    findings = own.contracts if own and own.contracts else ()
+    findings = findings or contracts.judge(found.view, Host(), contracts.targets(found.view))
+    packages = list(_packages(own, looked, licences.of_image(found.contents.texts, looked.audit.python or "3")))
     return Page(
         name=f"{own.name}:{own.tag}" if own else _name(image),
         ref=own.image if own else ref,
@@ -116,7 +119,7 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
         audited=wording.audit(looked.audit).summary[-1],
         warnings=_warnings(own),
         saved=sum(cut.bytes for layer in report.layers for cut in layer.cut) if report else 0,
-        environment=looked.contents.settings.environment if looked.contents.settings else (),
+        environment=settings.environment if settings else (),
         rebuild=_rebuild(own),
         lock=own.lock_sha256 if own else "",
     )
@@ -152,9 +155,7 @@ def _differ(one: Package | None, other: Package | None) -> bool:
     return one is None or other is None or (one.version, one.bytes) != (other.version, other.bytes)
 
 
-def _packages(own: BuildReport | None, looked: Look) -> Iterator[Package]:
-    python = looked.audit.python or "3"
-    known = licences.of_image(looked.contents.texts, python)
+def _packages(own: BuildReport | None, looked: Look, known: Mapping[str, licences.PackageFacts]) -> Iterator[Package]:
     sizes: dict[str, int] = {}
     for owner in (owner for layer in own.layers for owner in layer.owners) if own else ():
         sizes[owner.name] = sizes.get(owner.name, 0) + owner.bytes

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from graphcrate.checks import licences
-from graphcrate.checks.audit import run as auditing
+from graphcrate.checks.reading import read_image
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.report import Asked
@@ -23,7 +23,7 @@ def of(candidate: Candidate, digest: str, ctx: Context) -> tuple[Statement, ...]
     report, lock = candidate.report, candidate.lock
     subject = Subject(name=report.name, tag=report.tag, digest=digest)
     asked = report.asked or Asked(recipe=report.name, variant=report.cuda, candidate=report.candidate)
-    known = licences.of_image(auditing.read_image(str(candidate.layout.path), ctx).texts, lock.python)
+    known = licences.of_image(read_image(str(candidate.layout.path), ctx).contents.texts, lock.python)
     cut = [one for layer in report.layers for one in layer.cut]
     predicates = {
         statement.BILL: sbom.sbom(lock, subject, devel=asked.flavour == "devel", facts=known, cut=cut),

@@ -6,17 +6,15 @@ import struct
 import pytest
 
 from graphcrate.artifacts.tree import opening
-from graphcrate.checks.contracts import run as checking
+from graphcrate.checks.reading import read_image
 from graphcrate.compat import targets
 from graphcrate.compat.targets import Target
 from graphcrate.model.contract import FileFact
-from graphcrate.model.plan import FilesStep, PlannedFile, WheelsStep
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 from tests.unit import small_layouts, tars
 from tests.unit.squashfs_samples import sample
 from tests.unit.tars import file, folder, overwrite, symlink
-from tests.unit.test_embedded_builder import planned
 from tests.unit.test_tree_readers import docker_archive, oci_archive
 
 NOTE = struct.pack("<III4sIIII", 4, 16, 1, b"GNU\0", 0, 3, 2, 0)
@@ -133,7 +131,7 @@ def test_sizes_as_docker_has_them():
 
 def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):
     layers = (BASE, [PROFILE], WHEELS)
-    expected = checking.read_view(str(layout(*layers)), context)
+    expected = read_image(str(layout(*layers)), context).view
     assert (expected.c_library.version, expected.c_library.kernel) == ("2.36", "3.2.0")
     assert (expected.torch, expected.cuda) == ("2.0.1+cu118", "11.8")
     assert expected.distributions == {"torch": "2.0.1+cu118", "jupyterlab": "4.0.1"}
@@ -142,19 +140,19 @@ def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):
     diff_ids = [tars.sha256(tars.tar(entries)) for entries in layers]
     config = {"architecture": "amd64", "os": "linux", "config": RUN, "rootfs": {"type": "layers", "diff_ids": diff_ids}}
     (tmp_path / "saved.tar").write_bytes(docker_archive(layers, config))
-    view = checking.read_view("saved.tar", context)
+    view = read_image("saved.tar", context).view
     assert (len(view.layers), view.layers[0].media_type, view.manifest_type) == (3, "", "")
     for name in ("files", "programs", "packages", "distributions", "torch", "cuda", "c_library", "unpacked"):
         assert getattr(view, name) == getattr(expected, name), name
     assert view.settings.variables == GOOD
     (tmp_path / "oci.tar").write_bytes(oci_archive(nested=True))
-    view = checking.read_view("oci.tar", context)
+    view = read_image("oci.tar", context).view
     assert (view.manifest_type, len(view.layers), view.without_platform) == (spec.MANIFEST, 2, 0)
 
 
 def test_a_squashfs_and_folders(context, judged, tmp_path):
     (tmp_path / "a.sqsh").write_bytes(sample("zstd"))
-    view = checking.read_view("a.sqsh", context)
+    view = read_image("a.sqsh", context).view
     assert (view.form, view.compression, view.settings) == ("squashfs", "zstd", None)
     code, _, found = judged("a.sqsh", "--kernel", "3.10")
     assert (code, found["squashfs"], found["unsquashfs"]) == (14, "fail", "warn")
@@ -163,8 +161,8 @@ def test_a_squashfs_and_folders(context, judged, tmp_path):
     for name, text in scripts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert checking.read_view("apptainer", context).settings.variables == {"A": "b"}
-    assert checking.read_view("enroot", context).settings.entrypoint == ("bash",)
+    assert read_image("apptainer", context).view.settings.variables == {"A": "b"}
+    assert read_image("enroot", context).view.settings.entrypoint == ("bash",)
 
 
 def test_layers_that_contradict_each_other_or_were_cut_off_are_a_finding(judged, layout):
@@ -194,7 +192,7 @@ def test_an_image_of_a_registry(context, judged, registry):
     code, said, found = judged(f"docker://{plain}", *HOST_OPTIONS)
     assert (code, said["form"], set(found.values())) == (0, "registry", {"pass", "unknown"})
     assert judged(plain, *HOST_OPTIONS) == (code, {**said, "image": plain}, found)
-    assert checking.read_view(f"docker://{registry.host}#team/image:1.0", context).torch == "2.0.1+cu118"  # enroot's
+    assert read_image(f"docker://{registry.host}#team/image:1.0", context).view.torch == "2.0.1+cu118"  # enroot's
 
 
 def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(judged, registry):
@@ -212,10 +210,10 @@ def test_only_the_lowest_layers_are_brought_and_no_foreign_ones(context, monkeyp
     registry.put("team/image", document, spec.MANIFEST, "2.0")
     lowest = len(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))
     monkeypatch.setattr(opening, "_MOST_FETCHED", lowest + 10)
-    view = checking.read_view(f"docker://{registry.host}/team/image:1.0", context)
+    view = read_image(f"docker://{registry.host}/team/image:1.0", context, fetch="small").view
     assert view.unread == ("2 of 3 layers were left on the registry (--fetch all brings them)",)
     assert (view.c_library.version, view.torch) == ("2.36", "")
-    view = checking.read_view(f"docker://{registry.host}/team/image:2.0", context, fetch="all")
+    view = read_image(f"docker://{registry.host}/team/image:2.0", context).view
     assert view.unread == (f"a layer of type {foreign} cannot be read",)
     assert view.layers[1].media_type == foreign
 
@@ -226,15 +224,3 @@ def test_an_index_without_platforms(judged, registry):
     registry.index("team/image", [entry], "index")
     code, _, found = judged(f"docker://{registry.host}/team/image:index", "--runtime", "pyxis")
     assert (code, found["index-platform"]) == (14, "fail")
-
-
-def test_after_a_build_layers_of_wheels_are_not_read(context, layout):
-    wheels = WheelsStep(title="layer 1", python="3.11", packages=())
-    profile = FilesStep(title="layer 2", files=(PlannedFile(path="/etc/profile.d/a.sh"),))
-    built = read_layout(layout(BASE, WHEELS, [PROFILE]))
-    report = small_layouts.report(built, layers=built.records)
-    overwrite(built.layer_blobs[1].path, b"nobody reads this")
-    verdicts = checking.of_build(report, planned(wheels, profile), context, ("v100",))
-    found = {finding.check: finding.status for finding in verdicts}
-    assert found["layers"] == found["path-login"] == found["glibc"] == "pass"
-    assert "fail" not in found.values()

@@ -174,7 +174,7 @@ def test_what_readers_keep():
     others = {f"{INFO}/RECORD": 5, f"{BIN}/ninja": 300_000, "/a/b.py": 5}
     assert [path for path, size in (kept | others).items() if compare.is_kept(path, size)] == list(kept)
     assert not compare.is_kept(HUB, 1 << 25)
-    assert [len(compare.distil(path, [b"0" * 9] * 3)) for path in kept] == [17, 27]
+    assert [len(compare.distil(path, 27, [b"0" * 9] * 3)) for path in kept] == [17, 27]
 
 
 def test_settings_are_compared_where_both_have_them():

@@ -1,8 +1,9 @@
 """From trees, odd ones too, to what contracts ask about."""
 
+from graphcrate.artifacts.tree.reader import Opened
 from graphcrate.checks.contracts.paths import find_program, resolve
-from graphcrate.checks.contracts.view import make_view, wants_content
-from graphcrate.model.contract import ImageView, Settings
+from graphcrate.checks.contracts.view import view_of, wants_content
+from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry
 
 
@@ -17,30 +18,29 @@ def test_links_are_followed_inside_the_image():
     assert find_program(entries, "sh", ["/bin"]) == ""
 
 
-def view_of(entries, contents=(), settings=None):
-    kept = dict(contents)
-    base = ImageView(name="x", form="folder", settings=settings)
-    return make_view(base, {"/": Entry("folder", 0o755), **entries}, kept.get)
+def seen(entries, contents=(), settings=None):
+    tree = {"/": Entry("folder", 0o755), **entries}
+    return view_of("x", Opened("x", "folder", tree, dict(contents).__getitem__, settings=settings))
 
 
 def test_odd_trees_give_a_view():
     loop = {"/etc": Entry("symlink", 0o777, link="/etc"), "/bin/sh": Entry("device", 0o666, link="c 1:3")}
     settings = Settings(environment=("PATH=::relative:/bin", "ODD"), entrypoint=("",), volumes=("",))
-    view = view_of(loop, settings=settings)
+    view = seen(loop, settings=settings)
     assert view.files["/etc"].real is None
     assert view.files["/bin/sh"].real == "device"
-    assert view_of({"/root/\udce9": Entry("file", 0o644, size=3)}).hidden["/root"].example == "/root/\\xe9"
+    assert seen({"/root/\udce9": Entry("file", 0o644, size=3)}).hidden["/root"].example == "/root/\\xe9"
 
 
 def test_musl_conda_and_cuda_of_a_base_image():
-    assert view_of({"/lib/ld-musl-x86_64.so.1": Entry("file", 0o755)}).c_library.name == "musl"
-    conda = view_of({"/root/miniconda3/conda-meta/numpy-1.26-py311_0.json": Entry("file", 0o644)})
+    assert seen({"/lib/ld-musl-x86_64.so.1": Entry("file", 0o755)}).c_library.name == "musl"
+    conda = seen({"/root/miniconda3/conda-meta/numpy-1.26-py311_0.json": Entry("file", 0o644)})
     assert conda.packages == ("/root/miniconda3/conda-meta",)
     assert conda.distributions == {"numpy": "1.26"}
-    assert view_of({}, settings=Settings(environment=("CUDA_VERSION=11.8.0",))).cuda == "11.8"
+    assert seen({}, settings=Settings(environment=("CUDA_VERSION=11.8.0",))).cuda == "11.8"
     libc = "/lib/x86_64-linux-gnu/libc"
     old = {f"{libc}.so.6": Entry("symlink", 0o777, link="libc-2.31.so"), f"{libc}-2.31.so": Entry("file", 0o755, 9)}
-    assert view_of(old).c_library.version == "2.31"
+    assert seen(old).c_library.version == "2.31"
 
 
 def test_only_small_files_and_the_c_library_are_kept():

@@ -32,7 +32,7 @@ PURE = {
 }
 #: modules of these packages that are not
 IMPURE = {
-    *("model.codec", "compat.catalog", "compat.explain", "checks.audit.run", "checks.contracts.run"),
+    *("model.codec", "compat.catalog", "compat.explain", "checks.audit.run"),
     *("engines.render.files", "engines.render.jobs", "publish.attest.keys"),
 }
 #: runs inside an image, by the image's Python: no part of graphcrate while it works

@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from email.parser import HeaderParser
 from pathlib import Path
 
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.artifacts.formats import binary, runtime_files
+from graphcrate.artifacts.formats import binary
 from graphcrate.artifacts.formats.elf import SYSTEM_FOLDERS
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, whole
 from graphcrate.artifacts.wheel import open_wheel
@@ -17,6 +17,7 @@ from graphcrate.compat.facts import numbers
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model import codec
 from graphcrate.model.audit import Binary, Contents, Distribution
+from graphcrate.model.contract import Settings
 from graphcrate.model.plan import VENV
 
 _VERSION = 5  #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` says
@@ -28,9 +29,6 @@ _METADATA = re.compile(r"[^/]+\.(dist-info/METADATA|egg-info/PKG-INFO|egg-info)"
 _RECORD = re.compile(r"[^/]+\.dist-info/RECORD")
 _INTERPRETER = re.compile(r"/.*/bin/python(3\.\d+)")
 _MODULE = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[^/]*\.so$")
-_SETTINGS = re.compile(
-    r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?|/\.singularity\.d/(runscript|labels\.json|env/[^/]+)|/etc/(rc|environment)"
-)
 _LOADER_FOLDERS = re.compile(r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?")
 _TOOLKIT = re.compile(r"(/usr/local/cuda(?:-[\d.]+)?|.*/pkgs/cuda-toolkit[^/]*)/.+")
 _CACHED = re.compile(r".*/pkgs/[^/]+-[^/]+-[^/]+/")  #: name-version-build in conda's cache, where no Python looks
@@ -44,18 +42,29 @@ _TEXTS = (
 )
 
 
-def wanted(folder: Path, below: str = "") -> Wanted:
-    """What a reader has to keep. `folder`: for temporary files; `below`: where in an image the artifact would lie."""
+Keep = Callable[[str, int], bool]
 
-    def distil(path: str, content: Iterable[bytes] | Path) -> bytes:
+
+def nothing(path: str, size: int) -> bool:
+    """Keep none."""
+    return False
+
+
+def wanted(folder: Path, below: str = "", kept_whole: Keep = nothing) -> Wanted:
+    """What a reader has to keep. `folder`: for temporary files; `below`: where in an image the artifact would lie.
+
+    `kept_whole`: whose content, by path and size, others ask for too.
+    """
+
+    def distil(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:
         """Keep of a program or library what the loader goes by, of METADATA and its like the text, else nothing."""
-        if _is_text(f"{below}{path}"):
-            return whole(path, content)
+        if _is_text(f"{below}{path}") or kept_whole(path, size):
+            return whole(path, size, content)
         found = binary.read(content, path, folder)
         return msgspec.msgpack.encode(found) if found else b""
 
     return Wanted(
-        keep=lambda path, size: keeps(f"{below}{path}", size),
+        keep=lambda path, size: keeps(f"{below}{path}", size) or kept_whole(path, size),
         distil=distil,
         name="" if below else f"binaries-{_VERSION}",
         hashes=False,
@@ -71,8 +80,16 @@ def keeps(path: str, size: int) -> bool:
     return size >= _SMALLEST_BINARY and not path.endswith(_TEXTS)
 
 
-def of_opened(name: str, opened: Opened, tools: Tools, below: str = "") -> Contents:
-    """Of an artifact that was opened with `wanted`."""
+def of_opened(
+    name: str,
+    opened: Opened,
+    tools: Tools,
+    *,
+    below: str = "",
+    kept_whole: Keep = nothing,
+    settings: Settings | None = None,
+) -> Contents:
+    """Of an artifact that was opened with what `wanted` says of `below` and `kept_whole`."""
     links: dict[str, str] = {}
     toolkit: dict[str, int] = {}
     kept: dict[str, int] = {}
@@ -93,10 +110,8 @@ def of_opened(name: str, opened: Opened, tools: Tools, below: str = "") -> Conte
 
     with tools.ctx.progress.task("looking at programs and libraries", sum(kept.values())) as task:
         data = dict(zip(kept, parallel(content, tuple(kept), advance=task.advance), strict=True))
-    settings = opened.settings or runtime_files.read_settings(
-        opened.entries, lambda path: data.get(path, b"").decode("utf-8", "replace")
-    )
-    texts, programs = _sorted(data)
+    raw = {path for path, size in kept.items() if kept_whole(path.removeprefix(below), size)}
+    texts, programs = _sorted(data, raw)
     read = Contents(name=name, form=opened.form, binaries=programs, texts=texts, links=links)
     return _described(msgspec.structs.replace(read, toolkit=toolkit, settings=settings, unread=opened.unread))
 
@@ -113,7 +128,7 @@ def of_wheels(name: str, wheels: Sequence[Path], site: str, tools: Tools) -> Con
                 place = _installed(member.name, site)
                 if keeps(place, member.size):
                     pieces = wheel.archive.chunks(member, wheel.records.get(member.name, ""))
-                    data[place] = tools.wanted.distil(place, pieces)
+                    data[place] = tools.wanted.distil(place, member.size, pieces)
                     for _ in pieces:  # so that its hash is checked
                         pass
                 task.advance(member.packed)
@@ -135,10 +150,12 @@ def over(upper: Contents, lower: Contents) -> Contents:
     return _described(both)
 
 
-def _sorted(data: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, Binary]]:
-    """Texts and binaries among what was kept."""
+def _sorted(data: Mapping[str, bytes], raw: Container[str] = ()) -> tuple[dict[str, bytes], dict[str, Binary]]:
+    """Texts and binaries among what was kept; `raw` is what was kept whole."""
     texts = {path: kept for path, kept in data.items() if _is_text(path)}
-    return texts, {path: codec.unpack(kept, Binary) for path, kept in data.items() if kept and path not in texts}
+    others = ((path, kept) for path, kept in data.items() if kept and path not in texts)
+    found = ((path, binary.read([kept], path) if path in raw else codec.unpack(kept, Binary)) for path, kept in others)
+    return texts, {path: one for path, one in found if one is not None}
 
 
 def _described(found: Contents) -> Contents:
@@ -173,7 +190,7 @@ def _python_of(contents: Contents) -> str:
 def _is_text(path: str) -> bool:
     if place := _SITE.fullmatch(path):
         return bool(_METADATA.fullmatch(place["rest"]) or _RECORD.fullmatch(place["rest"]))
-    return _SETTINGS.fullmatch(path) is not None
+    return _LOADER_FOLDERS.fullmatch(path) is not None
 
 
 def _installed(name: str, site: str) -> str:

@@ -89,9 +89,9 @@ def is_kept(path: str, size: int) -> bool:
     return "/bin/" in path and size <= _LAUNCHER_LIMIT
 
 
-def distil(path: str, content: Iterable[bytes] | Path) -> bytes:
+def distil(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:
     """Keep of bytecode the header, and that something follows it; all of other files."""
-    return whole(path, content)[: _PYC_HEADER + 1 if path.endswith(".pyc") else None]
+    return whole(path, size, content)[: _PYC_HEADER + 1 if path.endswith(".pyc") else None]
 
 
 def _launcher(content: bytes) -> tuple[str, ...] | None:

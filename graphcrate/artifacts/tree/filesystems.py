@@ -40,7 +40,7 @@ def read_folder(name: str, root: Path, tools: Tools) -> Opened:
         ) from error
 
     def read(path: str) -> bytes:
-        return tools.wanted.distil(path, Path(f"{root}{path}"))
+        return tools.wanted.distil(path, entries[path].size, Path(f"{root}{path}"))
 
     return Opened(name, "folder", entries, read, owners_known(entries))
 
@@ -59,7 +59,7 @@ def read_squashed(form: Form, name: str, path: Path, tools: Tools) -> Opened:
     entries = with_hashes(name, entries, ordered, lambda place: image.chunks(contents[place]), tools)
 
     def read(place: str) -> bytes:
-        return tools.wanted.distil(place, image.chunks(contents[place]))
+        return tools.wanted.distil(place, entries[place].size, image.chunks(contents[place]))
 
     return Opened(name, form, entries, read, owners_known(entries), compression=image.compression)
 

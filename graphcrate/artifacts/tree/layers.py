@@ -73,7 +73,7 @@ def _file(path: str, inode: Inode, content: Iterator[bytes], wanted: Wanted) -> 
             yield chunk
 
     rest = pieces()
-    kept = wanted.distil(path, rest) if wanted.keep(path, inode.size) else None
+    kept = wanted.distil(path, inode.size, rest) if wanted.keep(path, inode.size) else None
     if wanted.hashes:
         for _ in rest:  # what nobody looked at
             pass

@@ -16,7 +16,7 @@ from graphcrate.model.tree import Entry, Form
 from graphcrate.oci import spec
 
 
-def whole(path: str, content: Iterable[bytes] | Path) -> bytes:
+def whole(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:
     """Keep all of a file, which comes in pieces or lies on the disk."""
     return content.read_bytes() if isinstance(content, Path) else b"".join(content)
 
@@ -30,7 +30,7 @@ class Wanted:
     """
 
     keep: Callable[[str, int], bool]
-    distil: Callable[[str, Iterable[bytes] | Path], bytes] = whole
+    distil: Callable[[str, int, Iterable[bytes] | Path], bytes] = whole
     name: str = ""
     hashes: bool = True
 

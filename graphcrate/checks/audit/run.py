@@ -2,46 +2,34 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.artifacts.tree import binaries, opening
-from graphcrate.artifacts.tree.reader import Tools
 from graphcrate.checks.audit import code, metadata, space
 from graphcrate.checks.audit.linking import Linking
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
+from graphcrate.checks.reading import read_image, tools
 from graphcrate.compat import facts
 from graphcrate.host.context import Context
 from graphcrate.model.audit import CHECKS, SEVERITIES, Audit, Contents, Finding
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import site_packages
-from graphcrate.model.report import BuildReport
 
 _UNKNOWN_PYTHON = "3"
-_DIST = Path("dist")
 
 
 def run(
-    names: Sequence[str],
-    ctx: Context,
-    *,
-    base: str = "",
-    gpus: Sequence[str] = (),
-    output: Path = _DIST,
-    fetch: opening.Fetch = "all",
+    names: Sequence[str], ctx: Context, *, base: str = "", gpus: Sequence[str] = (), output: Path = Path("dist")
 ) -> Audit:
     """Audit one image or folder, or wheels. `base`: an image that wheels and folders lie in.
 
     Raises UsageError for what does not exist, LayoutError, IntegrityError for what cannot be read.
     """
-    contents = _contents(names, ctx, base, output, fetch)
-    capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
-    compiled_for = [model for model, capability in facts.gpus().items() if capability in capabilities]
-    return judge(contents, gpus or compiled_for)
+    return judge(_contents(names, ctx, base, output), gpus)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +37,12 @@ class Look:
     """An image seen through its programs and libraries. `by_gpu`: for a model of each compute capability ("7.0")."""
 
     audit: Audit
-    contents: Contents
     packages: Mapping[str, tuple[str, int]]  #: normalised name → version, bytes of its programs and libraries
     by_gpu: Mapping[str, tuple[Finding, ...]]
 
 
-def look(name: str, ctx: Context, output: Path) -> Look:
-    """Read an image once: its audit, its packages, and what keeps it from running on each GPU. Raises as `run`."""
-    contents = read_image(name, ctx, output)
+def look(contents: Contents) -> Look:
+    """Look at an image: its audit, its packages, and what keeps it from running on each GPU."""
     owners = Packages(contents)
     sizes = {one.name: (one.version, 0) for one in contents.distributions}
     for path, binary in contents.binaries.items():
@@ -67,30 +53,10 @@ def look(name: str, ctx: Context, output: Path) -> Look:
     for model, capability in facts.gpus().items():
         models.setdefault(capability, model)
     by_gpu = {capability: tuple(code.findings(contents, owners, [model])) for capability, model in models.items()}
-    return Look(judge(contents), contents, sizes, by_gpu)
+    return Look(judge(contents), sizes, by_gpu)
 
 
-def read_image(
-    name: str, ctx: Context, output: Path = _DIST, fetch: opening.Fetch = "all", below: str = ""
-) -> Contents:
-    """Read what an audit looks at in an image; layers that were read before come from the cache."""
-    with _tools(ctx, below) as tools:
-        return binaries.of_opened(name, opening.opened(name, tools, output, fetch), tools, below)
-
-
-def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> Audit:
-    """The audit of an image that was just built, for these GPU models or those that it was compiled for."""
-    found = run((report.artifact.location,), ctx, gpus=gpus)
-    return msgspec.structs.replace(found, subject=report.image, digest=report.digest)
-
-
-@contextmanager
-def _tools(ctx: Context, below: str) -> Iterator[Tools]:
-    with ExitStack() as stack:
-        yield Tools(ctx, stack, binaries.wanted(stack.enter_context(ctx.cache.folder()), below))
-
-
-def _contents(names: Sequence[str], ctx: Context, base: str, output: Path, fetch: opening.Fetch) -> Contents:
+def _contents(names: Sequence[str], ctx: Context, base: str, output: Path) -> Contents:
     wheels = [Path(name) for name in names if name.endswith(".whl")]
     if wheels and len(wheels) < len(names):
         raise UsageError("wheels cannot be audited together with anything else", next_step="give wheels alone")
@@ -103,17 +69,18 @@ def _contents(names: Sequence[str], ctx: Context, base: str, output: Path, fetch
     if not (wheels or packages):
         if base:
             raise UsageError(f"{folder} has a base of its own", next_step="leave --base out")
-        contents = read_image(names[0], ctx, output, fetch)
+        contents = read_image(names[0], ctx, output).contents
         if contents.form == "folder" and not contents.binaries:
             raise _nothing(folder)
         return contents
-    lower = read_image(base, ctx, output, fetch) if base else None
+    lower = read_image(base, ctx, output).contents if base else None
     site = site_packages((binaries.interpreter_of(lower) if lower else "") or _UNKNOWN_PYTHON)
-    if wheels:
-        with _tools(ctx, site) as tools:
-            upper = binaries.of_wheels(" ".join(wheel.name for wheel in wheels), wheels, site, tools)
-    else:
-        upper = msgspec.structs.replace(read_image(str(packages), ctx, output, fetch, site), name=names[0])
+    with tools(ctx, site) as reading:
+        if wheels:
+            upper = binaries.of_wheels(" ".join(wheel.name for wheel in wheels), wheels, site, reading)
+        else:
+            opened = opening.opened(str(packages), reading, output, "all")
+            upper = binaries.of_opened(names[0], opened, reading, below=site)
     return binaries.over(upper, lower) if lower else msgspec.structs.replace(upper, base=False)
 
 
@@ -139,6 +106,8 @@ def _nothing(folder: Path) -> UsageError:
 
 def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
     """Audit what was read. `gpus`: models that it shall run on; without, those that it says it is compiled for."""
+    capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
+    gpus = gpus or [model for model, capability in facts.gpus().items() if capability in capabilities]
     packages = Packages(contents)
     loader = Loader(contents, packages)
     linking = Linking(contents, packages, loader)

@@ -4,13 +4,15 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import msgspec
 from packaging.utils import canonicalize_name
 
+from graphcrate.artifacts.formats.runtime_files import read_settings
+from graphcrate.artifacts.tree.reader import Opened
 from graphcrate.checks.contracts.paths import find_program, is_below, resolve
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, Settings
+from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, LayerFact, Settings
 from graphcrate.model.tree import Entry
+from graphcrate.oci import spec
 
 #: The content of a path, or None where it was not kept.
 Read = Callable[[str], bytes | None]
@@ -58,25 +60,47 @@ def wants_content(path: str, size: int) -> bool:
     return any(folder in path for folder in _SCRIPT_FOLDERS) or _TORCH_VERSION.fullmatch(path) is not None
 
 
-def make_view(
-    base: ImageView, entries: Mapping[str, Entry], read: Read, distributions: Mapping[str, str] | None = None
-) -> ImageView:
-    """`base` has what the artifact's documents say; the tree (absolute paths) and its contents say the rest.
+def view_of(name: str, opened: Opened) -> ImageView:
+    """The view of an artifact, from its tree and its documents."""
+    entries = opened.entries
 
-    `distributions`: Python packages in layers that were left out of the tree, because it is known what they hold.
-    """
-    found = _distributions(entries)
-    named = {name: version for names in found.values() for name, version in names.items()} | dict(distributions or {})
-    settings = base.settings or Settings()
+    def read(path: str) -> bytes | None:
+        if path not in entries or not wants_content(path, entries[path].size):
+            return None
+        try:
+            return opened.read(path)
+        except (KeyError, OSError):  # not kept; or in a folder of another user
+            return None
+
+    layers: tuple[LayerFact, ...] = ()
+    manifest_type = ""
+    if opened.manifest is not None:
+        layers = tuple(LayerFact(media_type=layer.media_type, size=layer.size) for layer in opened.manifest.layers)
+        manifest_type = opened.manifest.media_type or spec.MANIFEST  # which whoever names it may have to say
+    elif opened.config is not None:
+        layers = (LayerFact(media_type="", size=0),) * len(opened.config.rootfs.diff_ids)
+    said = opened.settings or read_settings(entries, lambda path: (read(path) or b"").decode("utf-8", "replace"))
+    settings = said or Settings()
+    packages = _distributions(entries)
+    named = {package: version for found in packages.values() for package, version in found.items()}
     path = (settings.variables.get("PATH") or SYSTEM_PATH).split(":")
-    asked = _asked(entries, settings, path)
     torch, cuda = _torch(entries, read, named, settings)
-    return msgspec.structs.replace(
-        base,
-        files={_readable(place): fact for place in asked if (fact := _fact(entries, place, read))},
-        programs={name: place for name in _PROGRAMS if (place := find_program(entries, name, path))},
+    return ImageView(
+        name=name,
+        form=opened.form,
+        settings=said,
+        manifest_type=manifest_type,
+        layers=layers,
+        without_platform=sum(entry.platform is None for entry in opened.index),
+        unread=opened.unread,
+        broken=opened.broken.what if opened.broken else "",
+        compression=opened.compression,
+        files={
+            _readable(place): fact for place in _asked(entries, settings, path) if (fact := _fact(entries, place, read))
+        },
+        programs={one: place for one in _PROGRAMS if (place := find_program(entries, one, path))},
         hidden=_hidden(entries),
-        packages=tuple(sorted(found)),
+        packages=tuple(sorted(packages)),
         distributions=named,
         torch=torch,
         cuda=cuda,

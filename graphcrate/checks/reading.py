@@ -1,0 +1,38 @@
+"""Read an image once, for all that is checked of it: what contracts ask about, and its programs and libraries."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphcrate.artifacts.tree import binaries, opening
+from graphcrate.artifacts.tree.opening import Fetch
+from graphcrate.artifacts.tree.reader import Tools
+from graphcrate.checks.contracts.view import view_of, wants_content
+from graphcrate.host.context import Context
+from graphcrate.model.audit import Contents
+from graphcrate.model.contract import ImageView
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as the contracts see it, and as the audit does."""
+
+    view: ImageView
+    contents: Contents
+
+
+def read_image(ref: str, ctx: Context, output: Path = Path("dist"), fetch: Fetch = "all") -> Image:
+    """Read what a person names; layers that were read before come from the cache. Raises as `opening.opened`."""
+    with tools(ctx) as reading:
+        opened = opening.opened(ref, reading, output, fetch)
+        view = view_of(ref, opened)
+        return Image(view, binaries.of_opened(ref, opened, reading, kept_whole=wants_content, settings=view.settings))
+
+
+@contextmanager
+def tools(ctx: Context, below: str = "") -> Iterator[Tools]:
+    """What a reader of an image works with, or of packages that would lie `below` a folder in one."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(ctx.cache.folder())
+        yield Tools(ctx, stack, binaries.wanted(folder, below, binaries.nothing if below else wants_content))
