@@ -100,7 +100,7 @@ def read_sif(data, place):
 
 def read_package(data, place):
     (place / "plain").mkdir()
-    assert read_deb(at(place, "some_1_all.deb", data), place / "plain").name
+    assert read_deb(at(place, "some_1_all.deb", data), place / "plain").path
 
 
 def read_layer(data, place):
