@@ -12,7 +12,7 @@ from graphcrate.oci import push, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.upload import Blob
-from graphcrate.publish.attest import provenance, sbom, signing, statement
+from graphcrate.publish.attest import bill, provenance, signing, statement
 from graphcrate.publish.attest.keys import PrivateKey
 from graphcrate.publish.attest.statement import Statement, Subject
 from graphcrate.publish.policy import Candidate
@@ -26,7 +26,7 @@ def of(candidate: Candidate, digest: str, ctx: Context) -> tuple[Statement, ...]
     known = licences.of_image(read_image(str(candidate.layout.path), ctx).contents.texts, lock.python)
     cut = [one for layer in report.layers for one in layer.cut]
     predicates = {
-        statement.BILL: sbom.sbom(lock, subject, devel=asked.flavour == "devel", facts=known, cut=cut),
+        statement.BILL: bill.sbom(lock, subject, devel=asked.flavour == "devel", facts=known, cut=cut),
         statement.PROVENANCE: provenance.provenance(lock, asked, report.artifact.engine, report.build_key),
         statement.SMOKE: statement.smoke(candidate.evidence.suites, cpu_only_allowed=candidate.evidence.cpu_only),
         statement.CONTRACTS: {"findings": report.contracts},

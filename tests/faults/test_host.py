@@ -27,23 +27,32 @@ from tests.faults.ways import pretending, small_disk
 MIB = 1 << 20
 
 
-def filled(origin, scratch, kind):
-    """Build on disks with room for a part of what a build writes, each time again with room; how that went."""
+@rows(
+    "Host",
+    "`image` with room for a part of it, the disk was said to have more",
+    {
+        "size": ("a disk that fills at any write", "size"),
+        "inodes": ("a disk that has no inodes left at any file", "nr_inodes"),
+    },
+)
+@pytest.mark.engine("mount", "root")
+def test_full_disk(origin, scratch, case):
+    """What is temporary comes on top of what stays: none of these limits is enough."""
     number, slowest = 100 if ALL else 8, 0.0
     with small_disk(scratch / "disk", size="1g", nr_inodes=30000) as resize:
 
         def used():
             now = os.statvfs(scratch / "disk")
-            return (now.f_blocks - now.f_bfree) * now.f_frsize if kind == "size" else now.f_files - now.f_ffree
+            return (now.f_blocks - now.f_bfree) * now.f_frsize if case == "size" else now.f_files - now.f_ffree
 
         place = project.copy(origin.place, scratch / "disk")
         before = used()
         project.goes_on(place, origin.digest)
-        written = used() - before  # what is temporary comes on top: none of these limits is enough
+        written = used() - before
         for part in range(number):
             shutil.rmtree(place.cache)
             shutil.rmtree(place.folder / "dist")
-            resize(**{kind: used() + written * (2 * part + 1) // (2 * number)})
+            resize(**{case: used() + written * (2 * part + 1) // (2 * number)})
             done = pretending(place, "free").run(*project.IMAGE, "--json")
             said = project.failed(place, done, DiskFullError.exit_code)
             assert "full" in said or "are free" in said or "No space" in said
@@ -55,18 +64,6 @@ def filled(origin, scratch, kind):
             slowest = max(slowest, watch.seconds)
     how = f"{number} of {number}: exit code 8 and a sentence, nothing half-written; with room the same command went on"
     return Ended(how, slowest)
-
-
-@row("Host", "a disk that fills at any write", "`image` with room for a part of it, the disk was said to have more")
-@pytest.mark.engine("mount", "root")
-def test_full_disk(origin, scratch):
-    return filled(origin, scratch, "size")
-
-
-@row("Host", "a disk that has no inodes left at any file", "`image` with inodes for a part of its files")
-@pytest.mark.engine("mount", "root")
-def test_full_inodes(origin, scratch):
-    return filled(origin, scratch, "nr_inodes")
 
 
 @row("Host", "a cache that nobody may write to", "`image`, the cache on a read-only mount")

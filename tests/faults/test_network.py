@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from graphcrate.model.errors import IntegrityError, NetworkError
 from tests.conftest import IN_CI
-from tests.engines.fault_proxy import FaultProxy, first, seeded
+from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, first, seeded
 from tests.faults import project
 from tests.faults.rows import ALL, Ended, Watch, row, rows
 from tests.unit.registry_server import RegistryServer
@@ -120,29 +120,6 @@ def test_fetch_nothing(origin, cold, case):
     return Ended(f"exit code {done.code} and a sentence; then the same command went on", watch.seconds)
 
 
-SENDS = {
-    "429": ("429 without Retry-After in an upload, twice", ("429", "PUT", 2)),
-    "429-after": ("429 with Retry-After in an upload", ("429 after", "PUT", 1)),
-    "503": ("503 in an upload, twice", ("503", "PUT", 2)),
-    "500": ("500 after an upload was read", ("500 late", "PUT", 1)),
-    "reset": ("a connection reset in the middle of an upload", ("reset", "PUT", 1)),
-    "lost": ("the answer to an upload is lost", ("lost", "PUT", 2)),
-    "begin": ("an upload cannot be begun, twice", ("503", "POST", 2)),
-    "manifest": ("the answer to the manifest is lost", ("lost", "PUT manifests", 2)),
-}
-
-
-@rows("Network", "`publish` to a registry that does it", SENDS)
-def test_push(origin, warm, case):
-    kind, where, times = case
-    method, _, part = where.partition(" ")
-    with origin.failing(first(kind, method, part or "uploads", times=times)) as door:
-        watch = Watch()
-        publish(origin, warm, f"push-{kind.replace(' ', '-')}-{method.lower()}{part}")
-        assert door.faults == [kind] * times
-    return Ended("went on by itself; the tag names a whole image", watch.seconds)
-
-
 MOODS = {
     "mount": ("a mount answered with 202", {"mounts": False}, ("--mount-from", "faults/base")),
     "one-chunk": ("a registry that takes an upload in one request only", {"chunks": False}, ()),
@@ -203,16 +180,18 @@ def test_push_nothing(origin, warm):
 @row("Network", "a fifth of all requests fails, in seven ways", "`publish`, several seeds; `image` from an empty cache")
 def test_a_fifth(origin, warm, scratch):
     def push(seed):
-        """Bytes on the line of those that the image has, requests that failed, all of them, and seconds."""
+        """Bytes on the line of those that the image has, the faults, the number of requests, and seconds."""
         watch = Watch()
         with FaultProxy(origin.registry.host, seeded(seed)) as door:
             publish(origin, warm, f"fifth-{seed}", door=door)
-        return door.received / origin.report["bytes"], len(door.faults), len(door.seen), watch.seconds
+        return door.received / origin.report["bytes"], door.faults, len(door.seen), watch.seconds
 
     number = 40 if ALL else 8
     with ThreadPoolExecutor(8) as pool:  # most of a push's time are pauses
-        shares, faults, requests, seconds = zip(*pool.map(push, range(number)), strict=True)
+        shares, kinds, requests, seconds = zip(*pool.map(push, range(number)), strict=True)
+    faults = [len(some) for some in kinds]
     assert sum(faults) > 0.1 * sum(requests)
+    assert set().union(*kinds) == {*UNNOTICED, *NOTICED}
     # How much of a body is on the line before its client hears of the fault is up to the machine's other work.
     assert max(shares) < (2 if IN_CI else 1.1), shares
     place = project.copy(origin.place, scratch / "other")

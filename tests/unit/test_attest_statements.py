@@ -14,8 +14,7 @@ from graphcrate.checks.licences import PackageFacts
 from graphcrate.model.lock import ImageToolkit, LockedFile, WheelToolkit, decode_lock
 from graphcrate.model.report import Asked, SmokeReport
 from graphcrate.publish.attest import provenance, statement
-from graphcrate.publish.attest.inventory import items
-from graphcrate.publish.attest.sbom import canonical, sbom
+from graphcrate.publish.attest.bill import canonical, parts, sbom
 from graphcrate.publish.attest.statement import Resource
 from tests import ROOT
 from tests.made import wheel
@@ -118,7 +117,7 @@ def is_valid(found):
 
 def test_the_same_bytes_as_ever_and_the_order_of_the_lock_does_not_count():
     assert canonical(sbom(LOCK, SUBJECT)) == (GOLDEN / "sbom.json").read_bytes()
-    assert set(items(changed(packages=PACKAGES[::-1]))) == set(items(LOCK))
+    assert set(parts(changed(packages=PACKAGES[::-1]))) == set(parts(LOCK))
 
 
 KINDS = {
@@ -149,11 +148,11 @@ def test_it_is_what_the_schema_says_and_has_every_file_of_the_lock(kind, devel):
 def test_of_the_committed_locks_nothing_is_left_out():
     for path in LOCKS:
         lock = decode_lock(path.read_bytes())
-        found = items(lock)
+        found = parts(lock)
         used = lock.compilation if any(package.compiled for package in lock.packages) else None
         wanted = {file.sha256 for file in files_of((lock.base, lock.packages, used))}
-        assert {item.sha256 for item in found} >= wanted, path
-        assert len({item.purl for item in found}) == len(found), path
+        assert {one.content for part in found for one in part.hashes} >= wanted, path
+        assert len({part.purl for part in found}) == len(found), path
     assert is_valid(sbom(lock, SUBJECT))
 
 

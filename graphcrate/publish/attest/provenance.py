@@ -13,7 +13,6 @@ from graphcrate.model import codec
 from graphcrate.model.lock import Lock
 from graphcrate.model.report import Asked
 from graphcrate.oci.image import rfc3339
-from graphcrate.publish.attest.inventory import Item, items
 from graphcrate.publish.attest.statement import OURS, Resource
 
 BUILD_TYPE = f"{OURS}build:1"  #: docs/decisions/proof.md says what its parameters are
@@ -34,15 +33,26 @@ def provenance(lock: Lock, asked: Asked, engine: str, build_key: str) -> dict[st
 
     There is no invocation id and no time but the lock's: the same lock gives the same image anywhere.
     """
+    from graphcrate.publish.attest import bill
+
     lock_file = Resource(name=f"{lock.candidate}.lock.json", digest={"sha256": lock.sha256})
     parameters = {"created": rfc3339(lock.created), "candidate": lock.candidate, "buildKey": build_key}
-    parts = items(lock, devel=asked.flavour == "devel")
+    parts = bill.parts(lock, devel=asked.flavour == "devel")
+    used = [
+        Resource(
+            name=next((one.value for one in part.properties if one.name == "graphcrate:file"), part.name),
+            uri=part.bom_ref.value or "",
+            digest={"sha256": part.hashes[0].content} if part.hashes else {},
+            annotations={} if part.scope is bill.IN_IMAGE else {"use": "build"},
+        )
+        for part in parts
+    ]
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": asked,
             "internalParameters": {name: value for name, value in parameters.items() if value},
-            "resolvedDependencies": [lock_file, *map(_resource, parts)],
+            "resolvedDependencies": [lock_file, *used],
         },
         "runDetails": {"builder": {"id": f"{BUILDER}{engine}", "version": {"graphcrate": __version__}}},
     }
@@ -61,12 +71,3 @@ def read(predicate: Any) -> tuple[Asked, str]:  # noqa: ANN401
     if "sha256" not in lock.digest:
         raise msgspec.ValidationError("the lock has no sha256")
     return definition.external_parameters, lock.digest["sha256"]
-
-
-def _resource(item: Item) -> Resource:
-    return Resource(
-        name=item.file.name if item.file is not None else item.name,
-        uri=item.purl,
-        digest={"sha256": item.sha256} if item.sha256 else {},
-        annotations={} if item.in_image else {"use": "build"},
-    )
