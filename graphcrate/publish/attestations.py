@@ -1,18 +1,18 @@
 """Attestations of an image that goes out: gather them as in-toto statements, and attach them on a registry."""
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 
 from graphcrate.checks import licences
 from graphcrate.checks.reading import read_image
 from graphcrate.host.context import Context
-from graphcrate.model.errors import ResolutionError
+from graphcrate.model import codec
+from graphcrate.model.errors import UNREADABLE, ResolutionError
 from graphcrate.model.report import Asked
 from graphcrate.oci import push, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.upload import Blob
-from graphcrate.publish.attest import bill, provenance, signing, statement
+from graphcrate.publish.attest import provenance, signing, statement
 from graphcrate.publish.attest.keys import PrivateKey
 from graphcrate.publish.attest.statement import Statement, Subject
 from graphcrate.publish.policy import Candidate
@@ -20,6 +20,8 @@ from graphcrate.publish.policy import Candidate
 
 def of(candidate: Candidate, digest: str, ctx: Context) -> tuple[Statement, ...]:
     """Gather what is in the image, how it was made, that it ran, and what checks found. `digest`: of its manifest."""
+    from graphcrate.publish.attest import bill
+
     report, lock = candidate.report, candidate.lock
     subject = Subject(name=report.name, tag=report.tag, digest=digest)
     asked = report.asked or Asked(recipe=report.name, variant=report.cuda, candidate=report.candidate)
@@ -46,14 +48,23 @@ def attach(
     target: Repository, candidate: Candidate, digest: str, key: PrivateKey | None, ctx: Context
 ) -> Iterator[str]:
     """Push the statements under the tags that cosign looks for, signed if there is a key; digests of the manifests."""
-    before = {}
-    for tag in (signing.signature_tag(digest), signing.attestation_tag(digest)):
-        with suppress(ResolutionError):
-            before[tag] = target.manifest(tag).data
-    for tagged in signing.attached(of(candidate, digest, ctx), digest, target.name, key, before):
+    about = of(candidate, digest, ctx)
+    made = [signing.attestations(digest, about, key, stored(target, signing.attestation_tag(digest)))]
+    if key is not None:
+        claim = signing.claim(target.name, digest)
+        made.insert(0, signing.signatures(digest, claim, key, stored(target, signing.signature_tag(digest))))
+    for tagged in made:
         push.push_blobs(target, [_blob(data) for data in tagged.blobs.values()], lambda _: None)
         push.put_manifest(target, tagged.tag, tagged.manifest, spec.MANIFEST)
         yield digest_of(tagged.manifest)
+
+
+def stored(source: Repository, tag: str) -> Sequence[spec.Descriptor]:
+    """What the manifest under a tag of cosign's has; empty where there is none or another document."""
+    try:
+        return codec.decode(source.manifest(tag).data, spec.Manifest).layers
+    except (ResolutionError, *UNREADABLE):
+        return ()
 
 
 def _blob(data: bytes) -> Blob:

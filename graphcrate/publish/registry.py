@@ -16,6 +16,7 @@ from graphcrate.host.attach import ask_password
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.model.errors import UsageError
+from graphcrate.model.report import BuildReport
 from graphcrate.model.words import is_loopback
 from graphcrate.oci import credentials, push
 from graphcrate.oci.reference import TAG_RULE, is_tag
@@ -23,7 +24,7 @@ from graphcrate.oci.registry import Repository
 from graphcrate.publish import attestations
 from graphcrate.publish.attest import keys
 from graphcrate.publish.destinations import folder, oras
-from graphcrate.publish.destinations.parse import Destination, Folder, Registry, parse, reference_for, vpc_reference
+from graphcrate.publish.destinations.parse import Destination, Registry, parse, reference_for, vpc_reference
 from graphcrate.publish.policy import FILE_FORMS, Candidate, FileForm, Request, examine
 
 #: annotation of what went out without a pass on a GPU; the statement about its suites has a field for it
@@ -65,7 +66,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 def destination_of(request: Request, ctx: Context, to: str) -> Destination:
     """Parse where it goes. Raises UsageError, also for an option that does not apply to it."""
     destination = parse(to, ctx.environment)
-    convert.check_options(request, _OPTIONS, destination.kind, to, _WORDS)
+    kind = "folder" if isinstance(destination, Path) else "oras" if destination.oras else "registry"
+    convert.check_options(request, _OPTIONS, kind, to, _WORDS)
     for tag in request.tags:
         if not is_tag(tag):
             raise UsageError(
@@ -84,8 +86,8 @@ def publish(request: Request, ctx: Context, to: str) -> Published:
     start = settings.now()
     destination = destination_of(request, ctx, to)
     candidate = examine(request, ctx)
-    if isinstance(destination, Folder):
-        published = _to_folder(request, ctx, candidate, Path(destination.path))
+    if isinstance(destination, Path):
+        published = _to_folder(request, ctx, candidate, destination)
     else:
         _warn_of_terms(candidate, destination, ctx)
         published = _to_registry(request, ctx, candidate, destination)
@@ -118,7 +120,8 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
         form, told = "", f"oras://{reference}"
         lines = {"apptainer": f"apptainer pull {report.name}.sif {told}"}
         notes = {CPU_ONLY: "true"} if evidence.cpu_only else {}
-        pushed = oras.push_sif(_converted(request, ctx, candidate, "sif"), reference, target, ctx.progress, notes)
+        sif = _converted(request, ctx, candidate, "sif")
+        pushed = oras.push_sif(Path(sif.path), sif.sha256, reference, target, ctx.progress, notes)
     else:
         form, told = request.form or "docker", str(reference)
         lines = jobs.pulling(reference, report.name, inside=vpc_reference(reference))
@@ -147,47 +150,39 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
 
 def _to_folder(request: Request, ctx: Context, candidate: Candidate, shared: Path) -> Published:
     """Each form as a file, then the build's report and the statements beside them."""
-    report, forms = candidate.report, request.forms or FILE_FORMS[:1]
-    files = {
-        form: folder.publish(
-            _converted(request, ctx, candidate, form),
-            shared,
-            report.name,
-            report.tag,
-            convert.SUFFIXES[form],
-            progress=ctx.progress,
-            replace=request.replace,
-        )
-        for form in forms
-    }
+    report, placed, lines = candidate.report, [], {}
+    for form in request.forms or FILE_FORMS[:1]:
+        made, suffix = _converted(request, ctx, candidate, form), convert.SUFFIXES[form]
+        target, latest = shared / f"{report.name}-{report.tag}{suffix}", shared / f"{report.name}{suffix}"
+        source = Path(made.path)
+        linked = folder.publish(source, made.sha256, target, latest, progress=ctx.progress, replace=request.replace)
+        runtime, line = _line(form, target, latest if linked else target, report)
+        lines[runtime] = line
+        placed.append((target, made.sha256))
     for name, data in attestations.files(candidate, ctx).items():
-        folder.write(shared / f"{report.name}-{report.tag}.proofs" / name, data)
-    first = files[forms[0]]
-    return Published(
-        name=report.name,
-        tag=report.tag,
-        reference=first.path,
-        digest=f"sha256:{first.sha256}",
-        lines=dict(_line(form, placed, candidate) for form, placed in files.items()),
-    )
+        folder.write(_proofs(shared, report) / name, data)
+    target, sha256 = placed[0]
+    return Published(name=report.name, tag=report.tag, reference=str(target), digest=f"sha256:{sha256}", lines=lines)
 
 
-def _line(form: FileForm, placed: folder.Placed, candidate: Candidate) -> tuple[str, str]:
-    """Runtime and what its users type."""
-    report, path = candidate.report, placed.latest or placed.path
+def _proofs(shared: Path, report: BuildReport) -> Path:
+    return shared / f"{report.name}-{report.tag}.proofs"
+
+
+def _line(form: FileForm, target: Path, path: Path, report: BuildReport) -> tuple[str, str]:
+    """Runtime and what its users type. `path`: the name that they use."""
     if form == "sif":
         nv = "" if report.torch_cuda == "cpu" else " --nv"
         return "singularity", f"singularity run{nv} {path} python {EXAMPLES}/torch_check.py"
     if form == "sqsh":
         return "srun", f"srun --container-image={Path(path).absolute()} python {EXAMPLES}/torch_check.py"
     there = f"dist/{report.name}/{report.tag}"
-    proofs = Path(placed.path).with_name(f"{report.name}-{report.tag}.proofs")
-    unpack = f"mkdir -p {there}/oci && tar -xf {shlex.quote(placed.path)} -C {there}/oci"
-    copy = f"cp {shlex.quote(str(proofs / 'report.json'))} {there}"
+    unpack = f"mkdir -p {there}/oci && tar -xf {shlex.quote(str(target))} -C {there}/oci"
+    copy = f"cp {shlex.quote(str(_proofs(target.parent, report) / 'report.json'))} {there}"
     return "elsewhere", f"{unpack} && {copy}    (in a clone of graphcrate: ./build.py run, convert and test take it)"
 
 
-def _converted(request: Request, ctx: Context, candidate: Candidate, form: FileForm) -> Path:
+def _converted(request: Request, ctx: Context, candidate: Candidate, form: FileForm) -> convert.Converted:
     """The image in a runtime's own form, beside its layout; made where it is not there yet."""
     is_squashed = form != "oci-archive" or request.forms == (form,)  # alone, it refuses the options
     order = convert.Request(
@@ -197,5 +192,6 @@ def _converted(request: Request, ctx: Context, candidate: Candidate, form: FileF
         kernel=request.kernel if is_squashed else None,
         images=request.output,
         force=True,
+        hashed=True,
     )
-    return Path(convert.convert(order, ctx).path)
+    return convert.convert(order, ctx)

@@ -11,11 +11,10 @@ from graphcrate.artifacts.locate import find_image
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
-from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE, ResolutionError
 from graphcrate.model.report import BuildReport
 from graphcrate.oci import credentials, push, reference, spec
 from graphcrate.oci.registry import Document, Repository
+from graphcrate.publish import attestations
 from graphcrate.publish.attest import keys, provenance, signing, statement, verify
 from graphcrate.publish.attest.statement import Statement
 from graphcrate.publish.attest.verify import Verdict
@@ -77,11 +76,8 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
 
 
 def _layers(source: Repository, tag: str) -> list[tuple[spec.Descriptor, bytes]]:
-    """What the manifest under a tag has of cosign's, checked; empty where there is none or another document."""
-    try:
-        layers = codec.decode(source.manifest(tag).data, spec.Manifest).layers
-    except (ResolutionError, *UNREADABLE):
-        return []
+    """What lies under a tag of cosign's, checked."""
+    layers = attestations.stored(source, tag)
     return [(layer, source.config(layer)) for layer in layers if layer.media_type in signing.MEDIA_TYPES]
 
 

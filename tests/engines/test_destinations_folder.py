@@ -1,5 +1,6 @@
 """A shared folder on disks of its own: full ones, and one whose publisher was killed; and what is carried elsewhere."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -23,7 +24,8 @@ from graphcrate.host.progress import Silent
 folder._CHUNK = 4096
 copy = folder._copy
 folder._copy = lambda source, target, mode, advance: copy(source, target, mode, lambda count: time.sleep(0.05))
-folder.publish(Path(sys.argv[1]), Path(sys.argv[2]), "pyg", "1", ".sif", progress=Silent())
+source, target, latest = map(Path, sys.argv[1:])
+folder.publish(source, "", target, latest, progress=Silent())
 """
 
 
@@ -43,7 +45,8 @@ def made(scratch, name, size):
 
 
 def publish(source, folder, tag):
-    return destination.publish(source, folder, "pyg", tag, ".sif", progress=Silent())
+    sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
+    return destination.publish(source, sha256, folder / f"pyg-{tag}.sif", folder / "pyg.sif", progress=Silent())
 
 
 def files(folder):
@@ -65,7 +68,7 @@ def test_a_disk_that_fills_up_keeps_what_it_had(scratch, disk, monkeypatch, look
 
 def test_a_publisher_that_is_killed_leaves_no_name_and_the_next_one_cleans_up(scratch):
     source, folder = made(scratch, "a", MIB), scratch / "shared"
-    process = subprocess.Popen([sys.executable, "-c", SLOW, source, folder], cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-c", SLOW, source, folder / "pyg-1.sif", folder / "pyg.sif"], cwd=ROOT)
     try:
         until(lambda: list(folder.glob(".*.part")), process=process)
     finally:

@@ -1,6 +1,7 @@
 """A SIF in Debian's docker-registry, pulled and run by the real Apptainer."""
 
 import os
+from hashlib import sha256
 from types import SimpleNamespace
 
 import pytest
@@ -34,7 +35,7 @@ def sif(ground, cache):
 def pushed(address, sif, name, login=None):
     where = reference.parse(f"{address}/{name}")
     target = Repository(Client({}), where, lambda: login, writes=True)
-    done = oras.push_sif(sif, where, target, Silent(), {})
+    done = oras.push_sif(sif, sha256(sif.read_bytes()).hexdigest(), where, target, Silent(), {})
     push.put_manifest(target, where.tag, target.manifest(done.digest).data, done.media_type)
     return done
 

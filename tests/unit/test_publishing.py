@@ -182,7 +182,7 @@ def on_cpu(folder, monkeypatch):
         orders.append(order)
         path = folder / f"torch{convert.SUFFIXES[order.to]}"
         path.write_bytes(bytes(sif.MAGIC_OFFSET) + sif.MAGIC if order.to == "sif" else b"hsqs")
-        return SimpleNamespace(path=str(path))
+        return SimpleNamespace(path=str(path), sha256=tars.sha256(path.read_bytes())[7:])
 
     monkeypatch.setattr(convert, "convert", converted)
     return orders

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from graphcrate.oci import spec
@@ -27,6 +28,10 @@ def where(published):
     return f"team/torch/manifests/{signing.attestation_tag(published.digest)}"
 
 
+def layers_of(registry, published):
+    return msgspec.json.decode(registry.documents[where(published)][1], type=spec.Manifest).layers
+
+
 def attach(registry, published, digest, kind, predicate, key=None):
     """Put a statement about `digest`, signed with a key or by nobody, in the place of those of this type."""
 
@@ -36,7 +41,7 @@ def attach(registry, published, digest, kind, predicate, key=None):
 
     change(registry, published, lambda layers: list(filter(stays, layers)))
     made = statement.make(Subject(name="torch", tag="x", digest=digest), kind, predicate)
-    tagged = signing.attestations(published.digest, [made], key, registry.documents[where(published)][1])
+    tagged = signing.attestations(published.digest, [made], key, layers_of(registry, published))
     registry.blobs |= tagged.blobs
     registry.homes["team/torch"] |= set(tagged.blobs)
     registry.documents[where(published)] = (spec.MANIFEST, tagged.manifest)

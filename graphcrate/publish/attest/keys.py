@@ -94,14 +94,12 @@ def parse_private(pem: bytes, password: bytes, name: str) -> PrivateKey:
             key = serialization.load_der_private_key(_unseal(sealed[1], password, name), None)
         else:
             key = serialization.load_pem_private_key(pem, password if locked else None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, *UNREADABLE) as error:
         if locked and not sealed and isinstance(error, ValueError):
             raise _wrong_password(name) from error
-        raise UsageError(
-            f"{name} is not a private key in PEM form", next_step="give the file that cosign calls cosign.key"
-        ) from error
+        raise _no_key(name, "cosign.key") from error
     if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise _wrong_kind(name)
+        raise _no_key(name, "cosign.key")
     return key
 
 
@@ -115,11 +113,9 @@ def parse_public(pem: bytes, name: str) -> PublicKey:
     try:
         key = serialization.load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise UsageError(
-            f"{name} is not a public key in PEM form", next_step="give the file that cosign calls cosign.pub"
-        ) from error
+        raise _no_key(name, "cosign.pub") from error
     if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise _wrong_kind(name)
+        raise _no_key(name, "cosign.pub")
     return key
 
 
@@ -157,17 +153,11 @@ def seal(key: PrivateKey, password: bytes, salt: bytes, nonce: bytes) -> bytes:
 
 
 def _unseal(text: bytes, password: bytes, name: str) -> bytes:
-    """The PKCS#8 key. Raises UsageError."""
+    """The PKCS#8 key. Raises UsageError for another password, ValueError or what `UNREADABLE` has for damage."""
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
 
-    try:
-        sealed = codec.decode(base64.b64decode(b"".join(text.split()), validate=True), _Sealed)
-    except (ValueError, *UNREADABLE) as error:
-        raise UsageError(
-            f"{name} is damaged, or locked in a way that no cosign uses: {error}",
-            next_step="copy it again from where it was made, or make a new key pair",
-        ) from error
+    sealed = codec.decode(base64.b64decode(b"".join(text.split()), validate=True), _Sealed)
     try:
         return SecretBox(_stretch(password, sealed.kdf)).decrypt(sealed.ciphertext, sealed.cipher.nonce)
     except (CryptoError, ValueError) as error:
@@ -210,9 +200,9 @@ def _wrong_password(name: str) -> UsageError:
     )
 
 
-def _wrong_kind(name: str) -> UsageError:
+def _no_key(name: str, file: str) -> UsageError:
     return UsageError(
-        f"{name} is not an ECDSA key on the curve P-256",
-        cause="That is the only kind that every version of cosign takes by itself.",
-        next_step="make a new key pair",
+        f"{name} is no {file} that can be used: damaged, of another kind, or locked as no cosign does it",
+        cause="A key is in PEM form, ECDSA on the curve P-256: what every version of cosign takes by itself.",
+        next_step=f"give the file that cosign calls {file}, or make a new pair: ./build.py keys",
     )

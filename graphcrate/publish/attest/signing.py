@@ -6,12 +6,11 @@ github.com/secure-systems-lab/dsse (v1.0.2).
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from graphcrate.model import codec
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 from graphcrate.publish.attest import keys, statement
@@ -100,42 +99,30 @@ def authenticated(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def attached(
-    about: Sequence[Statement], digest: str, repository: str, key: keys.PrivateKey | None, before: Mapping[str, bytes]
-) -> Iterator[Tagged]:
-    """Sign the image and each statement; without a key the statements alone, as they are.
-
-    `repository`: registry and repository where the image lies; `before`: manifests under these tags, by tag, whose
-    signatures stay. Raises msgspec.DecodeError or msgspec.ValidationError for one that is no manifest.
-    """
-    if key is not None:
-        yield signatures(digest, claim(repository, digest), key, before.get(signature_tag(digest), b""))
-    yield attestations(digest, about, key, before.get(attestation_tag(digest), b""))
-
-
-def signatures(digest: str, payload: bytes, key: keys.PrivateKey, before: bytes = b"") -> Tagged:
-    """The manifest of all simple signatures. `before`: the manifest that is there, whose other signatures stay."""
+def signatures(digest: str, payload: bytes, key: keys.PrivateKey, before: Sequence[spec.Descriptor] = ()) -> Tagged:
+    """The manifest of all simple signatures. `before`: what it has already, which stays."""
     signature = base64.b64encode(keys.sign(key, payload)).decode()
-    return _tagged(signature_tag(digest), [(SIMPLE_SIGNING, payload, {SIGNATURE: signature})], _layers(before))
+    return _tagged(signature_tag(digest), [(SIMPLE_SIGNING, payload, {SIGNATURE: signature})], before)
 
 
-def attestations(digest: str, about: Sequence[Statement], key: keys.PrivateKey | None, before: bytes = b"") -> Tagged:
+def attestations(
+    digest: str,
+    about: Sequence[Statement],
+    key: keys.PrivateKey | None,
+    before: Sequence[spec.Descriptor] = (),
+) -> Tagged:
     """The manifest of all statements: in envelopes if there is a key, else in BuildKit's form, which nobody signed.
 
     What is in `before` stays; but statements that nobody signed give way to signed ones.
     """
     if key is None:
         plain = [(statement.PAYLOAD, statement.encode(one), {UNSIGNED_PREDICATE: one.predicate_type}) for one in about]
-        return _tagged(attestation_tag(digest), plain, _layers(before))
+        return _tagged(attestation_tag(digest), plain, before)
     sealed = [
         (ENVELOPE, msgspec.json.encode(seal(one, key)), {SIGNATURE: "", PREDICATE: one.predicate_type}) for one in about
     ]
-    stay = [layer for layer in _layers(before) if layer.media_type != statement.PAYLOAD]
+    stay = [layer for layer in before if layer.media_type != statement.PAYLOAD]
     return _tagged(attestation_tag(digest), sealed, stay)
-
-
-def _layers(manifest: bytes) -> Sequence[spec.Descriptor]:
-    return codec.decode(manifest, spec.Manifest).layers if manifest else ()
 
 
 def _tagged(tag: str, blobs: Sequence[tuple[str, bytes, dict[str, str]]], stay: Sequence[spec.Descriptor]) -> Tagged:

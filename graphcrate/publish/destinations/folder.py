@@ -7,15 +7,12 @@ a full disk there) and renamed. No lock is held, since NFS and Lustre are often 
 import contextlib
 import errno
 import filecmp
-import hashlib
 import os
 import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import msgspec
 
 from graphcrate.host import os_errors, settings
 from graphcrate.host.atomic import check_link, claim
@@ -25,45 +22,34 @@ from graphcrate.model.errors import UsageError
 
 ABANDONED = 86_400.0  #: seconds after which nobody writes to a temporary file any more
 _PART = re.compile(r"\..+\.[0-9a-f]{16}\.part", re.ASCII)
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*", re.ASCII)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _CHUNK = 4 << 20
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """A file in the folder. Paths as text; `sha256` in hex."""
-
-    path: str
-    sha256: str
-    latest: str  #: the link that names it; empty where the file system has no links
-
-
 def publish(
-    source: Path, folder: Path, name: str, tag: str, suffix: str, *, progress: Progress, replace: bool = False
-) -> Placed:
-    """Copy a file into the folder as the newest of `name`, with its checksum beside it.
+    source: Path,
+    sha256: str,
+    target: Path,
+    latest: Path,
+    *,
+    progress: Progress,
+    replace: bool = False,
+) -> bool:
+    """Copy a file with this hash, its checksum beside it, and link `latest` to it; False where there are no links.
 
-    `replace`: another file under the same name and tag gives way. Raises UsageError for a name that is taken,
-    DiskFullError, HostError; then what was there is there still.
+    `replace`: another file under this name gives way. Raises UsageError for a name that is taken, DiskFullError,
+    HostError; then what was there is there still.
     """
-    for word in (name, tag):
-        if not _WORD.fullmatch(word):
-            raise UsageError(
-                f"{word!r} cannot be part of a file's name", next_step="--tag with letters, digits and . _ - alone"
-            )
-    target, latest = folder / f"{name}-{tag}{suffix}", folder / f"{name}{suffix}"
-    checksum, size = target.with_name(f"{target.name}.sha256"), source.stat().st_size
+    folder, size = target.parent, source.stat().st_size
+    checksum = target.with_name(f"{target.name}.sha256")
     with os_errors.explaining(folder):
         _prepare(folder, latest)
-        if _same(source, target):
-            with target.open("rb") as stream:
-                sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        elif os.path.lexists(target) and not replace:
-            raise _taken(target)
-        else:
+        if not _same(source, target):
+            if os.path.lexists(target) and not replace:
+                raise _taken(target)
             require_room(folder, size, target)
             with _part(target) as part, progress.task(f"copying to {folder}", size) as task:
-                sha256 = _copy(source, part, 0o777 if suffix == ".sif" else 0o666, task.advance)
+                _copy(source, part, 0o777 if target.suffix == ".sif" else 0o666, task.advance)
                 if replace:
                     checksum.unlink(missing_ok=True)  # none rather than a wrong one
                     part.replace(target)
@@ -75,7 +61,7 @@ def publish(
         linked = _link(latest, target)
     if not linked:
         progress.note(f"{folder} takes no links: there is no {latest.name}")
-    return Placed(path=str(target), sha256=sha256, latest=str(latest) if linked else "")
+    return linked
 
 
 def write(target: Path, data: bytes) -> None:
@@ -111,18 +97,15 @@ def _part(target: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
 
 
-def _copy(source: Path, target: Path, mode: int, advance: Callable[[int], None]) -> str:
-    """Copy a file to the disk, its mode less the umask; the sha256 of what was copied."""
-    digest = hashlib.sha256()
+def _copy(source: Path, target: Path, mode: int, advance: Callable[[int], None]) -> None:
+    """Copy a file to the disk, its mode less the umask."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with source.open("rb") as reading, os.fdopen(descriptor, "wb") as writing:
         while chunk := reading.read(_CHUNK):
-            digest.update(chunk)
             writing.write(chunk)
             advance(len(chunk))
         writing.flush()
         os.fsync(descriptor)
-    return digest.hexdigest()
 
 
 def _same(source: Path, target: Path) -> bool:

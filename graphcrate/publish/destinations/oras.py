@@ -4,15 +4,11 @@ Media types are those of Apptainer's and SingularityCE's clients (Singularity be
 pull it). The manifest is an OCI one: SingularityCE's older clients take no other for `oras://`.
 """
 
-import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.locate import kind_of
 from graphcrate.host.progress import Progress
-from graphcrate.model.errors import UsageError
 from graphcrate.oci import push, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.push import Pushed
@@ -22,39 +18,31 @@ from graphcrate.oci.upload import Blob
 
 CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
-_CHUNK = 4 << 20
 
 
 def push_sif(
-    sif: Path, reference: Reference, target: Repository, progress: Progress, annotations: dict[str, str]
+    sif: Path,
+    sha256: str,
+    reference: Reference,
+    target: Repository,
+    progress: Progress,
+    annotations: dict[str, str],
 ) -> Pushed:
-    """Push a SIF under its manifest's digest, unless the registry has it; a tag is set when all else is there.
+    """Push a SIF with this hash under its manifest's digest, unless the registry has it; no tag is set.
 
-    The same file under the same name gives the same digest. `annotations`: of the manifest. Raises UsageError for
-    anything but a SIF, NetworkError, IntegrityError, LayoutError for a file that changes meanwhile.
+    The same file under the same name gives the same digest. `annotations`: of the manifest. Raises NetworkError,
+    IntegrityError, LayoutError for a file that changes meanwhile.
     """
-    if not sif.is_file() or kind_of(sif) != "sif":
-        raise UsageError(f"{sif} is not a SIF", next_step="./build.py convert NAME:TAG --to sif")
     name = reference.repository.rpartition("/")[2]
-    with progress.task(f"reading {sif.name}", sif.stat().st_size) as task:
-        layer = spec.Descriptor(
-            media_type=LAYER,
-            digest=f"sha256:{_sha256(sif, task.advance)}",
-            size=sif.stat().st_size,
-            annotations={"org.opencontainers.image.title": f"{name}_{reference.tag}.sif"},
-        )
+    layer = spec.Descriptor(
+        media_type=LAYER,
+        digest=f"sha256:{sha256}",
+        size=sif.stat().st_size,
+        annotations={"org.opencontainers.image.title": f"{name}_{reference.tag}.sif"},
+    )
     config = spec.Descriptor(media_type=CONFIG, digest=digest_of(spec.EMPTY_BLOB), size=len(spec.EMPTY_BLOB))
     # without `artifactType`: registries of before 2024 refuse what they do not know, and the config says it
     manifest: dict[str, object] = {"schemaVersion": 2, "mediaType": spec.MANIFEST, "config": config, "layers": [layer]}
     document = msgspec.json.encode({**manifest, **({"annotations": annotations} if annotations else {})})
     blobs = [Blob(descriptor=layer, path=sif), Blob(descriptor=config, data=spec.EMPTY_BLOB)]
     return push.push_image(target, blobs, document, spec.MANIFEST, progress)
-
-
-def _sha256(path: Path, advance: Callable[[int], None]) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            advance(len(chunk))
-    return digest.hexdigest()

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -19,8 +20,8 @@ FORMS = """\
     oras://registry.example/team      a SIF in a registry, for apptainer pull oras://…
     /shared/images, ./images          a folder for .sif, .sqsh and .oci.tar (file:PATH for any other name)"""
 _SUFFIXES = (".sif", ".sqsh", ".squashfs", ".tar", ".tgz")
-_REGION = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)+", re.ASCII)
-_INSTANCE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
+#: instance, region, what lies there
+_ACR = re.compile(r"(?:([a-z0-9]+(?:-[a-z0-9]+)*)@)?([a-z]{2,}(?:-[a-z0-9]+)+)/([^:].*)", re.ASCII)
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,20 +32,9 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     tag: str = ""
     oras: bool = False  #: it gets a SIF, as Apptainer's `oras://` has it
 
-    @property
-    def kind(self) -> str:
-        """As the table of options has it."""
-        return "oras" if self.oras else "registry"
 
-
-class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder that several machines share, or that is carried to a site without a network."""
-
-    path: str
-    kind: ClassVar[str] = "folder"
-
-
-Destination = Registry | Folder
+#: a folder is one that several machines share, or that is carried to a site without a network
+Destination = Registry | Path
 
 
 def parse(text: str, environment: Mapping[str, str]) -> Destination:
@@ -115,24 +105,20 @@ def _location(text: str, where: str, *, oras: bool = False) -> Registry:
 
 
 def _acr(text: str, rest: str) -> Registry:
-    location, _, path = rest.strip("/").partition("/")
-    instance, at, region = location.rpartition("@")
-    if not _REGION.fullmatch(region):
-        _refuse(text, f"invalid region {region!r}, cn-hangzhou is one")
-    if at and not _INSTANCE.fullmatch(instance):
-        _refuse(text, f"invalid name of an instance: {instance!r}")
-    if not path or path.startswith(":"):
-        _refuse(text, "the namespace is missing: acr:cn-hangzhou/NAMESPACE")
+    parts = _ACR.fullmatch(rest.strip("/"))
+    if parts is None:
+        _refuse(text, "it is not acr:REGION/NAMESPACE or acr:INSTANCE@REGION/NAMESPACE; cn-hangzhou is a region")
+    instance, region, path = parts.groups(default="")
     found = _location(text, f"{addresses.alibaba_registry(region, instance)}/{path}")
-    parts = found.repository.count("/") + 1
-    if parts > (2 if found.tag else 1) and (not instance or instance.startswith("crpi-")):
+    depth = found.repository.count("/") + 1
+    if depth > (2 if found.tag else 1) and (not instance or instance.startswith("crpi-")):
         _refuse(text, "the Personal Edition has no repositories deeper than NAMESPACE/NAME")
-    if found.tag and parts == 1:
+    if found.tag and depth == 1:
         _refuse(text, "a tag belongs to a repository: acr:cn-hangzhou/NAMESPACE/NAME:TAG")
     return found
 
 
-def _folder(text: str, path: str, environment: Mapping[str, str]) -> Folder:
+def _folder(text: str, path: str, environment: Mapping[str, str]) -> Path:
     if path.endswith(_SUFFIXES):
         _refuse(text, "a folder is wanted: files in it are named after the image and its tag")
     if not path or "\0" in path:
@@ -141,10 +127,10 @@ def _folder(text: str, path: str, environment: Mapping[str, str]) -> Folder:
         home = environment.get("HOME", "")
         if not home:
             _refuse(text, "HOME is not set, so nothing tells what ~ is")
-        return Folder(path=f"{home.rstrip('/')}{path[1:]}" or "/")
+        return Path(f"{home.rstrip('/')}{path[1:]}" or "/")
     if path.startswith("~"):
         _refuse(text, "homes of other users are to be written out")
-    return Folder(path=path)
+    return Path(path)
 
 
 def _refuse(text: str, why: str) -> NoReturn:
