@@ -5,8 +5,7 @@ socket, else the user's (rootless Docker).
 """
 
 import contextlib
-import hashlib
-import socket
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,13 @@ import docker.utils
 import msgspec
 import requests.exceptions
 import urllib3.exceptions
+from docker.context import ContextAPI
 
 from graphcrate.host import process
-from graphcrate.model.errors import UNREADABLE, HostError
+from graphcrate.model.errors import HostError
 
-SOCKET = "/var/run/docker.sock"
+SOCKET = "unix:///var/run/docker.sock"
+START = "sudo systemctl start docker"
 ELSEWHERE = "or use another engine: --engine podman, --engine embedded"
 #: of calls that are answered at once; builds and runs have none
 SECONDS = 120
@@ -37,17 +38,6 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     api_version: tuple[int, ...]
 
-    def require(self, api_version: tuple[int, int], construct: str, release: str) -> None:
-        """Raises HostError, naming the construct, unless the daemon speaks this version of the API or a later one."""
-        if self.api_version < api_version:
-            have = ".".join(map(str, self.api_version))
-            need = ".".join(map(str, api_version))
-            raise HostError(
-                f"Docker Engine {self.version} is too old for {construct}: that needs {release} or later",
-                cause=f"It speaks version {have} of Docker's API, and {need} is needed.",
-                next_step=f"install a newer Docker Engine, {ELSEWHERE}",
-            )
-
 
 @contextlib.contextmanager
 def connected(environment: Mapping[str, str]) -> Iterator[Engine]:
@@ -56,14 +46,10 @@ def connected(environment: Mapping[str, str]) -> Iterator[Engine]:
     options = docker.utils.kwargs_from_env(environment={**environment, "DOCKER_HOST": where})
     options |= {"timeout": SECONDS, "use_ssh_client": where.startswith("ssh://")}
     try:
-        _try(where)
         # The oldest version first: the SDK hides why it could not ask for the newest.
         with contextlib.closing(docker.APIClient(version="1.24", **options)) as probe:
             version = probe.version(api_version=False)
         number = tuple(map(int, version["ApiVersion"].split(".")))
-        if number < (1, 24):
-            old = Engine(api=None, endpoint=where, version=version["Version"], api_version=number)
-            old.require((1, 24), "Docker's SDK", "1.12")
         api = docker.APIClient(version=version["ApiVersion"], **options)
     except (*FAILURES, OSError, ValueError, KeyError) as error:
         raise explain(where, error, environment) from error
@@ -71,63 +57,28 @@ def connected(environment: Mapping[str, str]) -> Iterator[Engine]:
         yield Engine(api=api, endpoint=where, version=version["Version"], api_version=number)
 
 
-def _try(where: str) -> None:
-    """Raises what keeps us from a socket of this machine: the SDK wraps it, and forgets to close."""
-    if where.startswith("unix://"):
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as trial:
-            trial.settimeout(SECONDS)
-            trial.connect(where.removeprefix("unix://"))
-
-
 def endpoint(environment: Mapping[str, str]) -> str:
     """Where the daemon is, as a value of DOCKER_HOST."""
-    if host := environment.get("DOCKER_HOST"):
-        return host
-    if host := _context(environment):
+    host: str | None = environment.get("DOCKER_HOST")
+    if not host and (context := ContextAPI.get_context(environment.get("DOCKER_CONTEXT"))) is not None:
+        host = context.Host
+    if host and host != SOCKET:
         return host
     own = Path(environment.get("XDG_RUNTIME_DIR") or "/nonexistent", "docker.sock")
-    return f"unix://{own}" if own.exists() and not Path(SOCKET).exists() else f"unix://{SOCKET}"
-
-
-def _context(environment: Mapping[str, str]) -> str:
-    """The current context's daemon (`docker context use`); empty for the default one, or where it cannot be read."""
-    folder = Path(environment.get("DOCKER_CONFIG") or Path(environment.get("HOME") or "/nonexistent", ".docker"))
-    with contextlib.suppress(OSError, *UNREADABLE, KeyError, TypeError, AttributeError):
-        name = environment.get("DOCKER_CONTEXT")
-        if not name:
-            name = msgspec.json.decode((folder / "config.json").read_bytes()).get("currentContext")
-        if name and name != "default":
-            place = folder / "contexts" / "meta" / hashlib.sha256(name.encode()).hexdigest() / "meta.json"
-            return str(msgspec.json.decode(place.read_bytes())["Endpoints"]["docker"]["Host"])
-    return ""
+    return f"unix://{own}" if own.exists() and not Path(SOCKET.removeprefix("unix://")).exists() else SOCKET
 
 
 def explain(where: str, error: BaseException, environment: Mapping[str, str]) -> HostError:
     """Why the daemon at this address cannot be used, and what to type."""
-    what = f"the Docker daemon at {where} gives no proper answer: {error}"
-    cause, step = "", "docker info    shows the same"
-    if isinstance(error, PermissionError):
-        what, cause = (
-            f"{where} may not be used by this user",
-            "Docker's socket belongs to root and to the group docker.",
-        )
-        step = f"sudo usermod -aG docker {environment.get('USER') or '$USER'}    (then log in again), {ELSEWHERE}"
-    elif not where.startswith("unix://"):
-        what, cause = f"no Docker daemon answers at {where}: {error}", "DOCKER_HOST or the current context names it."
-        step = f"docker --host {where} info    shows the same; `unset DOCKER_HOST` takes the machine's own"
-    elif isinstance(error, FileNotFoundError | ConnectionRefusedError):
-        what, cause = "the Docker daemon is not running", f"Nothing answers at {where}."
-        step = f"{start_command(where)}    ({ELSEWHERE})"
-        if not process.find("dockerd") and not process.find("docker"):
-            what, cause = "Docker is not installed", f"There is no {where} and neither docker nor dockerd in PATH."
-            step = f"sudo apt-get install docker.io    (then `{start_command(where)}`), {ELSEWHERE}"
-    return HostError(what, cause=cause, next_step=step)
-
-
-def start_command(where: str) -> str:
-    """What starts the daemon on this machine."""
-    if where != f"unix://{SOCKET}":
-        return "systemctl --user start docker"
-    if Path("/run/systemd/system").is_dir():
-        return "sudo systemctl start docker"
-    return "sudo service docker start" if Path("/etc/init.d/docker").exists() else "sudo dockerd &"
+    said, what, cause = str(error), f"no Docker daemon answers at {where}: {error}", ""
+    step = "docker info    shows the same, and docker context ls where it looks"
+    if "Permission denied" in said:
+        what = f"{where} may not be used by this user"
+        cause = "Docker's socket belongs to root and to the group docker."
+        step = f"sudo usermod -aG docker {environment.get('USER') or '$USER'}    (then log in again)"
+    elif where.startswith("unix://") and re.search("No such file|Connection refused", said):
+        what, step = "the Docker daemon is not running", START
+        cause = f"Nothing answers at {where}."
+        if not process.find("docker"):
+            what, step = "Docker is not installed", f"sudo apt-get install docker.io    (then `{START}`)"
+    return HostError(what, cause=cause, next_step=f"{step}, {ELSEWHERE}")

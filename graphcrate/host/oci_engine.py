@@ -22,7 +22,7 @@ PODMAN_VARIABLES = (
     *("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE"),
     *("DBUS_SESSION_BUS_ADDRESS", "BUILDAH_ISOLATION"),
 )
-DOCKER_STAGES = (1, 29), "a build in stages", "17.05"
+DOCKER_STAGES = (1, 29)  #: version of the API from which on builds have stages
 #: From here on BuildKit in the daemon knows cache mounts without fetching a frontend from a registry.
 BUILDKIT_API = (1, 41)
 BUILDX_CLIENT = 23  #: clients from here on leave BuildKit to the plug-in buildx
@@ -80,7 +80,11 @@ def _docker(environment: Mapping[str, str]) -> OciEngine:
     from graphcrate.host import docker_engine  # Docker's library takes as long to load as a command without it
 
     with docker_engine.connected(environment) as daemon:
-        daemon.require(*DOCKER_STAGES)
+        if daemon.api_version < DOCKER_STAGES:
+            raise HostError(
+                f"Docker Engine {daemon.version} is too old for a build in stages: that needs 17.05 or later",
+                next_step=f"install a newer Docker Engine, {docker_engine.ELSEWHERE}",
+            )
     variables = settings.select_for_child(environment, DOCKER_VARIABLES)
     clients = [client for client in _programs(variables) if _client_version(client, variables)]
     if not clients:

@@ -172,7 +172,6 @@ def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
     ("name", "api", "engine", "said", "words"),
     [
         ("docker", "1.26", "17.03.2", OLD_DOCKER, "17.03.2 is too old, that needs 17.05 or later"),
-        ("docker", "1.22", "1.10.3", OLD_DOCKER, "1.10.3 is too old, that needs 1.12 or later"),
         ("docker", "1.41", "20.10.24", "podman version 4.3.1", "the docker command is not installed"),  # podman-docker
         ("podman", "", "", "podman version 2.2.1", "podman 2.2.1 is too old, that needs 3.0 or later"),
         ("podman", "", "", "podman version 4.3.1", "sudo usermod --add-subuids "),
