@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.host.http import Client
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.oci import credentials, push, reference
 from graphcrate.oci.layout import Layout, read_layout
 from graphcrate.oci.registry import Repository
@@ -109,7 +109,7 @@ def pushed(address: str, layout: Layout, name: str = "first") -> tuple[float, pu
     find = functools.partial(credentials.find, target, {})
     client = Client({})
     began = time.monotonic()
-    result = push.push_layout(Repository(client, target, find, writes=True), layout, "docker", Silent())
+    result = push.push_layout(Repository(client, target, find, writes=True), layout, "docker", Progress())
     return time.monotonic() - began, result
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import recipes
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.target import project_and_version
@@ -34,7 +34,7 @@ def index_of(server):
 
 def place(cache, environment=None, progress=None):
     """What inputs use of a Context."""
-    return SimpleNamespace(cache=cache, environment=environment or {}, progress=progress or Silent())
+    return SimpleNamespace(cache=cache, environment=environment or {}, progress=progress or Progress())
 
 
 def file_of(name, content):

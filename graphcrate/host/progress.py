@@ -4,7 +4,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,38 +16,26 @@ if TYPE_CHECKING:
 PLAIN_INTERVAL = 5.0  #: seconds between two plain lines of one task
 
 
-class Task(Protocol):
-    """A running piece of work."""
+class Task:
+    """A running piece of work; this one reports nothing."""
 
     def advance(self, amount: int) -> None:
         """Count `amount` more bytes as done. Safe from any thread."""
 
 
-class Progress(Protocol):
-    """Where stages report to."""
+class Progress:
+    """Where stages report to; this one reports nothing."""
 
     def note(self, message: str) -> None:
         """Print one line."""
 
-    def task(self, description: str, total: int) -> contextlib.AbstractContextManager[Task]:
-        """A task of `total` bytes; entering shows it, leaving ends it."""
-
-
-class Silent:
-    """Reports nothing; for tests and library use."""
-
-    def note(self, message: str) -> None:
-        pass
-
-    def advance(self, amount: int) -> None:
-        pass
-
     @contextlib.contextmanager
     def task(self, description: str, total: int) -> Iterator[Task]:
-        yield self
+        """A task of `total` bytes; entering shows it, leaving ends it."""
+        yield Task()
 
 
-class Stderr:
+class Stderr(Progress):
     """Draws on stderr, lines as `typed` has them. Loads rich at its first use: an unchanged image does without."""
 
     def __init__(self, typed: "Callable[[str], str]" = str) -> None:
@@ -99,7 +87,7 @@ class Stderr:
                 self._bars = None
 
 
-class _Bar:
+class _Bar(Task):
     def __init__(self, bars: "Bars", number: "TaskID") -> None:
         self._bars, self._number = bars, number
 
@@ -107,7 +95,7 @@ class _Bar:
         self._bars.advance(self._number, amount)
 
 
-class _Lines:
+class _Lines(Task):
     """One line now and then, for logs and pipes."""
 
     def __init__(self, progress: Progress, description: str, total: int) -> None:

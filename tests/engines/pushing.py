@@ -5,7 +5,7 @@ import random
 import pytest
 
 from graphcrate.host.http import Client
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.oci import push, reference, spec, upload
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
@@ -31,7 +31,7 @@ def send(address, layout, name, *, form="oci", login=None, environment=None, pau
         client = Client(environment or {}, sleep=(pauses if pauses is not None else []).append)
         where = reference.parse(f"{address}/{name}")
         target = Repository(client, where, lambda: login, writes=True, **more)
-        pushed = push.push_layout(target, layout, form, Silent())
+        pushed = push.push_layout(target, layout, form, Progress())
         push.put_manifest(target, where.tag, push.manifest_of(layout, form)[0], pushed.media_type)
         return pushed
 

@@ -14,7 +14,7 @@ from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import opening
 from graphcrate.artifacts.tree.compare import ALLOWANCES
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.model.errors import DiskFullError
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
@@ -31,7 +31,7 @@ NAMES = ("APPTAINER_CONTAINER", "APPTAINER_NAME", "SINGULARITY_CONTAINER", "SING
 def place(ground, cache):
     """A workplace with a folder of its own."""
     (folder := ground / "conversion").mkdir()
-    return SimpleNamespace(folder=folder, cache=cache, progress=Silent(), environment=dict(os.environ))
+    return SimpleNamespace(folder=folder, cache=cache, progress=Progress(), environment=dict(os.environ))
 
 
 @pytest.fixture(scope="module")

@@ -78,12 +78,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from graphcrate.inputs.bases import debian
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.model.lock import DebianBase
 os.umask(int(sys.argv[3], 8))
 lock = msgspec.json.decode(Path(sys.argv[2]).read_bytes(), type=DebianBase)
 cache = Cache(Path(sys.argv[1]))
-ctx = SimpleNamespace(cache=cache, environment=os.environ, progress=Silent())
+ctx = SimpleNamespace(cache=cache, environment=os.environ, progress=Progress())
 print(debian.prepare(lock, ctx).layers[0].digest)
 cache.close()
 """

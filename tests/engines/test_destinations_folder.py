@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.model.errors import DiskFullError
 from graphcrate.publish.destinations import folder as destination
 from tests.conftest import ROOT
@@ -20,12 +20,12 @@ SLOW = """\
 import sys, time
 from pathlib import Path
 from graphcrate.publish.destinations import folder
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 folder._CHUNK = 4096
 copy = folder._copy
 folder._copy = lambda source, target, mode, advance: copy(source, target, mode, lambda count: time.sleep(0.05))
 source, target, latest = map(Path, sys.argv[1:])
-folder.publish(source, "", target, latest, progress=Silent())
+folder.publish(source, "", target, latest, progress=Progress())
 """
 
 
@@ -46,7 +46,7 @@ def made(scratch, name, size):
 
 def publish(source, folder, tag):
     sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
-    return destination.publish(source, sha256, folder / f"pyg-{tag}.sif", folder / "pyg.sif", progress=Silent())
+    return destination.publish(source, sha256, folder / f"pyg-{tag}.sif", folder / "pyg.sif", progress=Progress())
 
 
 def files(folder):

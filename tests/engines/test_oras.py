@@ -8,7 +8,7 @@ import pytest
 
 from graphcrate.artifacts import convert
 from graphcrate.host.http import Client
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.oci import push, reference
 from graphcrate.oci.registry import Repository
 from graphcrate.publish.destinations import oras
@@ -27,7 +27,7 @@ def sif(ground, cache):
     """A small image as a SIF."""
     folder = ground / "oras"
     layout = tricky.layout(folder / "tricky" / "1.0" / "oci", cache)
-    place = SimpleNamespace(cache=cache, progress=Silent(), environment=dict(os.environ))
+    place = SimpleNamespace(cache=cache, progress=Progress(), environment=dict(os.environ))
     request = convert.Request(ref=str(layout.path), to="sif", output=folder / "made.sif")
     return folder / convert.convert(request, place).path
 
@@ -35,7 +35,7 @@ def sif(ground, cache):
 def pushed(address, sif, name, login=None):
     where = reference.parse(f"{address}/{name}")
     target = Repository(Client({}), where, lambda: login, writes=True)
-    done = oras.push_sif(sif, sha256(sif.read_bytes()).hexdigest(), where, target, Silent(), {})
+    done = oras.push_sif(sif, sha256(sif.read_bytes()).hexdigest(), where, target, Progress(), {})
     push.put_manifest(target, where.tag, target.manifest(done.digest).data, done.media_type)
     return done
 

@@ -76,12 +76,12 @@ MEMORY = r"""
 import re, sys
 from pathlib import Path
 from graphcrate.host.http import Client
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.oci import push, reference
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.registry import Repository
 target = Repository(Client({}), reference.parse(sys.argv[2]), writes=True)
-pushed = push.push_layout(target, read_layout(Path(sys.argv[1])), "oci", Silent())
+pushed = push.push_layout(target, read_layout(Path(sys.argv[1])), "oci", Progress())
 most = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]  # ru_maxrss is the parent's, too
 print(pushed.bytes_sent, int(most) << 10)
 """

@@ -13,7 +13,7 @@ from graphcrate.engines import apptainer, oci
 from graphcrate.engines.backend import Order
 from graphcrate.host import oci_engine, process, settings
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base
 from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, Plan, Stack
 from graphcrate.oci.layer import LayerWriter
@@ -35,7 +35,7 @@ def main(engine, folder, cache, text):
         sys.exit(130)
 
 
-class Told(Silent):
+class Told(Progress):
     """Progress that remembers its notes."""
 
     def __init__(self):

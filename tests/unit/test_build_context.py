@@ -11,7 +11,7 @@ import pytest
 from graphcrate.compat.planning import EXAMPLES, EXAMPLES_TITLE
 from graphcrate.engines import context
 from graphcrate.engines.backend import Order
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.model.errors import HostError
 from graphcrate.model.plan import FilesStep, PlannedFile
 from graphcrate.model.recipe import Channel
@@ -32,7 +32,7 @@ def order(tmp_path, cache):
     steps = FilesStep(title="virtual environment", files=OTHERS), wheels_step("both", (near, far))
     return Order(
         plan=planned(*steps, FilesStep(title=EXAMPLES_TITLE, files=PROGRAMS)), folder=tmp_path, base=None,
-        files={near.file.sha256: files[near.file.sha256]}, cache=cache, environment={}, progress=Silent(),
+        files={near.file.sha256: files[near.file.sha256]}, cache=cache, environment={}, progress=Progress(),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from graphcrate.artifacts.formats import sif
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.model.errors import DiskFullError, HostError, LayoutError, UsageError
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
@@ -27,7 +27,7 @@ from tests.made import refused
 from tests.unit import small_layouts
 from tests.unit.tars import file, folder, overwrite, sha256
 
-PLACE = SimpleNamespace(progress=Silent(), environment={}, cache=None)
+PLACE = SimpleNamespace(progress=Progress(), environment={}, cache=None)
 #: where each is written in the end
 WRITERS = {
     "sif": "packed.Packer.finish",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphcrate.engines import run_suites
 from graphcrate.engines.slurm import SILENT, JobView
 from graphcrate.engines.trials import matrix, progress
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.model.errors import HostError, SmokeError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, SmokeReport
@@ -106,7 +106,7 @@ QUEUED, RUNNING, DONE = pending("Resources"), JobView("RUNNING", "n1"), JobView(
 NORMAL = ([QUEUED, RUNNING, DONE], PASSED)
 
 
-CONTEXT = SimpleNamespace(progress=Silent())
+CONTEXT = SimpleNamespace(progress=Progress())
 
 
 def followed(cells, scheduler, patience=PATIENCE, seen=None, lines=None):

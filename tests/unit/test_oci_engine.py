@@ -14,7 +14,7 @@ from graphcrate.engines.output import Output
 from graphcrate.host import oci_engine
 from graphcrate.host.gpu import HostGpu
 from graphcrate.host.process import Completed
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
@@ -327,7 +327,7 @@ def opened(program, environment, name, monkeypatch, tmp_path):
     monkeypatch.setattr(oci.settings, "environment", lambda: environment)
     monkeypatch.setattr(oci.gpu, "detect", HostGpu)
     program.images["pkg:1.0"] = MADE
-    return lambda: oci.Engine(name).opened(artifact(name), cache=None, progress=Silent())
+    return lambda: oci.Engine(name).opened(artifact(name), cache=None, progress=Progress())
 
 
 def test_a_command_runs_in_a_container_of_its_own(opened, program, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from graphcrate.artifacts.formats import sif
 from graphcrate.host.http import Client
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci import reference, upload
 from graphcrate.oci.registry import Repository
@@ -32,7 +32,7 @@ def send(registry, monkeypatch):
         where = reference.parse(f"{registry.host}/team/pyg:1.2")
         target = Repository(Client({}, sleep=lambda _: None), where, writes=True)
         sha256 = sha256 or tars.sha256(path.read_bytes())[7:]
-        return oras.push_sif(path, sha256, where, target, Silent(), annotations)
+        return oras.push_sif(path, sha256, where, target, Progress(), annotations)
 
     return run
 

@@ -4,7 +4,7 @@ import pytest
 
 from graphcrate.engines import pyxis
 from graphcrate.host.process import Completed
-from graphcrate.host.progress import Silent
+from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import HostError
 from graphcrate.model.report import Artifact
@@ -67,7 +67,7 @@ def in_job(monkeypatch):
         monkeypatch.setattr(pyxis, "process", steps)
         monkeypatch.setattr(pyxis, "runtime", lambda _: None)
         monkeypatch.setattr(pyxis.settings, "environment", lambda: {**JOB, "ENROOT_DATA_PATH": "/elsewhere"})
-        return pyxis.opened(artifact, cache=None, progress=Silent())
+        return pyxis.opened(artifact, cache=None, progress=Progress())
 
     return opened
 

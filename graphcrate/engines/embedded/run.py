@@ -22,7 +22,7 @@ from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
-from graphcrate.host.progress import Progress, Silent
+from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.model.report import Artifact
 from graphcrate.oci.layout import Layout, read_layout
@@ -65,7 +65,7 @@ def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) 
     """Unpack the image unless it is unpacked, and keep it meanwhile. Raises DiskFullError first, LayoutError."""
     with contextlib.ExitStack() as stack:
         while True:
-            _unpack(layout, cache, progress or Silent())
+            _unpack(layout, cache, progress or Progress())
             place = _place(layout, cache)
             if stack.enter_context(_in_use(place)):
                 break
