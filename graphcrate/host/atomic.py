@@ -1,7 +1,6 @@
 """Files and folders that appear whole or not at all, also outside the cache, also where an older one stands."""
 
 import contextlib
-import ctypes
 import errno
 import os
 import shlex
@@ -14,9 +13,6 @@ import filelock
 from graphcrate.host.cache import living_folder, remove_abandoned, remove_tree
 from graphcrate.host.os_errors import explaining
 from graphcrate.model.errors import HostError
-
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -57,20 +53,18 @@ def link(path: Path, target: Path) -> None:
 def replacing(target: Path) -> Iterator[Path]:
     """A new, empty folder beside `target` that takes its place at the end, or is removed on any error.
 
-    One process at a time; others wait. Killed at any moment, `target` is the old folder or the new one (where the
-    file system cannot exchange two names, there is an instant without it, and the next call puts the old one back).
-    What a killed run left is removed by the next. Raises DiskFullError and HostError.
+    One process at a time; others wait. `target` is the old folder or the new one, but for the instant between two
+    renames: a run that is killed then leaves none, and the next call puts the old one back. What a killed run left is
+    removed by the next. Raises DiskFullError and HostError.
     """
     with _alone(target) as partial:
         partial.mkdir(0o700)
         yield partial
         old = _beside(target, "old")
-        if not os.path.lexists(target):
-            partial.rename(target)
-        elif not _exchange(partial, target):
+        with contextlib.suppress(FileNotFoundError):
             target.rename(old)
-            partial.rename(target)
-            remove_tree(old)
+        partial.rename(target)
+        remove_tree(old)
 
 
 @contextlib.contextmanager
@@ -174,13 +168,3 @@ def _alone(target: Path) -> Iterator[Path]:
 
 def _beside(target: Path, kind: str) -> Path:
     return target.parent / f".{target.name}.{kind}"
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names at once (Linux 3.15, glibc 2.28; not on every file system)."""
-    try:
-        renameat2 = ctypes.CDLL(None).renameat2
-    except (AttributeError, OSError):
-        return False
-    arguments = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
-    return bool(renameat2(*arguments) == 0)

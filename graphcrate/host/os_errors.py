@@ -13,26 +13,13 @@ from graphcrate.model.words import printable
 
 _FOREIGN = "This user may not do that: the file, or a folder above it, belongs to somebody else or is closed to others."
 _OTHER_KIND = "Something of another kind is there: a file where a folder has to be, or a folder in a file's place."
-_NO_NAME = "Nothing can have this name: it is too long, or a link in it leads back to itself."
 _FAILING = "A disk fails, or a server of files has gone away."
-_TOO_MANY = "One process may not have more files open here."
-_AGAIN = "df    names the disks and servers; the same command again goes on where this one stopped"
-_LOOK = "ls -ld {path}    shows what is there and whose it is"
-#: errno → cause and next step
-_KNOWN = {
-    errno.EACCES: (_FOREIGN, _LOOK),
-    errno.EPERM: (_FOREIGN, _LOOK),
-    errno.EROFS: ("Its file system is mounted read-only.", "run the command from a folder of your own"),
-    errno.EEXIST: (_OTHER_KIND, _LOOK),
-    errno.ENOTDIR: (_OTHER_KIND, _LOOK),
-    errno.EISDIR: (_OTHER_KIND, _LOOK),
-    errno.ENOENT: ("It is not there, or something has removed it meanwhile.", "ls -la {folder}    shows what is there"),
-    errno.ENAMETOOLONG: (_NO_NAME, "name another folder for what is written"),
-    errno.ELOOP: (_NO_NAME, "name another folder for what is written"),
-    errno.EIO: (_FAILING, _AGAIN),
-    errno.ESTALE: (_FAILING, _AGAIN),
-    errno.ENOLCK: ("Its file server gives out no locks (NFS without lockd).", "work in a folder on a local disk"),
-    errno.EMFILE: (_TOO_MANY, "ulimit -n 4096    and the same command again"),
+#: what the system's own words leave open
+_CAUSES = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), _FOREIGN),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), _OTHER_KIND),
+    **dict.fromkeys((errno.EIO, errno.ESTALE), _FAILING),
+    errno.ENOLCK: "Its file server gives out no locks (NFS without lockd); a folder on a local disk has them.",
 }
 #: say enough without a file's name: reading and writing give none
 _PLAIN = (*DISK_FULL, errno.EIO, errno.ESTALE, errno.EMFILE)
@@ -61,6 +48,5 @@ def explained(error: OSError, about: Path | None = None) -> GraphcrateError | No
         return DiskFullError(
             what, next_step="free some room and run the same command again; it goes on where it stopped"
         )
-    cause, step = _KNOWN.get(error.errno, ("", _LOOK))
-    folder = str(Path(path).parent)
-    return HostError(what, cause=cause, next_step=step.format(path=shlex.quote(path), folder=shlex.quote(folder)))
+    step = f"ls -ld {shlex.quote(path)}    shows what is there and whose it is" if path else "df    names the disks"
+    return HostError(what, cause=_CAUSES.get(error.errno, ""), next_step=step)

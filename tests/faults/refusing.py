@@ -18,7 +18,6 @@ _TMPFILE = 0o20000000  #: the bit of O_TMPFILE that is not O_DIRECTORY
 #: x86-64: number, what one argument must be (argument, test, value; None: anything), error
 _CALLS = {
     "tmpfile": (257, (2, _JUMP_SET, _TMPFILE), errno.EOPNOTSUPP),  # openat
-    "exchange": (316, (4, _JUMP_SET, 2), errno.EINVAL),  # renameat2
     "range": (326, None, errno.EXDEV),  # copy_file_range
     "allocate": (285, None, errno.EOPNOTSUPP),  # fallocate
     "flock": (73, None, errno.ENOLCK),
@@ -31,7 +30,7 @@ _CALLS = {
     "write": (1, (0, _JUMP_ABOVE, 3), errno.EDQUOT),  # not to the standard streams
 }
 #: what NFS version 3 and 4 lack
-NFS = ("tmpfile", "exchange", "range", "allocate")
+NFS = ("tmpfile", "range", "allocate")
 
 
 def program(names):

@@ -163,7 +163,7 @@ def test_nearest_cuda():
         (PermissionError(errno.EACCES, "Permission denied", "our/a b.tar"), 7, "our/a b.tar: Permission denied"),
         (PermissionError(errno.EACCES, "Permission denied", "our/a b.tar"), 7, "next:  ls -ld 'our/a b.tar'"),
         (FileExistsError(errno.EEXIST, "File exists", Path("a.sif")), 7, "a file where a folder has to be"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a/b"), 7, "next:  ls -la a "),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a/b"), 7, "next:  ls -ld a/b "),
         (OSError(errno.ENOSPC, "No space left on device"), 8, "No space left on device"),
         (OSError(errno.EIO, "Input/output error"), 7, "A disk fails"),
         (OSError(errno.ELOOP, "Too many levels of symbolic links", b"a\x1b[2J"), 7, "a\\x1b[2J: Too many levels"),
