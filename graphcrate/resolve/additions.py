@@ -5,7 +5,6 @@ nothing is against them. So a package that wants another torch is refused with w
 more package shares its layers with the stack's own.
 """
 
-import difflib
 import hashlib
 import re
 import zipfile
@@ -28,7 +27,7 @@ from graphcrate.model.recipe import Additions, Channel, Variant
 from graphcrate.resolve import fetch
 from graphcrate.resolve.base import lock_base, lock_compiler
 from graphcrate.resolve.channels import Link
-from graphcrate.resolve.compilation import TOOLS, Means, lock_compilation, means_for
+from graphcrate.resolve.extensions import TOOLS, Means, lock_compilation, means_for
 from graphcrate.resolve.locks import Resolution, ResolveContext
 from graphcrate.resolve.offers import Offer, Offers
 from graphcrate.resolve.pinning import constraints_of, lock_offer, lock_offers, resolve_pins
@@ -43,15 +42,6 @@ _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
 _ABSENT = re.compile(r"Because (\S+) was not found in the package registry")
 #: what uv says around its explanation, and advice that is about uv's options
 _UV_WORDS = re.compile(r"^(error: .*\n|  cause: |hint: Wheels are.*\n?)", re.M)
-#: what people add most, for the nearest name
-WELL_KNOWN = (
-    "accelerate", "datasets", "deepspeed", "dgl", "einops", "faiss-cpu", "fastapi", "flask", "graphviz", "h5py",
-    "hydra-core", "ipykernel", "jupyterlab", "lightning", "matplotlib", "mlflow", "mpi4py", "networkx", "numba",
-    "numpy", "omegaconf", "opencv-python-headless", "optuna", "pandas", "peft", "pillow", "polars", "pyarrow",
-    "pytorch-lightning", "pyyaml", "ray", "rdkit", "scikit-learn", "scipy", "seaborn", "sentencepiece",
-    "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm",
-    "transformers", "wandb", "xgboost",
-)  # fmt: skip
 _MOST_TURNS = 12  #: of uv, each with one more sdist
 
 
@@ -246,17 +236,17 @@ class _Resolver:
         path = self._stored(package)
         if not (sources := compiled_sources(path)):
             return lock_sdist(package, self._offers)
-        about, obstacle = read_sdist(path, path.name), ""
-        if not about.is_setup:
-            obstacle = "Only what setuptools builds by a setup.py is compiled."
-        elif self._stack.compilation is None:
-            obstacle = self._means().obstacle
-        if obstacle:
+        about = read_sdist(path, path.name)
+        try:
+            if not about.is_setup:
+                raise ResolutionError("Only what setuptools builds by a setup.py is compiled.")
+            self._means()
+        except ResolutionError as error:
             raise ResolutionError(
                 f"{package.name} {package.version} is there as source only, and has to be compiled ({sources[0]})",
-                cause=obstacle,
+                cause=error.what,
                 next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version",
-            )
+            ) from error
         self._with_cuda = self._with_cuda or any(name.endswith(".cu") for name in sources)
         there = {*self._staying, *(_name(Requirement(tool)) for tool in TOOLS)}
         needed = [one for one in about.build_requires if _name(Requirement(one)) not in there]
@@ -291,14 +281,11 @@ class _Resolver:
         return msgspec.structs.replace(compilation, base=base)
 
     def _explained(self, error: ResolutionError) -> ResolutionError:
-        """uv's explanation without its own advice; for a name that no index has, the nearest that we know."""
-        text = "\n".join(error.what.splitlines()[1:])
-        what = f"these packages cannot be added to {self._title}"
+        """uv's explanation without its own advice."""
+        text, what = "\n".join(error.what.splitlines()[1:]), f"these packages cannot be added to {self._title}"
         if absent := _ABSENT.search(text):
-            name = absent[1]
-            near = difflib.get_close_matches(name, {*WELL_KNOWN, *(one.name for one in self._stack.packages)}, n=3)
             return ResolutionError(
-                f"{what}: the package index has no {name}" + (f"; did you mean {' or '.join(near)}?" if near else ""),
+                f"{what}: the package index has no {absent[1]}",
                 next_step="look the name up where the package is documented: it may differ from what is imported",
             )
         return self._refusal(f"{what}\n{_UV_WORDS.sub('', text).rstrip()}")

@@ -109,7 +109,7 @@ class LockCandidate:
         """What it takes to compile for a devel image, from the cache or locked now; the lock's packages stay."""
         record = self._cache.path("resolutions", f"{lock.sha256}.{self._request.toolkit}.compilation.json")
         if (compilation := kept(record, Compilation)) is None:
-            from graphcrate.resolve.compilation import lock_compilation, means_for
+            from graphcrate.resolve.extensions import lock_compilation, means_for
 
             context = self._context
             means = means_for(context.variant, self.value, self._request)

@@ -1,23 +1,40 @@
-"""PyG's compiled extensions: each a wheel for this torch and CUDA, or source to compile, or named as missing."""
+"""PyG's compiled extensions: each a wheel for this torch and CUDA, or source to compile, or named as missing.
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+With what sources are compiled (a compiler that fits, tools, a CUDA toolkit) is locked like the rest: `means_for`
+decides by facts alone, `lock_compilation` finds today's files.
+"""
+
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat import packages
+from graphcrate.artifacts import pull
+from graphcrate.compat import compilers, packages, toolkits
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.model.errors import ResolutionError
-from graphcrate.model.lock import MissingPackage
-from graphcrate.model.recipe import Channel, Variant
+from graphcrate.compat.request import SourceOptions
+from graphcrate.host.context import Context
+from graphcrate.inputs.bases.archive import Archive
+from graphcrate.model.errors import ResolutionError, UsageError
+from graphcrate.model.lock import (
+    Compilation,
+    DebianPackage,
+    DebianToolkit,
+    ImageToolkit,
+    LockedPackage,
+    MissingPackage,
+    Toolkit,
+    WheelToolkit,
+)
+from graphcrate.model.recipe import Candidate, Channel, Variant
+from graphcrate.oci import reference
+from graphcrate.resolve import base
 from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.offers import Offer, Offers, UnavailableError
-
-if TYPE_CHECKING:
-    from graphcrate.resolve.target import Target
+from graphcrate.resolve.pinning import constraints_of, lock_offers, resolve_pins
+from graphcrate.resolve.target import Target, target_of
 
 #: the note on one in a lock that has the other
 STANDS_IN = {
@@ -30,14 +47,16 @@ _SOME_PYG = "2.3.1"
 NEEDS = {"torch-sparse": "torch-scatter"}
 #: only these say in their names for which torch a wheel was built; a package index does not
 BUILT_FOR_TORCH = (Channel.PYG, Channel.LOCAL)
+#: pip and setuptools make the wheel; from 1.13 on ninja shares a job server: packages side by side keep to the cores
+TOOLS = ("pip", "setuptools", "wheel", "ninja>=1.13")
 
 
 def find_extensions(
-    variant: Variant, channels: Sequence[Channel], target: "Target", offers: Offers, obstacle: Callable[[], str]
+    variant: Variant, candidate: Candidate, target: Target, offers: Offers
 ) -> tuple[list[Offer], list[MissingPackage]]:
     """Find a wheel or an sdist for each of the variant's extensions, as the request wants, or why there is neither.
 
-    `obstacle()`: why nothing can be compiled; empty: it can. Raises ResolutionError for a recipe that lacks a need.
+    Raises ResolutionError for a recipe that lacks a need, UsageError as `means_for`.
     """
     listed = names_of(variant.extensions)
     for name, needed in NEEDS.items():
@@ -50,7 +69,7 @@ def find_extensions(
     found: dict[str, Offer] = {}
     missing: dict[str, MissingPackage] = {}
     for wanted in map(Requirement, variant.extensions):
-        name, result = canonicalize_name(wanted.name), _find(wanted, channels, target, offers, obstacle)
+        name, result = canonicalize_name(wanted.name), _find(wanted, variant, candidate, target, offers)
         if isinstance(result, Offer):
             found[name] = result
         else:
@@ -69,7 +88,7 @@ def find_extensions(
 
 
 def _find(
-    wanted: Requirement, channels: Sequence[Channel], target: "Target", offers: Offers, obstacle: Callable[[], str]
+    wanted: Requirement, variant: Variant, candidate: Candidate, target: Target, offers: Offers
 ) -> Offer | MissingPackage:
     name, mode = canonicalize_name(wanted.name), offers.sources.request.extensions
     if mode == "none":
@@ -86,7 +105,7 @@ def _find(
 
     reasons = ["wheels are not asked for (EXTENSIONS=source)"] if mode == "source" else []
     silent: tuple[Channel, ...] = ()
-    for channel in channels if mode != "source" else ():
+    for channel in candidate.channels if mode != "source" else ():
         if channel in BUILT_FOR_TORCH:
             try:
                 return offers.newest(channel, name, target, fits, f"{name} for torch {offers.torch}")
@@ -94,19 +113,117 @@ def _find(
                 reasons.append(error.what)
                 silent += (channel,) * error.unreachable
     sdist = offers.newest_sdist(name, allowed, silent) if mode != "wheels" else None
-    if sdist is not None and not obstacle():
-        return sdist
-    reasons.append(_at_the_index(name, offers))
     if sdist is not None:
-        reasons.append(f"it cannot be compiled: {obstacle()}")
+        try:
+            means_for(variant, candidate, offers.sources.request)
+        except ResolutionError as error:
+            reasons.append(f"it cannot be compiled: {error.what}")
+        else:
+            return sdist
+    elif mode == "wheels":
+        reasons.append("sources are not asked for (EXTENSIONS=wheels)")
+    else:
+        reasons.append("the package index has no source of it")
     return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
 
 
-def _at_the_index(name: str, offers: Offers) -> str:
-    """What the package index has of it: wheels there do not say for which torch they were built."""
-    for links in offers.listed(Channel.PYPI, name):
-        if any(link.name.endswith(".whl") for link in links):
-            return "the package index does not say for which torch its wheels were built"
-        if links:
-            return "the package index has source only"
-    return "the package index does not have it"
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """How a candidate's extensions are compiled."""
+
+    architectures: tuple[str, ...] = ()
+    compiler: str
+    option: toolkits.Option | None = None  #: None: for the CPU alone
+
+
+def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) -> Means:
+    """The compiler and toolkit for a candidate, by facts alone.
+
+    Raises ResolutionError where nothing can be compiled, UsageError where toolkit or architectures do not fit.
+    """
+    if variant.base.provider != "debian":
+        raise _no_means("its base is an image of a registry, and only Debian's compilers are known")
+    if candidate.torch_cuda == "cpu":
+        return Means(compiler=compilers.compiler_for(variant.base.suite, None))
+    option = _option(candidate, request.toolkit)
+    if option is None:
+        raise _no_means(f"there is no CUDA toolkit for torch's CUDA {candidate.torch_cuda}")
+    toolkits.refuse_impossible(variant.architectures, option.version)
+    compiler = compilers.compiler_for(variant.base.suite, toolkits.nvcc(option.version).newest_gcc)
+    return Means(architectures=variant.architectures, compiler=compiler, option=option)
+
+
+def _no_means(reason: str) -> ResolutionError:
+    return ResolutionError(reason, next_step="make image … EXTENSIONS=wheels    (and without FLAVOUR=devel)")
+
+
+def _option(candidate: Candidate, provider: str | None) -> toolkits.Option | None:
+    """The first toolkit that fits the candidate, of this provider where one is named. Raises UsageError."""
+    options = toolkits.options(candidate.torch_cuda)
+    fitting = [option for option in options if provider in (None, option.provider)]
+    if provider is None or fitting:
+        return next(iter(fitting), None)
+    known = ", ".join(dict.fromkeys(option.provider for option in options))
+    raise UsageError(
+        f"no CUDA toolkit {provider!r} fits torch {candidate.torch}, built with CUDA {candidate.torch_cuda}",
+        cause=f"There {'are' if ',' in known else 'is'} {known or 'none at all'} for it.",
+        next_step="leave TOOLKIT out: the first that fits is taken",
+    )
+
+
+def lock_compilation(
+    means: Means, variant: Variant, installed: Sequence[LockedPackage], offers: Offers, ctx: Context
+) -> Compilation:
+    """What compiling takes today, for an image with these packages. Raises ResolutionError, NetworkError, HostError."""
+    target = target_of(variant.base, variant.python)
+    versions = {package.name: package.version for package in installed}
+    tools = resolve_pins(TOOLS, target, offers, constraints=constraints_of(versions["torch"]))
+    return Compilation(
+        architectures=means.architectures,
+        compiler=means.compiler,
+        base=base.lock_compiler(ctx, variant, variant.base.suite, means.compiler),
+        tools=lock_offers(tools, offers.sources),
+        toolkit=lock_toolkit(means.option, versions, target, offers, ctx) if means.option else None,
+    )
+
+
+def lock_toolkit(
+    option: toolkits.Option, installed: Mapping[str, str], target: Target, offers: Offers, ctx: Context
+) -> Toolkit:
+    """The toolkit's files; those of the image's packages (`installed`: name → version) serve where they can.
+
+    Raises ResolutionError when the archive or the index has another version, NetworkError.
+    """
+    if option.provider == "image":
+        wanted = reference.parse(option.reference)
+        _, digest = pull.find(wanted, ctx)
+        return ImageToolkit(version=option.version, reference=wanted.name, digest=digest)
+    debs = _debian(option, ctx) if option.provider == "debian" else ()
+    pins = toolkits.requirements(option, installed)
+    # What the wheels depend on is there to run programs, and nothing runs here. As overrides too: what they ask of one
+    # another must not undo a pin.
+    names = {canonicalize_name(Requirement(pin).name) for pin in pins}
+    pinned = resolve_pins(pins, target, offers, overrides=pins)
+    wheels = lock_offers((one for one in pinned if one.name in names), offers.sources)
+    if option.provider == "debian":
+        return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels)
+    return WheelToolkit(version=option.version, wheels=wheels)
+
+
+def _debian(option: toolkits.Option, ctx: Context) -> tuple[DebianPackage, ...]:
+    """The packages with this nvcc, the archive's first of each where it has several."""
+    with ctx.cache.guard():
+        archive = Archive(option.suite, ctx.cache, ctx.environment, toolkits.COMPONENTS)
+        offered = archive.available(option.packages)
+    chosen = []
+    for name in sorted(option.packages):
+        of_name = [package for package in offered if package.name == name]
+        fitting = [package for package in of_name if package.version.startswith(option.version)]
+        if not fitting:
+            has = ", ".join(package.version for package in of_name) or "none"
+            raise ResolutionError(
+                f"Debian {option.suite} has no {name} {option.version}",
+                cause=f"The mirror has {has}; its contrib and non-free sections are needed for CUDA.",
+                next_step="DEBIAN_MIRROR=http://a-mirror/debian make image …, or TOOLKIT=image",
+            )
+        chosen.append(fitting[0])
+    return tuple(chosen)

@@ -4,7 +4,6 @@ What another channel than the package index serves goes to uv by address: so no 
 index, and no `2.0.1+cpu` satisfies `torch==2.0.1`. Sdists are never built for their metadata.
 """
 
-import functools
 import re
 import urllib.parse
 from collections.abc import Collection, Mapping, Sequence
@@ -22,8 +21,7 @@ from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.resolve.base import lock_base
 from graphcrate.resolve.channels import names_of
-from graphcrate.resolve.compilation import lock_compilation, means_for
-from graphcrate.resolve.extensions import find_extensions
+from graphcrate.resolve.extensions import find_extensions, lock_compilation, means_for
 from graphcrate.resolve.fetch import is_stored
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.offers import Offer, Offers, Sources
@@ -51,8 +49,7 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
         if part.operator in ("==", "==="):
             _check_glt(part.version, [one.name for one in given], torch, candidate, variant, pin=True)
     offers = Offers(sources, torch.version, candidate.torch_cuda)
-    means = functools.cache(lambda: means_for(variant, candidate, sources.request))
-    extensions, missing = find_extensions(variant, candidate.channels, target, offers, lambda: means().obstacle)
+    extensions, missing = find_extensions(variant, candidate, target, offers)
     offered = [*([torch] if torch.channel is not Channel.PYPI else []), *extensions]
     locked = {offer: lock_offer(offer, sources) for offer in offered}
     geometric = _find_sdist(variant, target, offers)
@@ -65,6 +62,10 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     _check(packages, torch, candidate)
     compiled = [package.name for package in packages if package.compiled]
     versions = {package.name: package.version for package in packages}
+    compilation = None
+    if compiled:
+        means = means_for(variant, candidate, sources.request)
+        compilation = lock_compilation(means, variant, packages, offers, context.ctx)
     notes = _notes(offered, candidate)
     if glt.NAME in versions:
         notes += _check_glt(versions[glt.NAME], versions, torch, candidate, variant)
@@ -78,7 +79,7 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
         request_sha256=digest,
         base=lock_base(context.ctx, variant),
         packages=tuple(sorted(packages, key=lambda package: package.name)),
-        compilation=lock_compilation(means(), variant, packages, offers, context.ctx) if compiled else None,
+        compilation=compilation,
         missing=tuple(missing),
         notes=(*notes, *([NO_METIS] if "torch-sparse" in compiled else [])),
     )

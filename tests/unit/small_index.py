@@ -18,7 +18,7 @@ from packaging.version import Version
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, DebianToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
-from graphcrate.resolve import base, compilation, resolver
+from graphcrate.resolve import base, extensions, resolver
 from graphcrate.resolve.channels import Kind, Source
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.target import project_and_version
@@ -136,7 +136,7 @@ def stand_in_bases(monkeypatch):
         base, "lock_compiler", lambda place, variant, suite, wanted: lock_base(suite, deb(wanted, "11"))
     )
     monkeypatch.setattr(resolver, "lock_base", lambda place, variant: lock_base(variant.base.suite))
-    monkeypatch.setattr(compilation, "lock_toolkit", lambda *_: TOOLKIT)
+    monkeypatch.setattr(extensions, "lock_toolkit", lambda *_: TOOLKIT)
 
 
 def lock_base(suite, *packages):

@@ -3,7 +3,7 @@
 from graphcrate.compat import facts
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, decode_lock, encode
-from graphcrate.resolve.compilation import means_for
+from graphcrate.resolve.extensions import means_for
 from graphcrate.resolve.locks import request_digest
 from tests import ROOT
 from tests.made import RECIPES

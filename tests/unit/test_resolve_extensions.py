@@ -115,7 +115,7 @@ def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"request": SourceOptions(extensions="wheels")}, "; the package index has source only"),
+        ({"request": SourceOptions(extensions="wheels")}, "; sources are not asked for (EXTENSIONS=wheels)"),
         ({"request": SourceOptions(extensions="none")}, "left out on request (EXTENSIONS=none)"),
         (
             {"variant": {"base": REGISTRY}},

@@ -85,7 +85,7 @@ def test_extensions_from_pyg_s_page(server, cache, lock):
     assert any("taken from the file itself" in note for note in locked.notes)
     assert cache.file(scatter.file.sha256, scatter.file.name).exists()
     (missing,) = locked.missing
-    assert missing.reason == "pyg channel: 127.0.0.1 has no pyg-lib; the package index does not have it"
+    assert missing.reason == "pyg channel: 127.0.0.1 has no pyg-lib; the package index has no source of it"
     assert "neighbour sampling" in missing.cost
 
 
