@@ -42,17 +42,12 @@ def with_living_base(ctx: Context, resolution: Resolution) -> Resolution:
     """The resolution with the bases that stand in for the lock's own, which are gone, by `renew_base`."""
     lock, notes = resolution.lock, list(resolution.lock.notes)
     gone = "has newer packages than the committed lock, whose own are gone from the mirror (make lock renews it)"
-    own = _replacement(ctx, lock.base)
-    if (base := kept(own, DebianBase) or kept(own, RegistryBase)) is not None:
+    if (base := kept(_replacement(ctx, lock.base), DebianBase)) is not None:
         lock = msgspec.structs.replace(lock, base=base)
         notes.append(f"the base {gone}")
-    of_compiler = lock.compilation and kept(_replacement(ctx, lock.compilation.base), DebianBase)
-    if lock.compilation is not None and of_compiler is not None:
-        compiler = of_compiler
-        lock = msgspec.structs.replace(lock, compilation=msgspec.structs.replace(lock.compilation, base=compiler))
+    if lock.compilation and (base := kept(_replacement(ctx, lock.compilation.base), DebianBase)) is not None:
+        lock = msgspec.structs.replace(lock, compilation=msgspec.structs.replace(lock.compilation, base=base))
         notes.append(f"the base with the compiler {gone}")
-    if lock is resolution.lock:
-        return resolution
     return msgspec.structs.replace(resolution, lock=msgspec.structs.replace(lock, notes=tuple(notes)))
 
 
@@ -62,9 +57,7 @@ def renew_base(ctx: Context, variant: Variant, lock: Lock, tried: Lock, *, compi
     False where today's is that of `tried`, the lock by `with_living_base`. Raises as `lock_base`.
     """
     own, gone = lock.base, tried.base
-    if compiler:
-        assert lock.compilation is not None
-        assert tried.compilation is not None
+    if compiler and lock.compilation and tried.compilation:
         own, gone = lock.compilation.base, tried.compilation.base
         today: DebianBase | RegistryBase = lock_compiler(ctx, variant, own.suite, lock.compilation.compiler)
     else:

@@ -16,7 +16,7 @@ from graphcrate.model.errors import NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import Outcome
-from graphcrate.resolve.channels import PYTORCH_MIRRORS, mirror_of, names_of
+from graphcrate.resolve.channels import mirror_of, names_of
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.locks import Resolution, ResolveContext, request_digest
 from graphcrate.resolve.offers import Offers, UnavailableError, unavailable
@@ -201,14 +201,7 @@ def _none(context: ResolveContext, failures: Mapping[str, UnavailableError]) -> 
     recipe, variant, request = context.recipe, context.variant, context.request
     tried = "".join(f"\n    {name}: {failure.what}" for name, failure in failures.items())
     what = f"no candidate of {recipe.name} CUDA {variant.cuda} is available{tried}"
-    stack = "" if recipe.name == "pyg" else f" STACK={recipe.name}"
-    if request.channel == Channel.PYTORCH or variant.candidates[0].channels[0] is Channel.PYTORCH:
-        others = [name for name in PYTORCH_MIRRORS if name != request.mirror]
-        step = (
-            f"make image CUDA={variant.cuda}{stack} MIRROR={others[0]}    (or {', '.join(others[1:])}, or an address)"
-        )
-    else:
-        step = next((failure.next_step for failure in failures.values() if failure.next_step), "")
+    step = next((failure.next_step for failure in failures.values() if failure.next_step), "")
     if request.channel:
         return ResolutionError(what, cause=f"CHANNEL={request.channel} forbids every other candidate.", next_step=step)
     if all(failure.unreachable for failure in failures.values()):

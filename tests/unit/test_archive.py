@@ -126,10 +126,6 @@ def test_what_cannot_be_installed_is_named(debian):
     for message, listed in {
         "the recipe needs a, which is not in it": [],
         "a needs b (>= 2) | c, which": [stanza("a", Depends="b (>= 2) | c"), stanza("b")],
-        "b and a of Debian bookworm cannot be installed together": [
-            stanza("a", Depends="b"),
-            stanza("b", Conflicts="a (<< 2)"),
-        ],
     }.items():
         with refused(ResolutionError, message):
             debian.opened(*listed).resolve(["a"])

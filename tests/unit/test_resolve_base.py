@@ -50,7 +50,7 @@ def renewed(place, asked):
 
 def test_a_base_that_is_gone_is_replaced_from_then_on_and_the_lock_says_so(place, today):
     asked = resolution("1")
-    assert base.with_living_base(place, asked) is asked
+    assert base.with_living_base(place, asked) == asked
     worth, living = renewed(place, asked)
     assert (worth, living.lock.base, living.lock.packages) == (True, debian("2"), asked.lock.packages)
     assert "newer packages" in living.lock.notes[-1]
@@ -80,7 +80,9 @@ def made(place, monkeypatch, build, output):
     monkeypatch.setattr(planning, "compile_steps", lambda _: ())
     engine = SimpleNamespace(folder=lambda image: image, key=lambda plan: "key", build=build)
     request = BuildRequest(name="pyg", cuda="11.8", output=output)
-    job = pipeline._Job(request=request, ctx=place, recipe=None, variant=VARIANT, engine=engine, start=0)
+    job = pipeline._Job(
+        request=request, ctx=place, recipe=None, variant=VARIANT, usable=(), out=(), engine=engine, start=0
+    )
     return pipeline._reuse_or_build(job, resolution("2"))
 
 

@@ -113,10 +113,9 @@ def test_a_toolkit_of_packages_is_made_once(sandbox, packages, cache, tmp_path, 
     assert sandbox.runs == [("/opt/toolkit", inside, CUDA_HOME)]
 
 
-@pytest.mark.parametrize(("code", "version", "words"), [(1, "11.8.89", "cannot be put"), (0, "11.7.1", "is another")])
-def test_a_toolkit_that_does_not_come_about_leaves_nothing(sandbox, packages, cache, tmp_path, code, version, words):
-    sandbox.code, sandbox.version = code, version
-    with pytest.raises(BuildError, match=words):
+def test_a_toolkit_that_does_not_come_about_leaves_nothing(sandbox, packages, cache, tmp_path):
+    sandbox.code = 1
+    with pytest.raises(BuildError, match="cannot be put"):
         toolkits.prepare(DEBIAN, packages, tmp_path, place(cache))
     assert toolkits.cached(DEBIAN, cache) is None
     assert not list((cache.root / "tmp").glob("run-*/*"))

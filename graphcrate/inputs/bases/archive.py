@@ -6,11 +6,9 @@ is a Debian, `MIRROR`. No lock ever holds its name.
 """
 
 import bz2
-import difflib
 import email.utils
 import functools
 import gzip
-import itertools
 import lzma
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,8 +110,8 @@ class Archive:
         """These packages and the essential ones with all that they depend on, in the newest versions, sorted by name.
 
         Recommendations are left out. Of alternatives the first counts that is chosen anyway, else the first that is
-        there; of what provides a name the one of the highest priority. Raises ResolutionError for a name that the
-        suite lacks, or a contradiction.
+        there; of what provides a name the one of the highest priority; what contradicts another is dpkg's to say.
+        Raises ResolutionError for a name that the suite lacks.
         """
         chosen: dict[str, Stanza] = {}
         waiting = [name for name, found in sorted(self._by_name.items()) if found[0].fields.get("Essential") == "yes"]
@@ -125,14 +123,6 @@ class Archive:
                 chosen[stanza.name] = stanza
                 for field in ("Pre-Depends", "Depends"):
                     clauses += [(stanza.name, text) for text in stanza.fields.get(field, "").split(",") if text.strip()]
-        for stanza, field in itertools.product(chosen.values(), ("Conflicts", "Breaks")):
-            for name, constraint in _alternatives(stanza.fields.get(field, "").replace(",", "|")):
-                other = chosen.get(name, stanza)
-                if other is not stanza and fits(other.version, constraint):
-                    raise ResolutionError(
-                        f"{stanza.name} and {name} of Debian {self._suite} cannot be installed together",
-                        next_step="correct base.packages in the recipe",
-                    )
         return tuple(chosen[name].package for name in sorted(chosen))
 
     def _choose(self, asking: str, clause: str, chosen: Mapping[str, Stanza]) -> Stanza:
@@ -151,12 +141,9 @@ class Archive:
             if stanza.name in chosen:
                 return stanza
         if not found:
-            near = difflib.get_close_matches(clause.strip(), self._by_name, n=3)
             raise ResolutionError(
                 f"Debian {self._suite} cannot give a base: {asking} needs {clause.strip()}, which is not in it",
-                next_step=f"correct the name; near it {'are' if len(near) > 1 else 'is'} {', '.join(near)}"
-                if near
-                else "correct the name",
+                next_step="correct the name: apt-cache search WORD    finds it on a Debian",
             )
         return found[0]
 

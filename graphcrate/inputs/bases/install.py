@@ -6,8 +6,6 @@ subordinate ids makes the same tree as root does. Who owns what is learned from 
 scripts ask for.
 """
 
-import gzip
-import io
 import lzma
 import os
 import platform
@@ -15,18 +13,15 @@ import re
 import struct
 import tarfile
 import tempfile
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
-
-import zstandard
 
 from graphcrate.host.namespaces import NO_SECCOMP
 from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
-from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError, IntegrityError
+from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import LAYER_MTIME
 
 #: From trixie on a package brings the links of folders into /usr.
@@ -34,16 +29,6 @@ MERGED_HERE = ("bullseye", "bookworm")
 TIMEOUT = 1800.0
 _MAGIC = b"!<arch>\n"
 _HEADER = struct.Struct("16s32s10s2s")  #: of a member: name, times and owners, size, end
-_INFLATE: Mapping[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.decompress,
-    ".xz": lzma.decompress,
-    ".zst": lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
-}
-_BROKEN = (
-    *(tarfile.TarError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError),
-    *(struct.error, EOFError, ValueError, KeyError),
-)
 #: What maintainers' scripts call in place of these programs: it notes the arguments first.
 _NOTING = """#!/bin/sh
 { printf '%s\\0' NAME "$PWD" "$@"; printf '\\0\\0'; } >> /tmp/calls/calls
@@ -95,19 +80,11 @@ class Owner(NamedTuple):
     gid: int
 
 
-class Deb(NamedTuple):
-    """A package's file, and the owners of paths that do not belong to root."""
-
-    path: Path  #: of a copy without compression
-    owners: Mapping[str, Owner]
-    data: int  #: where the tar of its files begins
-
-
 def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int], None]) -> dict[str, Owner]:
     """Make a system of these packages in the new folder `root`. Return the owners of paths that are not root's.
 
     Call `advance` with bytes of the packages as they are unpacked and set up: half of a package's size for each.
-    Raises IntegrityError for a package that is not one, BuildError where one cannot be installed,
+    Raises BuildError where one cannot be installed,
     HostError where this machine is not x86-64 or has no user namespaces.
     """
     if platform.machine() != "x86_64":
@@ -121,14 +98,15 @@ def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int
         work = Path(folder)
         for name in ("debs", "noting", "calls"):
             (work / name).mkdir()
-        packages = parallel(lambda path, _: read(path, work / "debs"), debs)
-        for deb in packages:
-            _extract(deb, root)
+        owners: dict[str, Owner] = {}
+        inflated = [work / "debs" / path.name for path in debs]
+        begins = parallel(lambda number, _: inflate(debs[number], inflated[number]), range(len(debs)))
+        for deb, begin in zip(inflated, begins, strict=True):
+            owners |= extract(deb, begin, root)
         calls = _run_dpkg(root, work, suite, _counter(debs, advance))
     for name, text in _FILES.items():
         (root / name).write_text(text)
         (root / name).chmod(0o644)
-    owners = {path: owner for deb in packages for path, owner in deb.owners.items()}
     # Packages name their files below /bin and /lib, which are links.
     places = {path: Path(path).parent for path in owners}
     real = {parent: (root / parent).resolve().relative_to(root) for parent in set(places.values())}
@@ -189,46 +167,39 @@ def _failure(lines: Sequence[str], root: Path) -> GraphcrateError:
     )
 
 
-def read(path: Path, folder: Path) -> Deb:
-    """Read a package (an ar archive, deb(5)), and write it with its members inflated into `folder`, for dpkg.
+def inflate(deb: Path, target: Path) -> int:
+    """Write a package (an ar archive, deb(5)) with its files inflated; return where they begin. Its hash was checked.
 
-    Raises IntegrityError.
+    They are read twice, here and by dpkg, which inflates them one after the other.
     """
-    plain, data, place = folder / path.name, path.read_bytes(), len(_MAGIC)
+    content, place = deb.read_bytes(), len(_MAGIC)
+    while True:
+        name, about, size, end = _HEADER.unpack_from(content, place)
+        begin, size = place + _HEADER.size, int(size)
+        if name.startswith(b"data.tar"):
+            break
+        place = begin + size + size % 2
+    data = content[begin : begin + size]
+    if b".xz" in name:
+        name, data = name.replace(b".xz", b"   "), lzma.decompress(data)
+    header = _HEADER.pack(name, about, b"%-10d" % len(data), end)
+    target.write_bytes(content[:place] + header + data + b"\n" * (len(data) % 2))
+    return begin
+
+
+def extract(deb: Path, begin: int, root: Path) -> dict[str, Owner]:
+    """Write the files of a package as far as they stay in the tree: dpkg, whose root that is, writes all of them.
+
+    Return the owners of paths that do not belong to root.
+    """
     owners: dict[str, Owner] = {}
-    begin: dict[str, int] = {}
-    try:
-        if not data.startswith(_MAGIC):
-            raise ValueError("it does not begin as one")
-        with plain.open("wb") as target:
-            target.write(_MAGIC)
-            while place < len(data):
-                label, times, size, end = _HEADER.unpack_from(data, place)
-                stem, dot, kind = label.decode("ascii").rstrip(" /").partition(".tar")
-                if kind not in _INFLATE:
-                    raise ValueError(f"compression {kind} is not known")
-                name, place = stem + dot, place + _HEADER.size
-                content = _INFLATE[kind](data[place : place + int(size)])
-                place += int(size) + int(size) % 2
-                target.write(_HEADER.pack(name.encode().ljust(16), times, b"%-10d" % len(content), end))
-                begin[name] = target.tell()
-                target.write(content + b"\n" * (len(content) % 2))
-                if name == "data.tar":
-                    with tarfile.open(fileobj=io.BytesIO(content), mode="r:", encoding="utf-8") as archive:
-                        foreign = [member for member in archive if member.uid or member.gid]
-                        owners = {_path(member.name): Owner(member.uid, member.gid) for member in foreign}
-        return Deb(plain, owners, begin["data.tar"])
-    except _BROKEN as error:
-        raise IntegrityError(f"{path.name} is not a whole Debian package: {error}") from error
-
-
-def _extract(deb: Deb, root: Path) -> None:
-    """Write the files of a package as far as they stay in the tree: dpkg, whose root that is, writes all of them."""
-    with deb.path.open("rb") as file:
-        file.seek(deb.data)
-        with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as archive:
+    with deb.open("rb") as file:
+        file.seek(begin)
+        with tarfile.open(fileobj=file, encoding="utf-8") as archive:
             archive.extraction_filter = lambda member, _: member  # Python 3.14's own refuses absolute links
             for member in archive:
+                if member.uid or member.gid:
+                    owners[_path(member.name)] = Owner(member.uid, member.gid)
                 target = root / _path(member.name)
                 places = (target, root / _path(member.linkname)) if member.islnk() else (target,)
                 if member.isdev() or not all(_is_inside(place, root) for place in places):
@@ -238,6 +209,7 @@ def _extract(deb: Deb, root: Path) -> None:
                 archive.extract(member, root, set_attrs=False)
                 if member.isdir() or member.isreg():
                     target.chmod(member.mode)
+    return owners
 
 
 def _is_inside(place: Path, root: Path) -> bool:

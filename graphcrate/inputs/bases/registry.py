@@ -7,11 +7,8 @@ import os
 import re
 from pathlib import Path
 
-import msgspec
-
 from graphcrate.artifacts import pull
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Exec, run_in
 from graphcrate.inputs.bases import Base
@@ -56,12 +53,7 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
     source = pull.repository(reference.parse(name), ctx.environment)
     layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx)
     _, config = pull.documents(source, lock.digest, ctx.cache)
-    # Asked once per image and interpreter.
-    record = pull.folder(lock.digest, ctx.cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.facts.json"
-    if (facts := kept(record, tuple[str, str])) is None:
-        facts = _ask_python(rootfs, lock.interpreter, name)
-        ctx.cache.keep(record, msgspec.json.encode(facts))
-    version, glibc = facts
+    version, glibc = _ask_python(rootfs, lock.interpreter, name)
     return Base(
         layers=layers,
         rootfs=rootfs,

@@ -1,22 +1,28 @@
-"""Compiles what the cache lacks, in one temporary folder that goes whatever happens, and keeps what is checked."""
+"""Compile what the cache lacks, in one temporary folder that goes whatever happens, and keep what can be loaded.
+
+For which GPUs the code is, and whether the image has what a library needs, is the question of the image's audit.
+"""
 
 import contextlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphcrate.artifacts.wheel import open_wheel
+from graphcrate.artifacts.formats import elf
+from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import sandbox
 from graphcrate.host.memory import free_memory
 from graphcrate.host.workers import Advance, Pool
-from graphcrate.inputs.extensions import Job, cached, worker
-from graphcrate.inputs.extensions.check import keep
+from graphcrate.inputs.extensions import Job, cached, folder, import_check, worker
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.wheels.install import Site, place
-from graphcrate.model.errors import BuildError
+from graphcrate.inputs.wheels.sdist import repack
+from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
 
@@ -30,6 +36,9 @@ _GROWTH = 2.2
 #: what neither a compile nor an import reads; but for static libraries
 _UNREAD = "/site-packages/torch/test/"
 _PROGRAM, _ORDERS, _HEADERS = "worker.py", "orders.json", "headers"
+_LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
+_TRIAL = "/tmp/graphcrate-trial"  #: the wheels are here while they are loaded
+_TRIAL_SECONDS = 900.0
 
 
 def provide(job: Job) -> dict[str, Path]:
@@ -60,32 +69,32 @@ def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
         return keep(job, _compile(job, wanted, build, venv), venv, build)
 
 
-def make_venv(job: Job, folder: Path, packages: Sequence[LockedPackage]) -> None:
-    """Make what is compiled against in `folder`, the image's `/opt/venv`: torch with what its import needs, the tools.
+def make_venv(job: Job, venv: Path, packages: Sequence[LockedPackage]) -> None:
+    """Make what is compiled against in `venv`, the image's `/opt/venv`: torch with what its import needs, the tools.
 
     Five gigabytes for torch with CUDA. Raises IntegrityError for a broken wheel.
     """
     python = job.build_base.python
     site = Site(python=Path(python).name.removeprefix("python"), glibc="", mtime=LAYER_MTIME)
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin" / "python").symlink_to(python)
-    (folder / "pyvenv.cfg").write_text(f"home = {Path(python).parent}\ninclude-system-site-packages = false\n")
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(python)
+    (venv / "pyvenv.cfg").write_text(f"home = {Path(python).parent}\ninclude-system-site-packages = false\n")
     total = sum(package.file.size for package in packages)
     with job.progress.task("unpacking torch to compile against", total) as task, Pool(job.jobs, task.advance) as pool:
         for package in packages:
-            pool.submit(package.file.size, _unpack_wheel, job.files[package.file.sha256], folder, site)
+            pool.submit(package.file.size, _unpack_wheel, job.files[package.file.sha256], venv, site)
         for _ in pool.results():
             pass
 
 
-def _unpack_wheel(advance: Advance, wheel: Path, folder: Path, site: Site) -> None:
-    """Put a wheel's files below `folder`, which stands for `/opt/venv`. Content is checked while it is written."""
+def _unpack_wheel(advance: Advance, wheel: Path, venv: Path, site: Site) -> None:
+    """Put a wheel's files below `venv`, which stands for `/opt/venv`. Content is checked while it is written."""
     with open_wheel(wheel) as opened:
         for placed in place(opened, site).files:
             advance(placed.member.packed if placed.member else 0)
             if placed.path.endswith(".a") or _UNREAD in placed.path:
                 continue
-            target = folder / placed.path.removeprefix(f"{VENV}/")
+            target = venv / placed.path.removeprefix(f"{VENV}/")
             target.parent.mkdir(parents=True, exist_ok=True)
             member, content = placed.member, placed.content
             with target.open("wb") as stream:
@@ -187,3 +196,67 @@ def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, re
         cause=cause,
         next_step=next_step,
     )
+
+
+def keep(job: Job, made: Mapping[LockedPackage, Path], venv: Path, build: Path) -> dict[str, Path]:
+    """Check the wheels that setuptools made and put them into the cache; sdist's sha256 → their place there.
+
+    `venv`: the folder that was /opt/venv; `build`: with the sources. Raises BuildError for a wheel that cannot work.
+    """
+    checked = build / "checked"
+    site = checked / "trial" / "site"
+    ready: dict[LockedPackage, Path] = {}
+    complaints: list[str] = []
+    for package, wheel in made.items():
+        check_tags(wheel.name, job.step.python, job.base.glibc)
+        ready[package] = checked / package.name / wheel.name
+        ready[package].parent.mkdir(parents=True)
+        with open_wheel(wheel) as opened:
+            repack(opened, ready[package])
+        with zipfile.ZipFile(ready[package]) as archive:
+            archive.extractall(site)
+            libraries = [site / name for name in archive.namelist() if _LIBRARY.search(name)]
+        # The one fault that neither an import nor the audit can see: a setup.py that looks for a GPU finds none here.
+        kernels = any((build / f"{package.name}-{package.version}").rglob("*.cu"))
+        if job.step.compilation.architectures and kernels and not any(map(_has_gpu_code, libraries)):
+            complaints.append(f"{package.name} has CUDA sources and no GPU code: it was compiled for the CPU alone.")
+    if complaints := complaints or _load(job, venv, site.parent):
+        names = ", ".join(f"{package.name} {package.version}" for package in made)
+        raise BuildError(
+            f"{names} compiled, and would not work in the image: " + "\n    ".join(complaints),
+            cause="It was compiled against something else than the image has, or not for what was asked.",
+            next_step="./build.py lock …    (locks compiler, toolkit and torch again, so that they fit)",
+        )
+    kept = {}
+    for package, wheel in ready.items():
+        target = folder(package, job.step, job.cache)
+        job.cache.adopt(wheel.parent, target)
+        kept[package.file.sha256] = target / wheel.name
+    return kept
+
+
+def _has_gpu_code(library: Path) -> bool:
+    with library.open("rb") as stream:
+        return elf.read_stream(stream, library.name).fat_binaries is not None
+
+
+def _load(job: Job, venv: Path, trial: Path) -> list[str]:
+    """What happens when the image's Python loads the libraries in `trial`, every symbol at once, and their modules."""
+    shutil.copyfile(import_check.__file__, trial / "trial.py")
+    command = sandbox.Exec(
+        [f"{VENV}/bin/python", "-s", f"{_TRIAL}/trial.py", f"{_TRIAL}/site"],
+        {"PATH": f"{VENV}/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
+        [sandbox.Bind(venv, VENV), sandbox.Bind(trial, _TRIAL)],
+        timeout=_TRIAL_SECONDS,
+    )
+    done = sandbox.run_in(job.base.rootfs, command)
+    if done.returncode == 0:
+        return []
+    if done.returncode > 128:
+        return [f"Importing it in the image ended by signal {done.returncode - 128}.", *done.lines[-5:]]
+    if not done.lines:
+        raise HostError(
+            f"what was compiled could not be tried out in the image (exit code {done.returncode})",
+            next_step="unshare -Ur true    says whether user namespaces work here",
+        )
+    return [*done.lines[-10:]]
