@@ -20,7 +20,7 @@ from graphcrate.compat import own, toolkits
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
 from graphcrate.inputs.wheels import project
-from graphcrate.inputs.wheels.sdist import build_requires, compiled_sources, read_sdist
+from graphcrate.inputs.wheels.sdist import SdistMetadata, build_requires, compiled_sources, read_sdist
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Added, Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Additions, Channel, Variant
@@ -237,16 +237,12 @@ class _Resolver:
         if not (sources := compiled_sources(path)):
             return lock_sdist(package, self._offers)
         about = read_sdist(path, path.name)
-        try:
-            if not about.is_setup:
-                raise ResolutionError("Only what setuptools builds by a setup.py is compiled.")
-            self._means()
-        except ResolutionError as error:
+        if obstacle := self._obstacle(about):
             raise ResolutionError(
                 f"{package.name} {package.version} is there as source only, and has to be compiled ({sources[0]})",
-                cause=error.what,
+                cause=obstacle,
                 next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version",
-            ) from error
+            )
         self._with_cuda = self._with_cuda or any(name.endswith(".cu") for name in sources)
         there = {*self._staying, *(_name(Requirement(tool)) for tool in TOOLS)}
         needed = [one for one in about.build_requires if _name(Requirement(one)) not in there]
@@ -256,6 +252,16 @@ class _Resolver:
         )
         build = lock_offers((one for one in pinned if one.name not in there), self._offers.sources)
         return msgspec.structs.replace(package, build=build)
+
+    def _obstacle(self, about: SdistMetadata) -> str:
+        """Why an sdist cannot be compiled; empty where it can."""
+        if not about.is_setup:
+            return "Only what setuptools builds by a setup.py is compiled."
+        try:
+            self._means()
+        except ResolutionError as error:
+            return error.what
+        return ""
 
     def _means(self) -> Means:
         return means_for(self._context.variant, self._candidate, self._offers.sources.request)
