@@ -17,7 +17,6 @@ from graphcrate.artifacts.formats.merged import Addition, check_digest, with_add
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.formats.squashfs import Squashfs
-from graphcrate.artifacts.locate import Form as ImageForm
 from graphcrate.artifacts.locate import find_image, locate
 from graphcrate.compat import facts
 from graphcrate.compat.facts import numbers
@@ -27,6 +26,7 @@ from graphcrate.host.cache import require_room
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import HostError, LayoutError, UsageError
+from graphcrate.model.tree import Form as ImageForm
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.validate import inspect_layer
@@ -50,7 +50,7 @@ _CALLED: Mapping[ImageForm, str] = {
     "sif": "a SIF",
     "squashfs": "a squashfs",
     "archive": "an archive (skopeo copy docker-archive:FILE oci:FOLDER:TAG makes a layout of it)",
-    "rootfs": "a folder",
+    "folder": "a folder",
     "docker": "in Docker's store",
     "podman": "in Podman's store",
 }

@@ -10,10 +10,10 @@ from graphcrate.artifacts.formats import sif, squashfs
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, UsageError
 from graphcrate.model.report import Artifact, BuildReport
+from graphcrate.model.tree import Form
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, read_layout
 
-Form = Literal["layout", "sif", "squashfs", "archive", "rootfs", "docker", "podman", "registry"]
 FORMS = (
     "NAME:TAG below dist/, the path of an OCI layout, of a tar (docker save, oci-archive), of a .sif, of a .sqsh "
     "or of a root file system's folder, docker:NAME:TAG, podman:NAME:TAG"
@@ -141,7 +141,7 @@ def _at_path(ref: str) -> Located | None:
     for folder in (path, path / "oci"):
         if _is_layout(folder):
             return Located(ref=ref, form="layout", name=_name_of(folder), path=folder)
-    return Located(ref=ref, form="rootfs", name=path.resolve().name, path=path)
+    return Located(ref=ref, form="folder", name=path.resolve().name, path=path)
 
 
 def _built(ref: str, output: Path) -> Located | None:

@@ -4,7 +4,7 @@ import difflib
 import functools
 import importlib.resources
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -207,20 +207,19 @@ def gpu_names(candidate: Candidate) -> tuple[str, ...]:
     return tuple(name for name, capability in gpus().items() if torch_runs_on(torch, cuda, capability))
 
 
-def has_code(sm: Iterable[str], capability: str) -> bool:
-    """Whether machine code for any of these runs on this one: X.Y on X.Z with Z ≥ Y (CUDA programming guide)."""
+def has_code(sm: Collection[str], capability: str) -> bool:
+    """Whether machine code for any of these runs on this one (CUDA programming guide).
+
+    X.Y on X.Z with Z ≥ Y, X.Yf alike on its family; X.Ya on X.Y alone.
+    """
     major, minor = capability.split(".")
-    codes = (code.split(".") for code in sm)
-    return any(code[0] == major and int(code[1]) <= int(minor) for code in codes)
+    plain = (code.rstrip("f").split(".") for code in sm if not code.endswith("a"))
+    return f"{capability}a" in sm or any(code[0] == major and int(code[1]) <= int(minor) for code in plain)
 
 
 def compiles_for(ptx: str, capability: str) -> bool:
     """Whether a driver compiles this PTX for a GPU, 9.0a for 9.0 alone, 10.0f for its family (programming guide)."""
-    if ptx.endswith("a"):
-        return ptx[:-1] == capability
-    if ptx.endswith("f"):
-        return has_code((ptx[:-1],), capability)
-    return numbers(ptx) <= numbers(capability)
+    return has_code((ptx,), capability) if ptx[-1] in "af" else numbers(ptx) <= numbers(capability)
 
 
 def oldest_driver(cuda: str) -> str:

@@ -5,7 +5,6 @@ import pytest
 
 from graphcrate.checks import wording
 from graphcrate.checks.audit import run as audit
-from graphcrate.checks.audit.code import runs_natively
 from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import GpuCode, PackageCode
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, TORCH, check, contents, package, stack
@@ -58,13 +57,6 @@ def test_what_nvidias_libraries_lack_is_no_failure():
     files = {library: {"fatbin": fat_binary(entry(SASS, 80))}, f"{SITE}/torch/lib/libuser.so": user}
     image = stack(GOOD, package("nvidia-cusparselt-cu12", files=[library]), files=files)
     check(image, "warn architectures | nvidia-cusparselt-cu12", gpus=["V100"])
-
-
-def test_which_machine_code_runs_where():
-    for row in ("8.0 8.6 7.0", "8.6 8.6 8.0", "9.0a 9.0 9.1", "10.0f 10.3 12.0", "10.0a 10.0 10.3"):
-        sass, runs, not_on = row.split()
-        assert [runs_natively([sass], runs), runs_natively([sass], not_on)] == [True, False], row
-    assert not runs_natively([], "8.0")
 
 
 def test_two_copies_of_one_library_of_cuda():

@@ -82,6 +82,12 @@ def test_every_gpu_that_torch_runs_on_runs_what_is_compiled_by_default():
                 assert compiled, (variant.cuda, gpu)
 
 
+def test_which_machine_code_runs_where():
+    for row in ("8.0 8.6 7.0", "8.6 8.6 8.0", "9.0a 9.0 9.1", "10.0f 10.3 12.0", "10.0a 10.0 10.3"):
+        sass, runs, not_on = row.split()
+        assert [facts.has_code([sass], runs), facts.has_code([sass], not_on)] == [True, False], row
+
+
 def test_numbers_come_in_their_order():
     assert facts.ordered(["GLIBC_2.10", "GLIBC_2.9", "GLIBC_2.2.5"]) == ("GLIBC_2.2.5", "GLIBC_2.9", "GLIBC_2.10")
     assert facts.ordered(["10.0f", "10.0", "9.0"]) == ("9.0", "10.0", "10.0f")

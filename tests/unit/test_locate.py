@@ -37,7 +37,7 @@ def images(tmp_path, monkeypatch):
         ("a.sqsh", "squashfs", "a.sqsh", "a.sqsh"),
         ("a.tar.gz", "archive", "a.tar.gz", "a.tar.gz"),
         ("docker-archive:a.tar.gz", "archive", "a.tar.gz", "a.tar.gz"),
-        ("root", "rootfs", "root", "root"),
+        ("root", "folder", "root", "root"),
         ("docker:pyg:1.0", "docker", "pyg:1.0", "."),
         ("podman:pyg", "podman", "pyg", "."),
         ("docker://pyg:1.0", "registry", "pyg:1.0", "."),

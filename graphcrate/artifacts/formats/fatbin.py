@@ -111,16 +111,13 @@ def scattered(stream: BinaryIO, extent: Extent) -> Iterator[Extent]:
 
 def _loaded(entries: Sequence[Entry], capability: str) -> list[Entry]:
     """What the driver may choose for a GPU. 9.0a goes for 9.0 alone, 10.0f for its family."""
-    for kind, runs in ((_SASS, _runs), (_PTX, compiles_for)):
-        fitting = [one for one in entries if one.kind == kind and runs(one.capability, capability)]
+    runs = {_SASS: lambda code: has_code((code,), capability), _PTX: lambda code: compiles_for(code, capability)}
+    for kind in (_SASS, _PTX):
+        fitting = [one for one in entries if one.kind == kind and runs[kind](one.capability)]
         best = max((numbers(one.capability) for one in fitting), default=())
         if fitting:
             return [one for one in fitting if numbers(one.capability) == best]
     return []
-
-
-def _runs(code: str, capability: str) -> bool:
-    return code[:-1] == capability if code.endswith("a") else has_code((code.rstrip("f"),), capability)
 
 
 def union(codes: Iterable[Code]) -> Code:

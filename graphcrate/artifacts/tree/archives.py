@@ -10,7 +10,7 @@ import posixpath
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar, cast
+from typing import IO, TypeVar, cast
 
 from graphcrate.artifacts.formats.docker_archive import Saved
 from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
@@ -27,15 +27,6 @@ _PIECE = 1 << 21
 _OURS = spec.Platform(architecture="amd64", os="linux")
 _Document = TypeVar("_Document")
 _Part = TypeVar("_Part")
-
-
-class _Image(NamedTuple):
-    """What an archive says of its image."""
-
-    layers: list[LayerTree]
-    config: spec.ImageConfig
-    manifest: spec.Manifest | None = None
-    entries: tuple[spec.Descriptor, ...] = ()  #: of the index that it was chosen from
 
 
 def read_docker(reference: str, tools: Tools) -> Opened:
@@ -92,7 +83,7 @@ def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tool
                 yield piece
 
         try:
-            return opened(name, form, *_Archive(_stream(counted()), tools.wanted).image())
+            return _Archive(_stream(counted()), tools.wanted).opened(name, form)
         except LayoutError as error:
             raise LayoutError(f"{name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
 
@@ -138,10 +129,10 @@ class _Archive:
             except LayoutError as error:
                 raise LayoutError(f"layer {path}: {error.what}", cause=error.cause) from error
 
-    def image(self) -> _Image:
-        """The one image. Raises LayoutError where there is none, or are several."""
+    def opened(self, name: str, form: Form) -> Opened:
+        """Open the one image. Raises LayoutError where there is none, or are several."""
         if "manifest.json" not in self.documents:
-            return self._oci_image()
+            return self._opened_oci(name, form)
         saved = self._decoded("manifest.json", tuple[Saved, ...])
         if len(saved) != 1:
             names = ", ".join(tag for image in saved for tag in image.repo_tags or ("(untagged)",))
@@ -149,9 +140,9 @@ class _Archive:
                 f"the archive has {len(saved)} images, one was expected", cause=f"It has: {names or 'none'}."
             )
         config = self._decoded(saved[0].config, spec.ImageConfig)
-        return _Image([self._named(self.layers, name) for name in saved[0].layers], config)
+        return opened(name, form, [self._named(self.layers, layer) for layer in saved[0].layers], config)
 
-    def _oci_image(self) -> _Image:
+    def _opened_oci(self, name: str, form: Form) -> Opened:
         if "index.json" not in self.documents:
             raise LayoutError(
                 "the tar has neither manifest.json nor index.json",
@@ -170,7 +161,8 @@ class _Archive:
             entries = index.manifests
         manifest = self._decoded(_blob(images[0]), spec.Manifest)
         layers = [self._named(self.layers, _blob(layer)) for layer in manifest.layers]
-        return _Image(layers, self._decoded(_blob(manifest.config), spec.ImageConfig), manifest, entries)
+        config = self._decoded(_blob(manifest.config), spec.ImageConfig)
+        return opened(name, form, layers, config, manifest, entries)
 
     def _named(self, parts: Mapping[str, _Part], name: str) -> _Part:
         """Find a part, through links: Docker saves a layer that comes twice as one."""

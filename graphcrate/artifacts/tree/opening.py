@@ -63,7 +63,7 @@ def _reader(image: Located, fetch: Fetch) -> Callable[[Tools], Opened]:
             return partial(archives.read_podman, image.name)
         case "archive":
             return partial(archives.read_file, image.ref, image.path)
-        case "rootfs":
+        case "folder":
             if not any(image.path.iterdir()):
                 raise UsageError(f"the folder {image.path} is empty", next_step=f"give {FORMS}")
             return partial(filesystems.read_folder, image.ref, image.path)

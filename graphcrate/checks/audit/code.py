@@ -1,6 +1,6 @@
 """Whether packages have code for the GPUs that the image is meant for."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from posixpath import basename
 
 from graphcrate.checks.audit.packages import BASE, TORCH, Packages
@@ -61,9 +61,9 @@ def _lacks(code: GpuCode, package: str, capability: str, label: str) -> tuple[Se
     """(severity, what, what breaks, fix) of a library that does not run natively as a whole."""
     has = f"it has {', '.join((*code.sass, *code.some)) or 'no machine code'}"
     own = not _is_nvidias(package)
-    if runs_natively(code.sass, capability):
+    if has_code(code.sass, capability):
         return None
-    if runs_natively(code.some, capability):
+    if has_code(code.some, capability):
         breaks = "the others end in `no kernel image is available`, where they are made for newer GPUs alone"
         return ("note", f"has code for {label} in few of its parts: {has}", breaks, "") if own else None
     fix = _fix(package, capability, label)
@@ -83,10 +83,3 @@ def _fix(package: str, capability: str, label: str) -> str:
 
 def _is_nvidias(package: str) -> bool:
     return package.startswith("nvidia-")
-
-
-def runs_natively(sass: Iterable[str], capability: str) -> bool:
-    """Whether any of this machine code runs. 9.0a runs on 9.0 alone, 10.0f on its family (CUDA programming guide)."""
-    sass = tuple(sass)
-    plain = [name.rstrip("f") for name in sass if not name.endswith("a")]
-    return f"{capability}a" in sass or has_code(plain, capability)

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from graphcrate.artifacts import convert
-from graphcrate.artifacts.locate import Form, Located, locate, read_report
+from graphcrate.artifacts.locate import Located, locate, read_report
 from graphcrate.compat.catalog import find_variant
 from graphcrate.compat.targets import ALSO_CALLED
 from graphcrate.engines import oci
@@ -18,6 +18,7 @@ from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.suite import SUITES
+from graphcrate.model.tree import Form
 from graphcrate.model.trial import Device, Order
 from graphcrate.smoke import memory
 
@@ -28,7 +29,7 @@ _DEFAULTS: Mapping[Form, str] = {
     "sif": "apptainer",
     "squashfs": "slurm",
     "archive": "docker",
-    "rootfs": "",
+    "folder": "",
     "docker": "docker",
     "podman": "podman",
     "registry": "slurm",
