@@ -164,11 +164,9 @@ def _string_abi(seen: dict[str, _Seen]) -> bool | None:
     """Whether std::string has the new form. libc10.so tells it of torch; of others what they refer to does."""
     core = next((one for path, one in seen.items() if path.endswith("/libc10.so")), None)
     if core is not None:
-        names = [symbol.name for symbol in core.elf.defined if symbol.name.startswith("_ZN3c10")]
-        return elf.string_forms(names)[1]
-    users = [one for one in seen.values() if any(map(_TORCH.match, one.elf.needed))]
-    names = [symbol.name for one in users for symbol in (*one.elf.undefined, *one.elf.defined)]
-    old, new = elf.string_forms(names)
+        return elf.string_forms(name for name in core.elf.binary.exports if name.startswith("_ZN3c10"))[1]
+    users = [one.elf.binary for one in seen.values() if any(map(_TORCH.match, one.elf.binary.needed))]
+    old, new = any(one.old_strings for one in users), any(one.new_strings for one in users)
     return new if new != old else None
 
 
@@ -177,8 +175,8 @@ def _floor(prefix: str, seen: Iterable[_Seen]) -> str:
     found = {
         version
         for one in seen
-        for need in one.elf.needs
-        if not need.weak and (version := need.version.removeprefix(f"{prefix}_")) != need.version
+        for need in one.elf.binary.versions_wanted
+        if (version := need.version.removeprefix(f"{prefix}_")) != need.version
     }
     numbers = [tuple(map(int, version.split("."))) for version in found if re.fullmatch(r"\d+(\.\d+)*", version)]
     return ".".join(map(str, max(numbers))) if numbers else ""

@@ -7,6 +7,7 @@ import json
 import zipfile
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from bench.wheelhouse import chosen, make_job, parse
 from graphcrate.artifacts.formats import elf, fatbin
@@ -85,7 +86,10 @@ def read(path):
     with path.open("rb") as stream:
         found = elf.read_stream(stream, path.name)
         codes = fatbin.read(stream, found.fat_binaries, path.name) if found.fat_binaries else ()
-    return {one.name for one in found.defined if not one.weak}, [code for code in codes if code != fatbin.Code()]
+        table = ELFFile(stream).get_section_by_name(".dynsym")
+        defined = [one for one in table.iter_symbols() if one["st_shndx"] != "SHN_UNDEF"]
+    names = {one.name for one in defined if one["st_info"]["bind"] not in ("STB_LOCAL", "STB_WEAK")}
+    return names, [code for code in codes if code != fatbin.Code()]
 
 
 def test_the_same_symbols_are_exported_and_the_same_gpus_have_code(unpacked):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from graphcrate.artifacts.formats import elf
-from graphcrate.artifacts.formats.elf import Symbol, VersionNeed
+from graphcrate.model.audit import Binary, VersionWanted, Wanted
 from graphcrate.model.errors import IntegrityError
 from tests.unit.elfmaker import SHT, assemble, make_elf
 
@@ -45,42 +45,35 @@ def read(data):
 
 def test_everything_that_the_loader_goes_by():
     found = read(WHOLE)
-    assert (found.machine, found.type, found.soname) == ("EM_X86_64", "ET_DYN", "libmine.so")
-    assert found.interpreter == "/lib64/ld-linux-x86-64.so.2"
-    assert found.needed == ("libc10.so", "libc.so.6")
-    assert found.runpath == ("$ORIGIN/../torch/lib", "$ORIGIN")
-    assert found.defined == (Symbol("mine", "MINE_1"), Symbol("other", weak=True), Symbol("third", "MINE_2"))
-    assert found.undefined == (
-        Symbol("memcpy", "GLIBC_2.14"),
-        Symbol("__gmon_start__", weak=True),
-        Symbol("_ZN3c104cuda9SetDeviceEa"),
-    )
-    assert found.needs == (
-        VersionNeed("libc.so.6", "GLIBC_2.14"),
-        VersionNeed("libc.so.6", "GLIBC_2.34", weak=True),
-        VersionNeed("libm.so.6", "GLIBC_2.29"),
-    )
-    assert found.versions == {"MINE_1", "MINE_2"}
+    binary = found.binary
+    assert (binary.machine, found.type, binary.soname) == ("EM_X86_64", "ET_DYN", "libmine.so")
+    assert binary.interpreter == "/lib64/ld-linux-x86-64.so.2"
+    assert binary.needed == ("libc10.so", "libc.so.6")
+    assert binary.runpath == ("$ORIGIN/../torch/lib", "$ORIGIN")
+    assert binary.exports == {"mine": ("MINE_1",), "other": ("",), "third": ("MINE_2",)}
+    assert binary.wanted == (Wanted("memcpy", "GLIBC_2.14"), Wanted("_ZN3c104cuda9SetDeviceEa"))
+    needs = VersionWanted("libc.so.6", "GLIBC_2.14"), VersionWanted("libm.so.6", "GLIBC_2.29")
+    assert (binary.versions_wanted, binary.versions) == (needs, {"MINE_1", "MINE_2"})
     assert WHOLE[found.fat_binaries.offset :][: found.fat_binaries.size] == b"x" * 40
 
 
 def test_what_a_library_need_not_have():
     found = read(make_elf(machine=183, kind=1))
-    assert (found.machine, found.type, found.interpreter) == ("EM_AARCH64", "ET_REL", "")
-    assert (found.needed, found.soname, found.fat_binaries, found.versions) == ((), "", None, frozenset())
+    assert (found.type, found.fat_binaries) == ("ET_REL", None)
+    assert found.binary == Binary(size=found.binary.size, machine="EM_AARCH64")
     paths = {}, {"rpath": "/old"}, {"rpath": "/old", "runpath": "/new"}
-    looked_in = [(found.runpath, found.inherited) for found in (read(make_elf(**one)) for one in paths)]
+    looked_in = [(found.runpath, found.inherited) for found in (read(make_elf(**one)).binary for one in paths)]
     assert looked_in == [((), False), (("/old",), True), (("/new",), False)]
 
 
 def test_libraries_that_compilers_made():
     """The extension of a dependency, and the interpreter."""
-    extension = read(Path(msgspec._core.__file__).read_bytes())
+    extension = read(Path(msgspec._core.__file__).read_bytes()).binary
     assert "libc.so.6" in extension.needed
-    assert "PyInit__core" in {symbol.name for symbol in extension.defined}
-    assert "PyErr_SetString" in {symbol.name for symbol in extension.undefined}
-    assert any(need.version.startswith("GLIBC_2.") for need in extension.needs)
-    assert "ld-linux" in read(Path(sys.executable).read_bytes()).interpreter
+    assert "PyInit__core" in extension.exports
+    assert "PyErr_SetString" in {symbol.name for symbol in extension.wanted}
+    assert any(need.version.startswith("GLIBC_2.") for need in extension.versions_wanted)
+    assert "ld-linux" in read(Path(sys.executable).read_bytes()).binary.interpreter
 
 
 def test_only_the_tables_of_a_large_file_are_read(tmp_path):
@@ -89,7 +82,7 @@ def test_only_the_tables_of_a_large_file_are_read(tmp_path):
     path.write_bytes(make_elf(needed=("libc.so.6",), fatbin=b""))
     os.truncate(path, 1 << 40)
     with path.open("rb") as stream:
-        assert elf.read_stream(stream, path.name).needed == ("libc.so.6",)
+        assert elf.read_stream(stream, path.name).binary.needed == ("libc.so.6",)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +114,7 @@ def test_names_that_share_their_bytes_come_to_no_more_than_a_table(monkeypatch):
     strings = b"\0" + b"A" * 40_000 + b"\0"
     symbols = bytes(24) + b"".join(struct.pack("<IBBHQQ", 1 + at, 0x10, 0, 0, 0, 0) for at in range(40))
     data = assemble(tables(strings, symbols), 62, 3)
-    assert len(read(data).undefined) == 40
+    assert len(read(data).binary.wanted) == 40
     monkeypatch.setattr(elf, "_TABLE_LIMIT", 1 << 20)
     with pytest.raises(IntegrityError, match="names of more than 1048576 bytes"):
         read(data)

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import msgspec
+
 from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.artifacts.formats.elf import Extent, ForeignError, UnlistedError
-from graphcrate.model.audit import Binary, VersionWanted, Wanted
+from graphcrate.model.audit import Binary
 from graphcrate.model.errors import IntegrityError
 
 _MAGIC = b"\x7fELF"
@@ -54,28 +56,8 @@ def _judged(file: BinaryIO, name: str) -> Binary | None:
         code, fault = fatbin.read(file, found.fat_binaries, name) if found.fat_binaries else (), ""
     except IntegrityError as error:  # a CUDA yet to come may write it otherwise, and the library loads all the same
         code, fault = (), error.what
-    exports: dict[str, tuple[str, ...]] = {}
-    for symbol in found.defined:
-        exports[symbol.name] = (*exports.get(symbol.name, ()), symbol.version)
-    old_strings, new_strings = elf.string_forms(symbol.name for symbol in (*found.undefined, *found.defined))
-    return Binary(
-        size=size,
-        machine=found.machine,
-        soname=found.soname,
-        interpreter=found.interpreter,
-        needed=found.needed,
-        runpath=found.runpath,
-        inherited=found.inherited,
-        exports=exports,
-        wanted=tuple(Wanted(symbol.name, symbol.version) for symbol in found.undefined if not symbol.weak),
-        versions_wanted=tuple(VersionWanted(need.library, need.version) for need in found.needs if not need.weak),
-        versions=found.versions,
-        old_strings=old_strings,
-        new_strings=new_strings,
-        code=fatbin.usual(code),
-        mentions=mentions(file, found.fat_binaries),
-        code_fault=fault,
-    )
+    named = mentions(file, found.fat_binaries)
+    return msgspec.structs.replace(found.binary, code=fatbin.usual(code), code_fault=fault, mentions=named)
 
 
 def mentions(file: BinaryIO, code: Extent | None) -> tuple[str, ...]:

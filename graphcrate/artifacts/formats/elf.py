@@ -17,6 +17,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVersionSection, Version, VersionAuxiliary
 
+from graphcrate.model.audit import Binary, VersionWanted, Wanted
 from graphcrate.model.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -43,22 +44,6 @@ class ForeignError(IntegrityError):
     """A file of 32 bits, or of the other byte order."""
 
 
-class Symbol(msgspec.Struct, frozen=True, array_like=True):
-    """A dynamic symbol. `version` as in name@version, or empty."""
-
-    name: str
-    version: str = ""
-    weak: bool = False
-
-
-class VersionNeed(msgspec.Struct, frozen=True):
-    """`library` must define `version` ("GLIBC_2.14"), or the loader refuses, unless `weak`."""
-
-    library: str
-    version: str
-    weak: bool = False
-
-
 class Extent(msgspec.Struct, frozen=True):
     """Bytes of a file."""
 
@@ -73,22 +58,13 @@ def string_forms(names: Iterable[str]) -> tuple[bool, bool]:
 
 
 class Elf(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loader goes by. `machine` and `type` by their names in elf.h: EM_X86_64, ET_DYN."""
+    """What the loader goes by, without GPU code and what is mentioned, and where GPU code lies in the file."""
 
-    machine: str
-    type: str
-    soname: str
-    needed: tuple[str, ...]
-    runpath: tuple[str, ...]  #: DT_RUNPATH, else DT_RPATH
-    inherited: bool  #: the latter, which holds for what is loaded on its behalf too
-    interpreter: str  #: of a program: the loader that it names
-    defined: tuple[Symbol, ...]
-    undefined: tuple[Symbol, ...]
-    needs: tuple[VersionNeed, ...]
-    versions: frozenset[str]  #: that it defines
+    binary: Binary
+    type: str  #: by its name in elf.h: ET_DYN
     fat_binaries: Extent | None  #: .nv_fatbin, GPU code that the CUDA runtime loads
-    linked_fat_binaries: Extent | None = None  #: __nv_relfatbin, what the device linker made .nv_fatbin of
-    data: tuple[Extent, ...] = ()  #: .data and .rodata
+    linked_fat_binaries: Extent | None  #: __nv_relfatbin, what the device linker made .nv_fatbin of
+    data: tuple[Extent, ...]  #: .data and .rodata
 
 
 def read_stream(stream: BinaryIO, name: str) -> Elf:
@@ -133,21 +109,32 @@ class _Reader:
             self._sections.setdefault(str(key), section)
         self._strings = self._linked_strings()
         tags = self._tags()
-        versions, needs = self._definitions(), tuple(self._needs())
-        names = {**versions, **{index: need.version for index, need in needs}}
-        defined, undefined = self._symbols(names)
-        return Elf(
+        versions, needs = self._definitions(), list(self._versions("SHT_GNU_verneed"))
+        numbered = versions | {version["vna_other"] & 0x7FFF: version.name for _, version in needs}
+        exports, wanted, names = self._symbols(numbered)
+        old_strings, new_strings = string_forms(names)
+        binary = Binary(
+            size=self._size,
             machine=str(elf["e_machine"]),
-            type=str(elf["e_type"]),
             soname="".join(tags[_SONAME][:1]),
             needed=tuple(tags[_NEEDED]),
             runpath=tuple(filter(None, ":".join(tags[_RUNPATH] or tags[_RPATH]).split(":"))),
             inherited=bool(tags[_RPATH]) and not tags[_RUNPATH],
             interpreter=self._interpreter(elf),
-            defined=defined,
-            undefined=undefined,
-            needs=tuple(need for _, need in needs),
+            exports=exports,
+            wanted=tuple(wanted),
+            versions_wanted=tuple(
+                VersionWanted(str(library.name), version.name)
+                for library, version in needs
+                if not version["vna_flags"] & _FLAG_WEAK
+            ),
             versions=frozenset(versions.values()),
+            old_strings=old_strings,
+            new_strings=new_strings,
+        )
+        return Elf(
+            binary=binary,
+            type=str(elf["e_type"]),
             fat_binaries=self._extent(".nv_fatbin"),
             linked_fat_binaries=self._extent("__nv_relfatbin"),
             data=tuple(filter(None, map(self._extent, (".data", ".rodata")))),
@@ -216,12 +203,6 @@ class _Reader:
                     room -= 1
                     yield version, one
 
-    def _needs(self) -> Iterator[tuple[int, VersionNeed]]:
-        """(version index, need) of .gnu.version_r."""
-        for library, version in self._versions("SHT_GNU_verneed"):
-            is_weak = bool(version["vna_flags"] & _FLAG_WEAK)
-            yield version["vna_other"] & 0x7FFF, VersionNeed(str(library.name), version.name, is_weak)
-
     def _definitions(self) -> dict[int, str]:
         """Version index → name, of .gnu.version_d: the first of an entry's names is its own."""
         named: dict[int, str] = {}
@@ -230,23 +211,28 @@ class _Reader:
                 named.setdefault(version["vd_ndx"] & 0x7FFF, name.name)
         return named
 
-    def _symbols(self, names: dict[int, str]) -> tuple[tuple[Symbol, ...], tuple[Symbol, ...]]:
-        """Defined and undefined global symbols."""
+    def _symbols(self, versions: dict[int, str]) -> tuple[dict[str, tuple[str, ...]], list[Wanted], list[str]]:
+        """Global symbols that are defined, with their versions, those that must be there, and all their names."""
         table, indexes = self._table("SHT_DYNSYM"), self._table("SHT_GNU_versym")
         count = len(table) // _SYMBOL.size
         if indexes and len(indexes) // 2 < count:
             self.fail("has fewer versions than symbols")
-        versions = struct.unpack_from(f"<{count}H", indexes) if indexes else (0,) * count
-        defined: list[Symbol] = []
-        undefined: list[Symbol] = []
+        numbers = struct.unpack_from(f"<{count}H", indexes) if indexes else (0,) * count
+        exports: dict[str, tuple[str, ...]] = {}
+        wanted: list[Wanted] = []
+        names: list[str] = []
         whole = memoryview(table)[: count * _SYMBOL.size]
-        for (name, info, other, section, _, _), number in zip(_SYMBOL.iter_unpack(whole), versions, strict=True):
+        for (offset, info, other, section, _, _), number in zip(_SYMBOL.iter_unpack(whole), numbers, strict=True):
             binding, index = info >> 4, number & 0x7FFF
             if binding == _LOCAL or other & 3 in _HIDDEN:
                 continue
-            version = names.get(index, "") if index >= _UNVERSIONED else ""
-            (defined if section else undefined).append(Symbol(self._string(name), version, binding == _WEAK))
-        return tuple(defined), tuple(undefined)
+            name, version = self._string(offset), versions.get(index, "") if index >= _UNVERSIONED else ""
+            names.append(name)
+            if section:
+                exports[name] = (*exports.get(name, ()), version)
+            elif binding != _WEAK:
+                wanted.append(Wanted(name, version))
+        return exports, wanted, names
 
 
 MACHINE = "EM_X86_64"
