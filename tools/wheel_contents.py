@@ -21,7 +21,7 @@ import msgspec
 
 from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.artifacts.formats.elf import Elf
-from graphcrate.artifacts.formats.fatbin import Code
+from graphcrate.artifacts.formats.fatbin import Entry
 from graphcrate.model.errors import IntegrityError
 
 CHUNK = 1 << 20
@@ -65,7 +65,7 @@ class _Seen(msgspec.Struct, frozen=True):
     """Of one library."""
 
     elf: Elf
-    codes: tuple[Code, ...]
+    codes: list[list[Entry]]
     told: tuple[str, ...]
 
 
@@ -157,7 +157,7 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, wheel: str) -> _Seen:
             before = chunk[-1024:]
         found_elf = elf.read_stream(file, name)
         extent = found_elf.fat_binaries
-        return _Seen(found_elf, fatbin.read(file, extent, name) if extent else (), told)
+        return _Seen(found_elf, fatbin.read(file, extent, name) if extent else [], told)
 
 
 def _string_abi(seen: dict[str, _Seen]) -> bool | None:

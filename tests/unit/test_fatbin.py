@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats import fatbin
 from graphcrate.artifacts.formats.elf import Extent
-from graphcrate.artifacts.formats.fatbin import Code
 from graphcrate.model.errors import IntegrityError
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary
 
@@ -18,23 +17,22 @@ WHOLE = VOLTA_AMPERE + bytes(24) + HOPPER + bytes(8)
 
 
 def read(data, before=0, after=0):
+    """Of each fat binary the kinds and capabilities."""
     stream = io.BytesIO(b"\xff" * before + data + b"\xff" * after)
-    return fatbin.read(stream, Extent(before, len(data)), "libmine.so")
+    found = fatbin.read(stream, Extent(before, len(data)), "libmine.so")
+    return [[(one.kind, one.capability) for one in entries] for entries in found]
 
 
 def test_each_fat_binary_tells_its_architectures():
-    first = Code(sass=frozenset({"7.0", "8.0"}), ptx=frozenset({"8.0"}))
-    second = Code(sass=frozenset({"9.0a", "10.0f"}))
-    assert read(WHOLE, before=100, after=7) == (first, second)
-    assert fatbin.union((first, second)) == Code(sass=frozenset({"7.0", "8.0", "9.0a", "10.0f"}), ptx=first.ptx)
+    first, second = [(SASS, "7.0"), (SASS, "8.0"), (PTX, "8.0")], [(SASS, "9.0a"), (SASS, "10.0f")]
+    assert read(WHOLE, before=100, after=7) == [first, second]
 
 
 def test_sections_without_code_that_a_driver_loads():
     """Link-time code (nvcc -dlto), and kinds that are yet to come, are none."""
-    assert read(b"") == read(bytes(1 << 17)) == ()
-    assert read(fat_binary()) == (Code(),)
-    assert fatbin.union(()) == Code()
-    assert read(fat_binary(entry(8, 90), entry(64, 100), entry(SASS, 75))) == (Code(sass=frozenset({"7.5"})),)
+    assert read(b"") == read(bytes(1 << 17)) == []
+    assert read(fat_binary()) == [[]]
+    assert read(fat_binary(entry(8, 90), entry(64, 100), entry(SASS, 75))) == [[(SASS, "7.5")]]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,7 @@ def test_damage_is_told_with_its_place(data, said):
 
 
 def binaries(data):
-    return list(fatbin._Reader(io.BytesIO(data), Extent(0, len(data)), "libmine.so").binaries())
+    return fatbin.read(io.BytesIO(data), Extent(0, len(data)), "libmine.so")
 
 
 def slimmed(data, *capabilities, **options):

@@ -53,9 +53,9 @@ def _judged(file: BinaryIO, name: str) -> Binary | None:
     if found.type not in _LOADABLE:
         return None
     try:
-        code, fault = fatbin.read(file, found.fat_binaries, name) if found.fat_binaries else (), ""
+        code, fault = fatbin.read(file, found.fat_binaries, name) if found.fat_binaries else [], ""
     except IntegrityError as error:  # a CUDA yet to come may write it otherwise, and the library loads all the same
-        code, fault = (), error.what
+        code, fault = [], error.what
     named = mentions(file, found.fat_binaries)
     return msgspec.structs.replace(found.binary, code=fatbin.usual(code), code_fault=fault, mentions=named)
 

@@ -18,8 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple, NoReturn
 
-import msgspec
-
 from graphcrate.artifacts.formats.elf import Extent
 from graphcrate.compat.facts import compiles_for, has_code, numbers, ordered
 from graphcrate.model.audit import GpuCode
@@ -36,13 +34,6 @@ _CHUNK, _SCAN = 1 << 16, 1 << 24
 BEGIN = 16  #: bytes of code to look at: machine code is ELF or compressed, PTX is text or compressed
 
 
-class Code(msgspec.Struct, frozen=True, kw_only=True):
-    """Compute capabilities ("7.0", "9.0a") with machine code and with PTX, which the driver compiles for newer GPUs."""
-
-    sass: frozenset[str] = frozenset()
-    ptx: frozenset[str] = frozenset()
-
-
 class Entry(NamedTuple):
     """Code of a fat binary for one architecture, and where it lies in the file."""
 
@@ -51,15 +42,9 @@ class Entry(NamedTuple):
     code: Extent
 
 
-def read(stream: BinaryIO, extent: Extent, name: str) -> tuple[Code, ...]:
-    """What each fat binary in these bytes of a file has. Raises IntegrityError, calling the file `name`."""
-    return tuple(
-        Code(
-            sass=frozenset(one.capability for one in entries if one.kind == _SASS),
-            ptx=frozenset(one.capability for one in entries if one.kind == _PTX),
-        )
-        for entries in _Reader(stream, extent, name).binaries()
-    )
+def read(stream: BinaryIO, extent: Extent, name: str) -> list[list[Entry]]:
+    """The entries of each fat binary in these bytes of a file. Raises IntegrityError, calling the file `name`."""
+    return list(_Reader(stream, extent, name).binaries())
 
 
 class Unloaded(NamedTuple):
@@ -80,7 +65,7 @@ def unloaded(
     """
     extents: list[Extent] = []
     whole = 0
-    for entries in _Reader(stream, extent, name).binaries():
+    for entries in read(stream, extent, name):
         if len({(one.kind, one.capability) for one in entries}) < len(entries):
             whole += 1
             continue
@@ -120,26 +105,18 @@ def _loaded(entries: Sequence[Entry], capability: str) -> list[Entry]:
     return []
 
 
-def union(codes: Iterable[Code]) -> Code:
-    """What any of them has."""
-    codes = tuple(codes)
-    sass = frozenset[str]().union(*(code.sass for code in codes))
-    return Code(sass=sass, ptx=frozenset[str]().union(*(code.ptx for code in codes)))
-
-
-def usual(codes: Sequence[Code]) -> GpuCode:
+def usual(binaries: Iterable[Sequence[Entry]]) -> GpuCode:
     """What most of these parts have, and what fewer have; parts without code do not count.
 
     Kernels for one generation of GPUs alone (attention, FP8) are in few parts, and nvcc's linker adds parts of its own.
     """
-    real = [code for code in codes if code != Code()]
-    sass = Counter(name for code in real for name in code.sass)
-    ptx = Counter(name for code in real for name in code.ptx)
-    most = [name for name, count in sass.items() if 2 * count >= len(real)]
+    parts = [{(one.kind, one.capability) for one in entries} for entries in binaries if entries]
+    counts = Counter(one for part in parts for one in part)
+    most = {one for one, count in counts.items() if 2 * count >= len(parts)}
     return GpuCode(
-        sass=ordered(most),
-        some=ordered(name for name in sass if name not in most),
-        ptx=ordered(name for name, count in ptx.items() if 2 * count >= len(real)),
+        sass=ordered(name for kind, name in most if kind == _SASS),
+        some=ordered(name for kind, name in counts.keys() - most if kind == _SASS),
+        ptx=ordered(name for kind, name in most if kind == _PTX),
     )
 
 
