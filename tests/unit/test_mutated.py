@@ -11,9 +11,7 @@ import json
 import os
 import shutil
 import struct
-import tempfile
 import zipfile
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +23,6 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.artifacts.pull import decode
 from graphcrate.artifacts.wheel import open_wheel
-from graphcrate.inputs.bases.install import read as read_deb
 from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError
 from graphcrate.oci import realms, spec
 from graphcrate.oci.spec import LayerBlob
@@ -35,7 +32,6 @@ from tests.unit import (
     mutated_corpus,
     squashfs_samples,
     tars,
-    test_debian,
     test_elf,
     test_fatbin,
     test_sif,
@@ -98,11 +94,6 @@ def read_sif(data, place):
     read_squashfs(data, place, sif.root_offset(at(place, "image", data)))
 
 
-def read_package(data, place):
-    (place / "plain").mkdir()
-    assert read_deb(at(place, "some_1_all.deb", data), place / "plain").path
-
-
 def read_layer(data, place):
     """Compressed again, so that more than checksums is read; nothing may leave the root."""
     blob = at(place, "layer", gzip.compress(data, 1, mtime=0))
@@ -131,12 +122,6 @@ def record():
         return archive.read("pkg-1.0.dist-info/RECORD")
 
 
-def package():
-    with tempfile.TemporaryDirectory() as folder:
-        files = [tars.folder("./usr"), tars.file("./usr/x", b"x" * 900)]
-        return test_debian.deb(Path(folder), "some", files, "").read_bytes()
-
-
 def in_sif():
     squashed = squashfs_samples.sample("zstd")
     return test_sif.front(size=len(squashed)) + squashed
@@ -150,7 +135,6 @@ def document(kind):
 TARGETS = {
     "wheel": (lambda: wheel_bytes("pkg", "1.0", CODE, entry_points="[console_scripts]\n"), read_wheel),
     "record": (record, read_record),
-    "deb": (package, read_package),
     "squashfs": (lambda: list(map(squashfs_samples.sample, test_squashfs.COMPRESSIONS)), read_squashfs),
     "sif": (in_sif, read_sif),
     "elf": (lambda: test_elf.WHOLE, lambda data, _: elf.read_stream(io.BytesIO(data), "a.so")),
