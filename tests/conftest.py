@@ -32,29 +32,6 @@ TOGETHER = {
 }
 
 
-#: names for `engine(...)` that tests/engines/install.py installs; the other programs are on every machine that builds
-INSTALLED = {
-    "apptainer",
-    "apptainer build",
-    "chromedriver",
-    "chromium",
-    "cosign",
-    "docker daemon",
-    "docker-registry",
-    "mksquashfs",
-    "mmdebstrap",
-    "patchelf",
-    "podman",
-    "runc",
-    "skopeo",
-    "slurm",
-    "squashfuse",
-    "two hosts",
-    "umoci",
-    "unsquashfs",
-}
-
-
 def pytest_configure():
     """Start as a person's shell would: what a test starts inherits signals and variables."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for background jobs
@@ -65,9 +42,12 @@ def pytest_configure():
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items):
-    """Mark what needs an engine, for `make test-engines`."""
+    """Mark what needs an engine that is not on every machine that builds, for `make test-engines`."""
+    from tests.engines.install import PROGRAMS
+
+    installed = {*PROGRAMS, *TOGETHER, "apptainer", "cosign", "unsquashfs"}
     for item in items:
-        if INSTALLED & needed(item):
+        if installed & needed(item):
             item.add_marker(pytest.mark.installed)
 
 

@@ -31,10 +31,9 @@ def findings(program, *arguments, text=None):
     return said if said or not done.returncode else f"{program} ended with {done.returncode}"
 
 
-def hadolint(*arguments, text=None):
-    """What a stranger's hadolint says: no configuration, no finding too small."""
-    source = ["-"] if text is not None else []
-    return findings("hadolint", "--no-color", *arguments, *source, text=text)
+def hadolint(text):
+    """What a stranger's hadolint says that minds no pragma: no configuration, no finding too small."""
+    return findings("hadolint", "--no-color", "--disable-ignore-pragma", "-", text=text)
 
 
 def shellcheck(text):
