@@ -136,8 +136,7 @@ def build(workplace, shared, name, request, *more):
     """Lock and build an image once for all workers, under a name."""
 
     def make():
-        locked = workplace.run("lock", *request)
-        assert locked.code == 0, locked.err
+        locked = workplace.run("lock", *request).ok()
         assert (workplace.folder / locked.out.strip()).is_file()
         return vars(workplace.run("image", *request, *more))
 

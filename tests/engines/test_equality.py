@@ -37,16 +37,14 @@ def mine(workplace, built_image):
         'files = { "/opt/mine/train.py" = "train.py" }\nsmoke = ["python /opt/mine/train.py"]\n'
     )
     request = ("image", "./mine.toml", *options)
-    finished = workplace.run(*request, "--json")
-    assert finished.code == 0, finished.err[-3000:]
+    finished = workplace.run(*request, "--json").ok()
     return request, finished.json["layout"]
 
 
 def built(workplace, request, engine, environment):
     """The image by an engine, with its smoke tests passed: workplace and what names the image."""
     place = dataclasses.replace(workplace, environment={**workplace.environment, **environment})
-    finished = place.run(*request, "--engine", engine)
-    assert finished.code == 0, finished.err[-3000:]
+    finished = place.run(*request, "--engine", engine).ok()
     report = json.loads(next((place.folder / "dist" / "mine").glob(f"*/{engine}/report.json")).read_text())
     assert {(suite["suite"], suite["status"]) for suite in report["suites"]} >= {
         ("torch", "passed"),

@@ -35,8 +35,7 @@ SECONDS = 180  #: for the page and the kernel on a busy machine
 @pytest.fixture
 def notebook(workplace, built_image, scratch):
     """The address of train.ipynb in JupyterLab, run by `run` in the folder that has it."""
-    image = workplace.run("image", *small_stack(), "--flavour", "jupyter")
-    assert image.code == 0, image.err
+    image = workplace.run("image", *small_stack(), "--flavour", "jupyter").ok()
     cell = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": TRAINING}
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     value = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}

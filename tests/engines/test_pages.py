@@ -9,8 +9,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.engine("chromium", "chromedriver", "
 @pytest.fixture
 def page(workplace, built_image, browser):
     """The report of the tests' image, opened."""
-    drawn = workplace.run("report", built_image.layout, "--output", "page.html")
-    assert drawn.code == 0, drawn.err
+    workplace.run("report", built_image.layout, "--output", "page.html").ok()
     browser.get((workplace.folder / "page.html").as_uri())
     return browser
 

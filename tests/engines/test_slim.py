@@ -58,8 +58,7 @@ def test_it_is_smaller_runs_and_says_what_was_cut(place, whole, cut):
     again = place.run(*CUT)
     assert again.json["digest"] == cut["digest"]
     assert "making" not in again.err
-    done = place.run("run", f"torch:{cut['tag']}", "--", "python", "-c", LOAD)
-    assert done.code == 0, done.err
+    done = place.run("run", f"torch:{cut['tag']}", "--", "python", "-c", LOAD).ok()
     assert int(done.out) > 20
     for command, code in (("check", 14), ("audit", 15)):
         assert place.run(command, place.layout(cut), "--gpu", "v100").code == 0

@@ -104,10 +104,14 @@ class Finished:
     out: str
     err: str
 
+    def ok(self):
+        """Itself: a command that has to have ended well."""
+        assert self.code == 0, (self.out + self.err)[-3000:]
+        return self
+
     @property
     def json(self):
-        assert self.code == 0, self.err
-        return json.loads(self.out)
+        return json.loads(self.ok().out)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import random
 import shutil
@@ -44,8 +43,7 @@ def many(place, name, command, check, prepare=lambda: None):
         prepare()
         struck(place, command, usual, random_, alone=number % 2 == 1)
         watch = Watch()
-        done = place.run(*command)
-        assert done.code == 0, done.err
+        done = place.run(*command).ok()
         slowest = max(slowest, watch.seconds)
         check(done)
         assert project.left_behind(place) == []
@@ -58,7 +56,7 @@ def many(place, name, command, check, prepare=lambda: None):
 @row("Host", "kill -9 at random moments of a build", "`image`, from an empty cache; every second time its parent alone")
 def test_build(origin, cold):
     def check(done):
-        assert json.loads(done.out)["digest"] == origin.digest
+        assert done.json["digest"] == origin.digest
 
     def prepare():
         for folder in (cold.cache, cold.folder / "dist"):
@@ -84,7 +82,7 @@ def test_convert(origin, warm):
 
         def check(done, form=form):
             made = warm.folder / f"made.{form}"
-            assert json.loads(done.out)["sha256"] == whole[form]
+            assert done.json["sha256"] == whole[form]
             assert hashlib.sha256(made.read_bytes()).hexdigest() == whole[form]
 
         ends.append(many(warm, "convert", (*command, "--force"), check, prepare))
@@ -106,7 +104,7 @@ def test_publish(origin, warm):
 @row("Host", "kill -9 at random moments of a smoke test", "`test --rerun`")
 def test_test(origin, warm):
     command = ("test", f"torch:{origin.tag}", "--rerun", "--json")
-    return many(warm, "test", command, lambda done: json.loads(done.out))
+    return many(warm, "test", command, lambda done: done.json)
 
 
 @row("Host", "Ctrl-C in the middle of a build", "`image`, SIGINT to the whole group")
