@@ -66,7 +66,7 @@ class Answers(BaseHTTPRequestHandler):
     def answer(self, status, body=b"", headers=None, most=None):
         """`most`: hang up after so many bytes of the body."""
         self.send_response(status)
-        for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

@@ -246,7 +246,7 @@ def basic_registry(own):
 @pytest.fixture(scope="session")
 def tokens(authority):
     """A token server that knows `pushing.LOGIN`."""
-    with TokenServer(authority, LOGIN.user, LOGIN.password, GRANTED) as server:
+    with TokenServer(authority, LOGIN, GRANTED) as server:
         yield server
 
 

@@ -112,7 +112,7 @@ class _Between(Answers):
             fault = proxy.decide(seen)
             proxy.faults += [fault] * bool(fault)
         if fault in ("429", "429 after", "503"):
-            self.answer(int(fault[:3]), {"Retry-After": "1"} if "after" in fault else {}, b"")
+            self.answer(int(fault[:3]), headers={"Retry-After": "1"} if "after" in fault else {})
             return self.linger(length)
         if fault in ("reset", "cut"):
             part = self.take(length // 2)
@@ -121,13 +121,13 @@ class _Between(Answers):
             return self.reset()
         body = self.take(length)
         if fault == "500 late":
-            return self.answer(500, {}, b"")
+            return self.answer(500)
         status, headers, content = self.pass_on(body)
         if fault == "lost":
             return self.reset()
         if fault == "flipped":
             content = content[:-1] + bytes([content[-1] ^ 1])
-        return self.answer(status, headers, content, len(content) // 2 if fault == "short" else None)
+        return self.answer(status, content, headers, len(content) // 2 if fault == "short" else None)
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
@@ -149,7 +149,8 @@ class _Between(Answers):
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has answered before it read all
                 connection.request(self.command, self.path, body=body or None, headers=headers)
             answer = connection.getresponse()
-            return answer.status, answer.getheaders(), answer.read()
+            kept = {name: value for name, value in answer.getheaders() if name.lower() not in (*HOP, "date")}
+            return answer.status, kept, answer.read()
 
     def pass_part(self, part, length):
         """Let the registry see a body break off."""
@@ -174,19 +175,6 @@ class _Between(Answers):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.rfile.close()  # it holds the socket, too
         self.connection.close()
-
-    def answer(self, status, headers, content, most=None):
-        """Pass an answer on; of its content `most` bytes, after which the connection ends."""
-        self.send_response(status)
-        for name, value in dict(headers).items():
-            if name.lower() not in (*HOP, "content-length", "date"):
-                self.send_header(name, value)
-        told = dict(headers).get("Content-Length") if self.command == "HEAD" else None
-        self.send_header("Content-Length", told or str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content[:most])
-            self.close_connection = self.close_connection or most is not None
 
 
 class _Tunnel(Answers):

@@ -19,8 +19,8 @@ SERVICE, ISSUER = "tests' registry", "tests' tokens"
 class TokenServer(Loopback):
     """`asked`: (scopes, authorization) of each request. Grants `allowed` repositories (all actions) to one user."""
 
-    def __init__(self, authority, user, password, allowed):
-        self.authority, self.user, self.password, self.allowed = authority, user, password, allowed
+    def __init__(self, authority, login, allowed):
+        self.authority, self.login, self.allowed = authority, login, allowed
         self.asked = []
 
     def __enter__(self):
@@ -43,7 +43,7 @@ class TokenServer(Loopback):
         certificate = x509.load_pem_x509_certificate(self.authority.certificate.read_bytes())
         chain = [base64.b64encode(certificate.public_bytes(serialization.Encoding.DER)).decode()]
         now = int(time.time())
-        claims = {"iss": ISSUER, "sub": self.user, "aud": SERVICE, "exp": now + 300, "nbf": now - 10, "iat": now}
+        claims = {"iss": ISSUER, "sub": self.login.user, "aud": SERVICE, "exp": now + 300, "nbf": now - 10, "iat": now}
         head = {"typ": "JWT", "alg": "ES256", "x5c": chain}
         signed = b".".join(_encoded(json.dumps(part).encode()) for part in (head, {**claims, "access": access}))
         key = serialization.load_pem_private_key(self.authority.key.read_bytes(), None)
@@ -62,8 +62,7 @@ class _Answers(Answers):
         owner, query = self.owner, urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
         scopes, told = query.get("scope", []), self.headers.get("Authorization", "")
         owner.asked.append((scopes, told))
-        right = base64.b64encode(f"{owner.user}:{owner.password}".encode()).decode()
-        status = 200 if told == f"Basic {right}" else 401
+        status = 200 if told == owner.login.basic else 401
         body = json.dumps({"token": owner.token(scopes)} if status == 200 else {}).encode()
         with contextlib.suppress(ConnectionError):
             self.answer(status, body)

@@ -97,23 +97,3 @@ def test_a_provenance_that_lacks_what_to_build_from(ctx, registry, publish, defi
     results = checks(ctx, published.reference, rebuild=True)
     assert results["provenance"][0]
     assert (results["rebuild"][0], "does not say what to build from" in results["rebuild"][1]) == (False, True)
-
-
-@pytest.mark.parametrize("with_key", [True, False])
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_statement_about_another_image_says_nothing_of_this_one(ctx, registry, publish, key, with_key, asked):
-    published = publish(key=key[0])
-    attach(registry, published, OTHER, statement.AUDIT, {}, key[2] if with_key else None)
-    ok, message = checks(ctx, published.reference, **({"key": key[1]} if asked else {}))["audit"]
-    how = "signed with this key" if asked else "attached"
-    expected = f"{how}, but about {OTHER}, not about {published.digest}"
-    assert (ok, message) == (False, expected if with_key or not asked else "attached, and not signed")
-
-
-def test_a_signed_statement_is_no_signature_of_the_image(ctx, registry, publish, key):
-    private, public, _ = key
-    published = publish(key=private)
-    del registry.documents[f"team/torch/manifests/{signing.signature_tag(published.digest)}"]
-    results = checks(ctx, published.reference, key=public)
-    assert results["signature"] == (False, f"{published.digest} is not signed")
-    assert results["audit"][0]
