@@ -318,15 +318,6 @@ def test_an_image_in_use_stays(cache, image):
     assert unpacked(cache) == {"two", "three"}
 
 
-def test_what_a_killed_run_began_is_removed_after_a_while(cache, image):
-    old, young = (cache.path("rootfs", letter * 64, ".root.partial") for letter in "ab")
-    for partial in (old, young):
-        partial.mkdir(parents=True)
-    os.utime(old.parent, (1, 1))
-    use(image("one"), cache, 1000)
-    assert (old.parent.exists(), young.exists()) == (False, True)
-
-
 def test_too_little_room_is_told_before_unpacking(cache, image, monkeypatch):
     layout = image("one")
     monkeypatch.setattr(Cache, "free_bytes", lambda self: 10)

@@ -13,13 +13,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-import filelock
-
 from graphcrate import __version__
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.engines.backend import Runtime
-from graphcrate.host import settings
-from graphcrate.host.cache import Cache
+from graphcrate.host.cache import Cache, remove_tree
 from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
@@ -28,7 +25,6 @@ from graphcrate.model.report import Artifact
 from graphcrate.oci.layout import Layout, read_layout
 
 KEPT = 2
-ABANDONED = 3600.0  #: seconds after which a folder that nobody unpacks into is what a killed run left
 FOLDER = "rootfs"
 LAYERS = "layers.json"  #: beside an unpacked image: the digests of its layers
 #: Unpacked over compressed size, for the check of room where the layout does not say: 1.94 was measured for torch
@@ -65,8 +61,9 @@ def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) 
     """Unpack the image unless it is unpacked, and keep it meanwhile. Raises DiskFullError first, LayoutError."""
     with contextlib.ExitStack() as stack:
         while True:
-            _unpack(layout, cache, progress or Progress())
             place = _place(layout, cache)
+            if not (place / "root").is_dir():
+                _unpack(layout, cache, progress or Progress())
             if stack.enter_context(_in_use(place)):
                 break
             stack.pop_all().close()  # another process pruned it in the meantime
@@ -97,18 +94,20 @@ def _place(layout: Layout, cache: Cache) -> Path:
 
 
 def _unpack(layout: Layout, cache: Cache, progress: Progress) -> None:
-    root = _place(layout, cache) / "root"
-    if root.is_dir():
-        return
-    digests = [layer.digest for layer in layout.layers]
-    with cache.guard(), contextlib.ExitStack() as stack:
+    place = _place(layout, cache)
+    with cache.exclusively(f"rootfs-{place.name}"), cache.folder() as folder, contextlib.ExitStack() as stack:
+        if (place / "root").is_dir():
+            return
+        digests = [layer.digest for layer in layout.layers]
         below, number = _below(digests, cache, stack)
         sizes = [record.unpacked_size or int(record.size * GROWTH) for record in layout.records[number:]]
         _prune(cache, KEPT - 1)
         cache.require(sum(sizes), "unpacking the image")
         with progress.task("unpacking the image", sum(layer.size for layer in layout.layers[number:])) as task:
-            unpack(layout.layer_blobs[number:], root, advance=task.advance, below=below)
-        cache.write(root.with_name(LAYERS), json.dumps(digests).encode())
+            unpack(layout.layer_blobs[number:], folder / "image" / "root", advance=task.advance, below=below)
+        (folder / "image" / LAYERS).write_text(json.dumps(digests))
+        remove_tree(place)  # half an image, as older versions left it
+        cache.adopt(folder / "image", place)
 
 
 def _below(digests: Sequence[str], cache: Cache, stack: contextlib.ExitStack) -> tuple[Path | None, int]:
@@ -142,18 +141,10 @@ def _in_use(place: Path) -> Iterator[bool]:
 
 
 def _prune(cache: Cache, keep: int = KEPT) -> None:
-    """Remove all but the images used last, and what killed runs had begun to unpack."""
-    folder = cache.root / FOLDER
-    places = list(folder.iterdir()) if folder.is_dir() else []
-    used = {place: place.stat().st_mtime for place in places if (place / "root").is_dir()}
+    """Remove all but the images used last."""
+    used = {place: place.stat().st_mtime for place in (cache.root / FOLDER).glob("*")}
     for place in sorted(used, key=lambda place: used[place], reverse=True)[keep:]:
         _remove(place, cache)
-    for place in places:
-        if place not in used and settings.now() - place.stat().st_mtime > ABANDONED:
-            # `artifacts.formats.rootfs` holds this lock while it works
-            with contextlib.suppress(filelock.Timeout), filelock.FileLock(place / ".root.lock", blocking=False):
-                if not (place / "root").exists():
-                    _remove(place, cache)
 
 
 def _remove(place: Path, cache: Cache) -> None:
