@@ -85,9 +85,9 @@ def measured(image: str, given: argparse.Namespace, ctx: Context, on_gpu: bool) 
     ):
         for number in range(1, given.rounds + 1):
             for name, device in cases:
-                report = smoke.run_suite(
-                    name, inside, folder, say=lambda line: None, device=device, packages=trial.packages
-                )
+                on_gpu = device == "cuda"
+                suite = smoke.suite(name, on_gpu=on_gpu, packages=trial.packages)
+                report = smoke.run(suite, inside, folder, say=lambda line: None, on_gpu=on_gpu)
                 say(f"round {number} of {given.rounds}: {image}: {name} on {device}: {told(report)}")
                 reports[name, device].append(report)
     words = {device: gpu.device(ctx.environment, on_gpu=device == "cuda") for device in devices}

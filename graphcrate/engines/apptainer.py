@@ -57,7 +57,6 @@ STEPS = re.compile(
 ISOLATED = ["--cleanenv", "--contain", "--pid"]
 NO_NETWORK = ["--net", "--network", "none"]
 SECONDS_TO_TRY = 300
-PROCESS, LAST_CAPABILITY = Path("/proc/self/status"), Path("/proc/sys/kernel/cap_last_cap")
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,16 +126,6 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-def root_is_limited() -> bool:
-    """Whether root lacks one of the kernel's capabilities, which the engine insists on for steps of a build."""
-    try:
-        status, last = PROCESS.read_text(), LAST_CAPABILITY.read_text().strip()
-    except OSError:
-        return False
-    permitted = re.search(r"^CapPrm:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    return permitted is not None and last.isdigit() and int(permitted[1], 16) != (2 << int(last)) - 1
-
-
 def runtime(environment: Mapping[str, str]) -> Runtime:
     """The engine that is found here. Raises HostError when there is none."""
     engine = find(environment)
@@ -185,7 +174,7 @@ def build(order: Order) -> Artifact:
 
 
 def _run(engine: Engine, order: Order, folder: Path, output: Output, part: Path) -> bool:
-    """Write the SIF to `part`. Root that lacks capabilities gets them all in a user namespace of its own."""
+    """Write the SIF to `part`. A plain user, and root that lacks capabilities, has them all in a user namespace."""
     # The image keeps none of these. The engine hands proxies on by itself, as the programs in it spell them.
     variables = engine.environment(
         {**order.environment, **context.proxies(order.environment)},
@@ -193,7 +182,7 @@ def _run(engine: Engine, order: Order, folder: Path, output: Output, part: Path)
         tmpdir=str(folder / "tmp"),
         cachedir=str(order.cache.path(FOLDER, "layers")),
     )
-    for way in ways_to_root():
+    for way in ([], ["--fakeroot"]) if is_root() else (["--fakeroot"],):
         clear(folder / "tmp")
         (folder / "tmp").mkdir()
         words = [engine.program, "build", "--force", *way, str(part.absolute()), f"{order.plan.name}.def"]
@@ -217,12 +206,6 @@ def _failure(engine: Engine, plan: Plan, output: Output, log: Path, text: str) -
         next_step="; ".join(f"{engine.name} pull docker://{image}" for image in images)
         + "    shows why (no such image, no network, a login)",
     )
-
-
-def ways_to_root() -> list[list[str]]:
-    """Options to try in turn. Plain users become root in a user namespace; so does root that lacks capabilities."""
-    fakeroot = ["--fakeroot"]
-    return [[], fakeroot] if is_root() and not root_is_limited() else [fakeroot]
 
 
 @contextlib.contextmanager

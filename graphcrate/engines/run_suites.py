@@ -1,7 +1,6 @@
 """Run an image's suites inside it, except those that it passed on the same kind of node before."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,7 +19,7 @@ from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeRep
 from graphcrate.model.trial import Order, TrialReport
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
-from graphcrate.smoke.own import OwnTest, run_own
+from graphcrate.smoke.suites import Program
 
 REPORT = "trial.json"  #: in an order's folder
 #: by the kind of a build's artifact: how a command is run in it
@@ -37,7 +36,7 @@ def prove(
     order: Order,
     ctx: Context,
     *,
-    own: Sequence[OwnTest] = (),
+    own: Sequence[Program] = (),
     below: BuildReport | None = None,
 ) -> BuildReport:
     """Return the report with the results of an order: past passes on this kind of node, and new runs of the others.
@@ -66,7 +65,7 @@ def run_suites(order: Order, ctx: Context, say: Callable[[str], None] | None = N
     """Run suites in an artifact with the runner of its kind, one after the other; write the report into their folder.
 
     A suite with a past pass is not run, and `say` (default: the progress output) gets a line about it, as it gets those
-    of the suites. Raises what `smoke.run_suite` raises.
+    of the suites. Raises what `smoke.run` raises.
     """
     report = report_of(order, _results(_tests(order, ctx), order, ctx, say))
     write_file(Path(order.folder) / REPORT, encode(report))
@@ -91,14 +90,14 @@ def proof_of(order: Order) -> str:
 
 
 class _Test(NamedTuple):
-    """A suite or an own test. `run` gets the image, the folder for logs and `say`."""
+    """A suite or a person's own test on this kind of node."""
 
+    program: Program
     claim: Claim
-    run: Callable[..., SmokeReport]
     past: Pass | None
 
 
-def _tests(order: Order, ctx: Context, own: Sequence[OwnTest] = ()) -> list[_Test]:
+def _tests(order: Order, ctx: Context, own: Sequence[Program] = ()) -> list[_Test]:
     """Return what an order runs, each with its past pass on this kind of node. Raises HostError without a runner."""
     on_gpu = smoke.runs_on_gpu(order.device)
     runtime = backend.runner(order.artifact.kind).runtime(ctx.environment)
@@ -109,17 +108,10 @@ def _tests(order: Order, ctx: Context, own: Sequence[OwnTest] = ()) -> list[_Tes
         "runtime": runtime.name,
         "runtime_version": runtime.version,
     }
-    programs: dict[tuple[str, str], Callable[..., SmokeReport]] = {
-        (name, smoke.version_of(name, order.packages)): functools.partial(
-            smoke.run_suite, name, device=order.device, packages=order.packages
-        )
-        for name in order.suites
-    }
-    programs |= {(test.name, test.version): functools.partial(run_own, test, on_gpu=on_gpu) for test in own}
     tests = []
-    for (name, version), run in programs.items():
-        claim = Claim(suite=name, version=version, **here)
-        tests.append(_Test(claim, run, None if order.rerun else memory.recall(Path(order.passes), claim)))
+    for program in (*(smoke.suite(name, on_gpu=on_gpu, packages=order.packages) for name in order.suites), *own):
+        claim = Claim(suite=program.name, version=program.version, **here)
+        tests.append(_Test(program, claim, None if order.rerun else memory.recall(Path(order.passes), claim)))
     return tests
 
 
@@ -134,7 +126,7 @@ def _results(
     say = say or ctx.progress.note
     results, inside = [], None
     with contextlib.ExitStack() as stack:
-        for claim, run, past in tests:
+        for program, claim, past in tests:
             if past is not None:
                 driver = f"driver {claim.driver}" if claim.driver else ""
                 runtime = f"{claim.runtime} {claim.runtime_version}".strip()
@@ -144,7 +136,7 @@ def _results(
                 continue
             inside = inside or stack.enter_context(_opened(order.artifact, ctx))
             result = msgspec.structs.replace(
-                run(inside, Path(order.folder), say=say),
+                smoke.run(program, inside, Path(order.folder), say=say, on_gpu=smoke.runs_on_gpu(order.device)),
                 driver=gpu.driver_version(),
                 runtime=claim.runtime,
                 runtime_version=claim.runtime_version,

@@ -3,18 +3,13 @@
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
 
 from graphcrate.model.plan import VENV
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import SmokeReport
-from graphcrate.smoke.suites import run_program
+from graphcrate.smoke.suites import Program, Ran
 from graphcrate.smoke.verdict import failed, tail
-
-if TYPE_CHECKING:
-    from graphcrate.host.sandbox import Inside
 
 IMPORTS_LIMIT = 300  #: seconds
 _SHOWN = 60  #: characters of a command
@@ -36,37 +31,25 @@ for name in sys.argv[1:]:
 """
 
 
-class OwnTest(NamedTuple):
-    """A program that has to end with 0 inside the image, within `limit` seconds. `name` is that of a suite."""
-
-    name: str
-    title: str
-    argv: tuple[str, ...]
-    limit: int
-
-    @property
-    def version(self) -> str:
-        """What past results are kept by."""
-        return f"{self.name} {hashlib.sha256(repr(self[2:]).encode()).hexdigest()[:16]}"
-
-
-def own_tests(asked: Sequence[str], additions: Additions) -> list[OwnTest]:
+def own_tests(asked: Sequence[str], additions: Additions) -> list[Program]:
     """The import of what was asked for by name, then the commands."""
     tests = []
     if asked:
         python = (f"{VENV}/bin/python", "-c", _IMPORT, *asked)
-        tests.append(OwnTest("imports", f"importing {', '.join(asked)}", python, IMPORTS_LIMIT))
+        tests.append(_own("imports", f"importing {', '.join(asked)}", python, IMPORTS_LIMIT))
     for number, command in enumerate(additions.smoke, 1):
         shown = command if len(command) <= _SHOWN else f"{command[:_SHOWN]}…"
         argv = ("/bin/sh", "-c", f"cd /tmp && {command}")
-        tests.append(OwnTest(f"own-{number}", shown, argv, additions.smoke_minutes * 60))
+        tests.append(_own(f"own-{number}", shown, argv, additions.smoke_minutes * 60))
     return tests
 
 
-def run_own(test: OwnTest, inside: "Inside", folder: Path, *, say: Callable[[str], None], on_gpu: bool) -> SmokeReport:
-    """Run a test in an image; a failure is a report. Writes `smoke-<name>.log` into `folder`."""
-    say(f"smoke test {test.name}: {test.title}")
-    ran = run_program(test.name, test.argv, test.limit, inside, folder, say, on_gpu=on_gpu)
+def _own(name: str, title: str, argv: tuple[str, ...], limit: int) -> Program:
+    version = hashlib.sha256(repr((argv, limit)).encode()).hexdigest()[:16]
+    return Program(name, f"{name} {version}", title, argv, limit, _judge)
+
+
+def _judge(test: Program, ran: Ran, on_gpu: bool) -> SmokeReport:
     begun = [line for line in ran.lines if re.match(r"importing \S+ of ", line)]
     what = begun[-1] if test.name == "imports" and begun else shlex.quote(test.title)
     if ran.late or ran.returncode:

@@ -31,32 +31,6 @@ EXTENSIONS = ("pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torc
 CPU_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "MKL_CBWR": "COMPATIBLE"}
 
 
-def run_suite(
-    name: str,
-    inside: "Inside",
-    folder: Path,
-    *,
-    say: Callable[[str], None],
-    device: Device = "auto",
-    packages: Collection[str] = (),
-) -> SmokeReport:
-    """Run a suite in an image, telling its lines to `say`; a failure is a report, not an exception.
-
-    `packages`: what the image is said to have; a suite that examines some of them fails where one is missing.
-    `auto` is the GPU where this machine has one. Writes `smoke-<suite>.log` into `folder`, and `smoke-<suite>.svg`
-    where the suite draws. Raises HostError when nothing can be run at all.
-    """
-    suite = SUITES[name]
-    on_gpu = runs_on_gpu(device)
-    limit = suite.cuda_limit if on_gpu else suite.cpu_limit
-    argv = command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages)
-    ran = run_program(name, argv, limit + SECONDS_TO_SAY_SO, inside, folder, say, on_gpu=on_gpu)
-    if ran.late:
-        reason = f"{ran.late} (while {phase(ran.lines)[0]})"
-        return failed(name, ran.seconds, reason, layer="machine", on_gpu=on_gpu)
-    return judge(name, ran.lines, ran.returncode, ran.seconds, on_gpu=on_gpu)
-
-
 class Ran(NamedTuple):
     """A program that ended, or (`late`: the runner's words) was ended after its time."""
 
@@ -66,24 +40,47 @@ class Ran(NamedTuple):
     late: str = ""
 
 
-def run_program(
-    name: str,
-    argv: Sequence[str],
-    limit: float,
-    inside: "Inside",
-    folder: Path,
-    say: Callable[[str], None],
-    *,
-    on_gpu: bool,
-) -> Ran:
-    """Run a program of a suite; writes `smoke-<name>.log` into `folder`, and the curve where it draws one."""
+class Program(NamedTuple):
+    """What is run inside an image, and how it is judged; ended after `limit` seconds. `title` is for people."""
+
+    name: str  #: of a suite, or of a person's own test
+    version: str  #: past results of another one do not count
+    title: str
+    argv: Sequence[str]
+    limit: float
+    judge: Callable[["Program", Ran, bool], SmokeReport]  #: whether it ran on a GPU
+
+
+def suite(name: str, *, on_gpu: bool, packages: Collection[str] = ()) -> Program:
+    """Return a suite's program. `packages`: what the image is said to have; one that it examines must be there."""
+    known = SUITES[name]
+    limit = known.cuda_limit if on_gpu else known.cpu_limit
+    argv = command(known, name, on_gpu=on_gpu, limit=limit, packages=packages)
+    return Program(name, version_of(name, packages), "", argv, limit + SECONDS_TO_SAY_SO, _judge)
+
+
+def _judge(program: Program, ran: Ran, on_gpu: bool) -> SmokeReport:
+    if ran.late:
+        reason = f"{ran.late} (while {phase(ran.lines)[0]})"
+        return failed(program.name, ran.seconds, reason, layer="machine", on_gpu=on_gpu)
+    return judge(program.name, ran.lines, ran.returncode, ran.seconds, on_gpu=on_gpu)
+
+
+def run(program: Program, inside: "Inside", folder: Path, *, say: Callable[[str], None], on_gpu: bool) -> SmokeReport:
+    """Run a program in an image, telling its lines to `say`; a failure is a report, not an exception.
+
+    Writes `smoke-<name>.log` into `folder`, and `smoke-<name>.svg` where it draws. Raises HostError when nothing can be
+    run at all.
+    """
     # what an unchanged image, which runs nothing, need not load
     from graphcrate.host.atomic import temporary_folder, write_file
     from graphcrate.host.sandbox import Bind, Exec
 
+    if program.title:
+        say(f"smoke test {program.name}: {program.title}")
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / f"smoke-{name}.svg"
-    kept.unlink(missing_ok=True)  # an earlier run's curve must not pass for this one's
+    curve = folder / f"smoke-{program.name}.svg"
+    curve.unlink(missing_ok=True)  # an earlier run's must not pass for this one's
     lines: list[str] = []
 
     def hear(line: str) -> None:
@@ -94,17 +91,18 @@ def run_program(
     start, late, code = settings.now(), "", 0
     with temporary_folder("graphcrate-smoke-") as scratch:
         binds = (Bind(scratch, OUT, read_only=False),)
-        program = Exec(argv, variables(on_gpu), binds, on_line=hear, timeout=limit, gpu=on_gpu)
+        order = Exec(program.argv, variables(on_gpu), binds, on_line=hear, timeout=program.limit, gpu=on_gpu)
         try:
-            code = inside.run(program).returncode
+            code = inside.run(order).returncode
         except BuildError as error:  # the runner's time-out: the program could not even say so itself
             late = error.what
             lines.append(late)
-        write_file(folder / f"smoke-{name}.log", "".join(f"{line}\n" for line in lines).encode(errors="replace"))
-        drawing = scratch / f"{name}.svg"
+        log = "".join(f"{line}\n" for line in lines)
+        write_file(folder / f"smoke-{program.name}.log", log.encode(errors="replace"))
+        drawing = scratch / f"{program.name}.svg"
         if drawing.is_file():
-            write_file(kept, drawing.read_bytes())
-    return Ran(lines, code, round(settings.now() - start, 2), late)
+            write_file(curve, drawing.read_bytes())
+    return program.judge(program, Ran(lines, code, round(settings.now() - start, 2), late), on_gpu)
 
 
 def runs_on_gpu(device: Device) -> bool:

@@ -110,7 +110,8 @@ CASES = {
 
 @pytest.mark.parametrize(("suite", "layer", "seen", "what"), CASES.values(), ids=CASES)
 def test_the_layer_that_is_broken_is_blamed(image, scratch, suite, layer, seen, what):
-    report = suites.run_suite(suite, broken(image, scratch, **what), scratch / "out", say=print, device="cpu")
+    program, inside = suites.suite(suite, on_gpu=False), broken(image, scratch, **what)
+    report = suites.run(program, inside, scratch / "out", say=print, on_gpu=False)
     assert (report.status, report.layer) == ("failed", layer), report.reason
     assert report.reason.startswith(f"{layer}: ")
     assert seen in report.reason

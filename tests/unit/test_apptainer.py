@@ -99,27 +99,6 @@ def test_a_sif_is_there_while_it_has_the_size_that_was_reported(tmp_path):
         assert apptainer.exists(artifact, {}) is (content == b"12345")
 
 
-FULL, LACKING, NONE = (f"CapInh:\t0\nCapPrm:\t{bits}\n" for bits in ("000001ffffffffff", "000001fffeffffff", "0" * 16))
-
-
-@pytest.mark.parametrize(
-    ("root", "status", "last", "without_fakeroot"),
-    [
-        *((True, FULL, "40\n", True), (True, "CapPrm:\t0000003fffffffff\n", "37\n", True)),
-        *((True, LACKING, "40\n", False), (True, NONE, "40\n", False), (False, FULL, "40\n", False)),
-        *((True, "Name:\tx\n", "40\n", True), (True, FULL, "", True)),  # the kernel does not say
-    ],
-)
-def test_root_that_lacks_capabilities_and_plain_users_become_root_in_a_namespace(
-    tmp_path, monkeypatch, root, status, last, without_fakeroot
-):
-    for name, text in (("PROCESS", status), ("LAST_CAPABILITY", last)):
-        (tmp_path / name).write_text(text)
-        monkeypatch.setattr(apptainer, name, tmp_path / name)
-    monkeypatch.setattr(apptainer, "is_root", lambda: root)
-    assert apptainer.ways_to_root() == [[]] * without_fakeroot + [["--fakeroot"]]
-
-
 #: as the engines say it: Apptainer 1.4.5, SingularityCE 3.11, Singularity 3.5.3
 @pytest.mark.parametrize(
     ("line", "what", "next_step"),
@@ -195,7 +174,7 @@ def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_pat
     text = "Bootstrap: docker\nFrom: a:1\nStage: build\n\n%post\n    true\n"
     monkeypatch.setattr(apptainer, "find", lambda environment: engine())
     monkeypatch.setattr(apptainer, "definition", lambda plan: text)
-    monkeypatch.setattr(apptainer, "ways_to_root", lambda: [[], ["--fakeroot"]])
+    monkeypatch.setattr(apptainer, "is_root", lambda: True)
     monkeypatch.setattr("graphcrate.host.process.run", run)
     order = Order(
         plan=planned(), folder=tmp_path, base=None, files={}, arguments={"MIRROR": "m"}, cache=cache,

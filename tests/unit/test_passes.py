@@ -139,7 +139,7 @@ class Image:
         self.ran, self.opened_times, self.failing, self.breaking, self.version = [], 0, set(), set(), "1.0"
         monkeypatch.setattr(run_suites.backend, "runner", {"layout": self}.__getitem__)
         monkeypatch.setattr(smoke.gpu, "detect", HostGpu)
-        monkeypatch.setattr(smoke, "run_suite", self.run_suite)
+        monkeypatch.setattr(smoke, "run", self.run)
 
     def runtime(self, environment):
         return Runtime("graphcrate", self.version)
@@ -149,7 +149,8 @@ class Image:
         self.opened_times += 1
         yield self
 
-    def run_suite(self, name, inside, folder, **options):
+    def run(self, program, inside, folder, **options):
+        name = program.name
         if name in self.breaking:
             raise HostError("no user namespaces")
         self.ran.append(name)

@@ -52,13 +52,18 @@ def gpus(monkeypatch):
     return there
 
 
+def run_dna(inside, folder, say=print, device="auto"):
+    on_gpu = suites.runs_on_gpu(device)
+    return suites.run(suites.suite("dna", on_gpu=on_gpu), inside, folder, say=say, on_gpu=on_gpu)
+
+
 def judged(*lines, returncode=0, on_gpu=False):
     return suites.judge("dna", lines, returncode, 33.0, on_gpu=on_gpu)
 
 
 def test_a_passing_run_becomes_a_report_with_log_and_curve(tmp_path):
     inside, said = Inside(*CURVE, line()), []
-    report = suites.run_suite("dna", inside, tmp_path / "image", say=said.append)
+    report = run_dna(inside, tmp_path / "image", say=said.append)
     assert (report.suite, report.status, report.device, report.reason) == ("dna", "passed", "cpu", "")
     figures = {name: VERDICT[name] for name in ("epochs", "epochs_planned", "stopped", "versions")}
     assert report.metrics == {**VERDICT["metrics"], **figures}
@@ -74,7 +79,7 @@ def test_a_passing_run_becomes_a_report_with_log_and_curve(tmp_path):
 def test_on_a_gpu_all_epochs_run_and_on_a_cpu_until_it_is_proven(tmp_path, gpus, there, device, on_gpu):
     gpus += there
     inside = Inside(line(device="Tesla V100", sm="sm_70"))
-    report = suites.run_suite("dna", inside, tmp_path, say=print, device=device)
+    report = run_dna(inside, tmp_path, device=device)
     assert (report.status, report.device, report.metrics["sm"]) == ("passed", "Tesla V100", "sm_70")
     assert inside.argv[:2] == ["/opt/venv/bin/python", "/opt/graphcrate/suites/dna.py"]
     assert inside.argv[inside.argv.index("--device") + 1] == ("cuda" if on_gpu else "cpu")
@@ -88,20 +93,20 @@ def test_a_failure_keeps_its_reason_and_an_old_curve_does_not_stay(tmp_path):
     (tmp_path / "smoke-dna.svg").write_text("old")
     reason = "extension: torch_scatter 2.1.2 cannot be imported: undefined symbol (while importing torch_scatter 2.1.2)"
     inside = Inside(*CURVE, line(status="failed", reason=reason), returncode=1, drawing=None)
-    report = suites.run_suite("dna", inside, tmp_path, say=print)
+    report = run_dna(inside, tmp_path)
     assert (report.status, report.reason) == ("failed", reason)
     assert not (tmp_path / "smoke-dna.svg").exists()
 
 
 def test_a_hang_is_told_with_its_phase_and_no_way_to_run_is_not_a_verdict_on_the_image(tmp_path):
     inside = Inside(*CURVE, error=BuildError("python dna.py did not finish within 1830 s and was ended"))
-    report = suites.run_suite("dna", inside, tmp_path, say=print)
+    report = run_dna(inside, tmp_path)
     assert (report.status, report.layer) == ("failed", "machine")
     assert report.reason.startswith("machine: python dna.py did not finish within 1830 s")
     assert "while training on cpu" in report.reason
     assert "1830" in (tmp_path / "smoke-dna.log").read_text()
     with pytest.raises(HostError, match="namespaces"):
-        suites.run_suite("dna", Inside(error=HostError("no user namespaces")), tmp_path, say=print)
+        run_dna(Inside(error=HostError("no user namespaces")), tmp_path)
 
 
 def band(**metrics):
