@@ -27,6 +27,7 @@ from graphcrate.host.sandbox import Exec, check_binds
 from graphcrate.model.errors import BuildError, HostError, UsageError
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.report import Artifact
+from graphcrate.oci.reference import parse
 
 #: A step begins: classic Docker, buildah, BuildKit; and the one that BuildKit names as failed. Its names for what
 #: comes before the steps ("internal") are of use in an error alone.
@@ -199,7 +200,8 @@ def _containers(engine: OciEngine) -> dict[str, str]:
 def load_base(order: Order, engine: OciEngine, folder: Path) -> str:
     """Load the lock's base into the engine, unless it has it. Returns its name, else what the engine is to pull."""
     if order.base is None:
-        return qualified(order.plan.base.image.reference) if engine.name == "podman" else ""
+        # podman looks for names without a registry nowhere, or in places that its administrator chose
+        return str(parse(order.plan.base.image.reference)) if engine.name == "podman" else ""
     layout = context.base_layout(order.base, order.cache)
     name = context.base_name(layout)
     found = engine.inspect(name)
@@ -216,14 +218,6 @@ def load_base(order: Order, engine: OciEngine, folder: Path) -> str:
                 f"{engine.name} cannot load {name}: {' '.join(done.lines[-3:])}", next_step=f"{engine.name} info"
             )
     return f"localhost/{name}" if engine.name == "podman" else name
-
-
-def qualified(reference: str) -> str:
-    """An image's name with its registry. podman looks for others nowhere, or in places that its administrator chose."""
-    first, slash, _ = reference.partition("/")
-    if slash and (first == "localhost" or "." in first or ":" in first):
-        return reference
-    return f"docker.io/{reference}" if slash else f"docker.io/library/{reference}"
 
 
 @dataclass(frozen=True)

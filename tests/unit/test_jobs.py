@@ -151,9 +151,9 @@ OUT_OF_REACH = [
     ("pyg:2", "singularity", "--to sif"),
     ("pyg:3", "pyxis", "names no registry"),
     ("torch:2.0.1-cu118", "pai-dsw", "names no registry"),
-    ("pyg.sif", "docker", "docker runs images of a registry, and pyg.sif is a file"),
-    ("pyg.sqsh", "singularity", "opens a .sif"),
-    ("pyg.sif", "pyxis", "opens a .sqsh"),
+    ("pyg.sif", "docker", "docker opens images on a registry, and not pyg.sif"),
+    ("pyg.sqsh", "singularity", "opens .sif"),
+    ("pyg.sif", "pyxis", "opens .sqsh"),
     ("registry.example.com/a/b:1", "singularity", "needs a file"),
     ("Not A Name", "docker", "not an image reference"),
 ]

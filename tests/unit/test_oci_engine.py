@@ -281,15 +281,14 @@ def test_an_order_decides_options(order, program, name):
     def words(**changes):
         program.calls.clear()
         oci.Engine(name).build(Order(**{**vars(order), **changes}))
-        return program.commands("build")[0]
+        ((words, variables),) = [call for call in program.calls if call[0][1] == "build"]
+        return [*words, variables.get("BASE")]
 
     # the text says what to pull, and podman needs a registry's name
-    assert ("BASE" in words(base=None)) == (name == "podman")
+    assert words(base=None)[-1] == ("docker.io/library/debian:bookworm-slim" if name == "podman" else None)
     assert program.loaded == b""
     assert "--network" in words(environment={**order.environment, "http_proxy": "http://localhost:3128"})
     assert "--isolation" not in words(environment={**order.environment, "BUILDAH_ISOLATION": "oci"})
-    named = ("debian:bookworm-slim", "nvidia/cuda:11.8.0-base", "registry.example.com/a/b:1", "localhost:5000/a")
-    assert [oci.qualified(one).removesuffix(one) for one in named] == ["docker.io/library/", "docker.io/", "", ""]
 
 
 @pytest.mark.parametrize(

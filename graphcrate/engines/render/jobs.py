@@ -32,11 +32,6 @@ class Runtime(StrEnum):
         """Whether it is a script for sbatch."""
         return self in (Runtime.PYXIS, Runtime.SINGULARITY)
 
-    @property
-    def is_pai(self) -> bool:
-        """Whether Alibaba PAI runs it."""
-        return self in (Runtime.PAI_DLC, Runtime.PAI_DSW)
-
 
 class Mount(msgspec.Struct, frozen=True):
     """Data: a folder of the host (PAI: the id of a dataset) and its path in the image."""
@@ -70,12 +65,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.gpus, 1) if self.per_gpu else 1
 
 
-#: the file that a runtime of Slurm opens
-_FORMS = {Runtime.SINGULARITY: "sif", Runtime.PYXIS: "sqsh"}
+#: files that a runtime of Slurm opens; older releases of Singularity wrote the last two
+_OPENS = {Runtime.SINGULARITY: (".sif", ".simg", ".img"), Runtime.PYXIS: (".sqsh",)}
 #: stack → what of its examples proves it
 _PROGRAMS = {"torch": "torch_check.py", "pyg": "dna.py", "glt": "dna.py"}
-#: what Singularity opens; older releases wrote the last two
-_SINGULARITY = (".sif", ".simg", ".img")
 #: names of jobs and partitions, which are written without quotes
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII)
 _ACCOUNT = re.compile(r"[A-Za-z0-9._@:/+-]+", re.ASCII)
@@ -107,42 +100,34 @@ def read_mount(text: str) -> Mount:
 def find_image(ref: str, runtime: Runtime, output: Path) -> str:
     """Return the path or the reference by which a runtime opens an image. Raises UsageError where it cannot."""
     ref = reference.on_registry(ref) if ref.startswith(reference.SCHEME) else ref
-    path = Path(ref)
-    form = _FORMS.get(runtime)
-    is_file = path.suffix in (*_SINGULARITY, ".sqsh") or path.is_file()
-    if is_file and form is None:
-        raise UsageError(
-            f"{runtime} runs images of a registry, and {path.name} is a file",
-            next_step="--runtime singularity    (or pyxis for a .sqsh), or give the image's name",
-        )
-    if form and is_file:
-        if path.suffix not in (_SINGULARITY if form == "sif" else (".sqsh",)):
+    path, opens = Path(ref), _OPENS.get(runtime, ())
+    form = opens[0] if opens else "images on a registry"
+    if path.suffix in (*_OPENS[Runtime.SINGULARITY], *_OPENS[Runtime.PYXIS]) or path.is_file():
+        if path.suffix not in opens:
             raise UsageError(
-                f"{runtime} opens a .{form}, and not {path.name}", next_step=f"./build.py convert NAME:TAG --to {form}"
+                f"{runtime} opens {form}, and not {path.name}",
+                next_step=f"./build.py convert NAME:TAG --to {form[1:]}" if opens else "give the image's name",
             )
         # as given: the file may be on the cluster alone. pyxis knows a file by its first letter
         return f"./{path}" if runtime is Runtime.PYXIS and not str(path).startswith((".", "/")) else str(path)
     folder = output / ref.partition("@")[0].replace(":", "/")
     ours = ":" in ref and folder.is_dir()
-    if form and ours:
+    if opens and ours:
         if "@" in ref:
             check_digest(ref, output)
-        file = folder / f"{image_name(ref)}.{form}"
+        file = folder / f"{image_name(ref)}{form}"
         if file.is_file():
             return str(file.absolute())
         raise UsageError(
-            f"{ref} does not exist as {file}", next_step=f"./build.py convert {ref} --to {form}    makes it"
+            f"{ref} does not exist as {file}", next_step=f"./build.py convert {ref} --to {form[1:]}    makes it"
         )
     if runtime is Runtime.SINGULARITY:
         raise UsageError(f"singularity needs a file: there is no {ref}", next_step="give the path of a .sif")
-    host, below, _ = ref.partition("/")
-    names_registry = below and ("." in host or ":" in host or host == "localhost")
-    if runtime is not Runtime.DOCKER and not names_registry and (ours or not below):
+    if runtime is not Runtime.DOCKER and not reference.on_registry(ref) and (ours or "/" not in ref):
+        registry = "registry.example.com/team" if runtime.is_slurm else "registry.<region>.aliyuncs.com/<namespace>"
         raise UsageError(
             f"{runtime} pulls from a registry, and {ref!r} names no registry",
-            next_step=f"give its address there: registry.<region>.aliyuncs.com/<namespace>/{ref}"
-            if runtime.is_pai
-            else f"give its address there, registry.example.com/team/{ref}, or the path of a .sqsh",
+            next_step=f"give its address there: {registry}/{ref}",
         )
     reference.parse(ref)
     return ref
