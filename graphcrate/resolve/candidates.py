@@ -19,11 +19,11 @@ from graphcrate.model.report import Outcome
 from graphcrate.resolve.channels import mirror_of, names_of
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.locks import Resolution, ResolveContext, request_digest
-from graphcrate.resolve.offers import Offers, UnavailableError, unavailable
+from graphcrate.resolve.offers import Offers, UnavailableError
 
 #: a channel that was out of reach is asked again after this many seconds, if there is a complete fall-back
 REMEMBERED = 900.0
-#: and then gets this long to take a connection
+#: for a channel that was silent when a lock was made to take a connection
 PATIENCE = 2.0
 
 
@@ -91,8 +91,6 @@ class LockCandidate:
     def _resolve(self) -> Lock:
         context = self._context
         try:
-            if self._is_local and not context.local_torch:
-                raise unavailable(Channel.LOCAL, ["no folder with a torch wheel is named"], unreachable=False)
             from graphcrate.resolve.resolver import resolve
 
             self._progress.note(
@@ -173,20 +171,13 @@ class LockCandidate:
         self._cache.keep(self._outage_path(), msgspec.json.encode((error.what, error.next_step, settings.now())))
 
     def _raise_if_out(self) -> None:
-        """Raises UnavailableError when the candidate was out a moment ago, or its channel still takes no connection.
+        """Raises UnavailableError when the candidate was out a moment ago.
 
         Asked only where a complete fall-back is at hand, so that an unchanged build needs neither network nor time.
         """
         outage = kept(self._outage_path(), tuple[str, str, float])
-        if outage is None:
-            return
-        error = UnavailableError(outage[0], next_step=outage[1])
-        if not 0 <= settings.now() - outage[2] < REMEMBERED:
-            offers = Offers(self._context.sources, self.value.torch, self.value.torch_cuda)
-            if offers.sources.client.reaches(offers.of_channel(self.value.channels[0])[0].location, PATIENCE):
-                return
-            self._note_outage(error)
-        raise error
+        if outage is not None and 0 <= settings.now() - outage[2] < REMEMBERED:
+            raise UnavailableError(outage[0], next_step=outage[1])
 
     def _outage_path(self) -> Path:
         """Another mirror is another question."""

@@ -6,7 +6,6 @@ A lock names files, not addresses: a channel's sources are searched in order. Un
 import contextlib
 import hashlib
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import StoppedError, parallel
-from graphcrate.model.errors import HostError, IntegrityError, NetworkError
+from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import Lock, LockedFile, LockedPackage
 from graphcrate.resolve.channels import Link, local_path
 from graphcrate.resolve.offers import Offers, Sources
@@ -153,21 +152,16 @@ def store_unhashed(link: Link, client: "Client", cache: Cache) -> LockedFile:
 
 
 def _copy(source: Path, target: Path) -> str:
-    """Copy a file of a person's folder and return its sha256. Raises NetworkError where it is gone, HostError.
+    """Copy a file of a person's folder and return its sha256. Raises NetworkError where it cannot be read.
 
     A link would let what the person does to the folder later reach the cache.
     """
     try:
         stream = source.open("rb")
-    except FileNotFoundError as error:
-        raise NetworkError(
-            f"{source} is no longer there", next_step="bring it back, or name another folder: WHEELS=/path"
-        ) from error
     except OSError as error:
-        raise HostError(
+        raise NetworkError(
             f"{source} cannot be read: {error.strerror}",
-            cause="The file, or a folder above it, belongs to another user or is not a plain file.",
-            next_step=f"ls -l {shlex.quote(str(source))}    (or name another folder: WHEELS=/path)",
+            next_step="bring it back as a file that this user may read, or name another folder: WHEELS=/path",
         ) from error
     with stream, target.open("wb") as copy:
         shutil.copyfileobj(stream, copy, 1 << 20)

@@ -135,13 +135,10 @@ class Offers:
                 best = target.best([link.name for link in fitting])
                 link = next(link for link in fitting if link.name == best)
                 return Offer(project, version, channel, self._with_hash(link, channel, project))
-            if not links:
-                reasons.append(f"{source.title} has no {project}")
-            elif not any(link.name.endswith(".whl") for link in links):
-                reasons.append(f"{source.title} has {project} as source only")
-            else:
-                reasons.append(f"{source.title} has no wheel of {what} for Python {target.python}")
-        raise unavailable(channel, reasons or ["no folder of wheels is named"], unreachable=unreachable)
+            reasons.append(f"{source.title} has no wheel of {what} that fits Python {target.python}")
+        if not reasons:
+            raise unavailable(channel, ["no folder of wheels is named"], unreachable=False)
+        raise unavailable(channel, reasons, unreachable=unreachable)
 
     def newest_sdist(
         self, project: str, accept: Callable[["Version"], bool], unreachable: tuple[Channel, ...]

@@ -147,7 +147,7 @@ def test_a_folder_of_wheels(world, tmp_path):
 
 
 def test_no_folder_at_all(world):
-    with refused(ResolutionError, "local channel: no folder with a torch wheel is named", "WHEELS="):
+    with refused(ResolutionError, "local channel: no folder of wheels is named", "WHEELS="):
         world.choose(LOCAL)
 
 

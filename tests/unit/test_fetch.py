@@ -12,7 +12,7 @@ import pytest
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.cache import Cache
 from graphcrate.host.http import Part
-from graphcrate.model.errors import DiskFullError, HostError, IntegrityError, NetworkError
+from graphcrate.model.errors import DiskFullError, IntegrityError, NetworkError
 from graphcrate.model.lock import LockedFile
 from graphcrate.resolve import fetch as store
 from graphcrate.resolve.channels import Link
@@ -190,5 +190,5 @@ def test_a_local_file_that_cannot_be_read_is_named(cache, tmp_path):
     wheel.mkdir()
     file, link = LockedFile(name=wheel.name, size=1, sha256="0" * 64), Link(name=wheel.name, url=wheel.as_uri(), size=1)
     for read in (lambda: store.store(file, link.url, None, cache), lambda: store.store_unhashed(link, None, cache)):
-        with pytest.raises(HostError, match=r"torch-2.*cannot be read: Is a directory"):
+        with pytest.raises(NetworkError, match=r"torch-2.*cannot be read: Is a directory"):
             read()

@@ -85,7 +85,7 @@ def test_extensions_from_pyg_s_page(server, cache, lock):
     assert any("taken from the file itself" in note for note in locked.notes)
     assert cache.file(scatter.file.sha256, scatter.file.name).exists()
     (missing,) = locked.missing
-    assert missing.reason == "pyg channel: 127.0.0.1 has no pyg-lib; the package index has no source of it"
+    assert missing.reason == "pyg channel: 127.0.0.1 has no wheel of pyg-lib for torch 2.0.1+cu118 that fits Python 3.11; the package index has no source of it"
     assert "neighbour sampling" in missing.cost
 
 
@@ -101,7 +101,7 @@ def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, loc
     ("candidate", "tags", "faults", "what", "unreachable"),
     [
         (PYTORCH, (), {}, "pytorch channel: HTTP 404 (127.0.0.1)", False),
-        (PYTORCH, (CP310,), {}, "pytorch channel: 127.0.0.1 has no wheel of torch 2.0.1+cu118 for Python 3.11", False),
+        (PYTORCH, (CP310,), {}, "pytorch channel: 127.0.0.1 has no wheel of torch 2.0.1+cu118 that fits Python 3.11", False),
         (COMPATIBLE, (), {"/simple/torch/": [Fault(status=503)] * 9}, "pypi channel: HTTP 503 (127.0.0.1)", True),
     ],
     ids=["out", "without this Python", "overloaded"],
