@@ -64,7 +64,8 @@ from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 import os
 extensions = [
-    CppExtension("{name}._" + path[5:-4], [path, "csrc/cpu/common.cpp"], include_dirs=[os.path.abspath("own")])
+    CppExtension("{name}._" + path[5:-4], [path, "csrc/cpu/common.cpp"], include_dirs=[os.path.abspath("own")],
+                 extra_compile_args=["-march=native"])
     for path in glob.glob("csrc/*.cpp")
 ]
 setup(name="{name}", version="1.0", packages=["{name}"], ext_modules=extensions,
@@ -191,6 +192,7 @@ def test_packages_become_wheels_and_are_compiled_once(job, tmp_path, tools):
     command = next(line for line in log.splitlines() if " -c csrc/one.cpp " in line).split()
     assert [flag for flag in command if flag in {"-g", "-g0"}][-1] == "-g0"  # no tables for debuggers
     assert {"-O2", "-DNDEBUG", "-fPIC"} <= set(command)
+    assert "-march=native" not in command, "it would be for the processor that compiles"
 
 
 #: what an unpacked torch has of these names, as far as the small headers go

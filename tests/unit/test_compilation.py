@@ -18,10 +18,9 @@ from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import ImageToolkit, WheelToolkit
 from graphcrate.resolve import extensions as compilation
 from graphcrate.resolve import pinning
-from graphcrate.resolve.extensions import means_for
 from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.target import Target
-from tests.made import SHIPPED, deb, index_of, place, refused
+from tests.made import deb, index_of, place, refused
 from tests.unit import compiled_plans, small_index
 from tests.unit.compiled_plans import TOOLKITS, lock, plain_lock
 from tests.unit.wheel_server import small_wheel
@@ -94,14 +93,6 @@ def test_an_image_is_locked_by_its_digest(offers, monkeypatch):
     reference = "docker.io/nvidia/cuda:11.8.0-devel-ubuntu22.04"
     found = locked(Option(provider="image", version="11.8", reference=reference), {}, offers)
     assert found == ImageToolkit(version="11.8", reference="docker.io/nvidia/cuda", digest=f"sha256:{'a' * 64}")
-
-
-def test_every_shipped_variant_can_be_compiled_for_its_architectures():
-    for recipe, variant, candidate in SHIPPED:
-        if recipe.name in ("pyg", "glt"):
-            means = means_for(variant, candidate, SourceOptions())
-            assert means.compiler[:4] == "g++-", (variant.cuda, candidate.name)
-            assert (means.option is None) == (candidate.torch_cuda == "cpu"), (variant.cuda, candidate.name)
 
 
 def test_the_newest_compiler_that_the_toolkit_takes():

@@ -136,15 +136,6 @@ def test_a_part_of_one_source_is_completed_from_the_next(server, torch_lock, pro
     assert progress.done == progress.total
 
 
-def test_a_killed_run_is_gone_on_with(server, cache, torch_lock, get):
-    file = torch_lock.packages[0].file
-    cache.path("partial", file.sha256).write_bytes(TORCH[1][:700_000])
-    cache.write(cache.file(file.sha256, file.name), b"half: the size tells")
-    get(torch_lock)
-    assert [asked.headers["range"] for asked in server.asked if asked.path == TORCH_PATH] == ["bytes=700000-"]
-    assert not cache.path("partial", file.sha256).exists()
-
-
 def test_a_file_that_nobody_lists_or_that_was_replaced(server, torch_lock, progress, tmp_path, get):
     server.pages.clear()
     with refused(NetworkError, "HTTP 404 (127.0.0.1)", TORCH[0]):
