@@ -1,4 +1,8 @@
-"""Links that a source offers: a simple index (PEP 503, PEP 691), a page of links, a folder."""
+"""Links that a source offers: a simple index (PEP 503), a page of links, a folder.
+
+Pages are read as HTML, which every index and page of links has. What JSON says besides (PEP 691, PEP 700), sizes, is
+known from uv where it matters.
+"""
 
 import html.parser
 import threading
@@ -6,18 +10,16 @@ import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 from packaging.utils import canonicalize_name
 
 from graphcrate.host.http import Client
-from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE, NetworkError
+from graphcrate.model.errors import NetworkError
 from graphcrate.resolve.channels import Kind, Link, Source, local_path
 from graphcrate.resolve.target import project_and_version
 
 #: A cache on the way is to ask whether its page is still the newest, as pip wants it too (RFC 9111, section 5.2.1).
 HEADERS = {
-    "Accept": "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1",
+    "Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9",
     "Cache-Control": "max-age=0",
 }
 
@@ -55,42 +57,7 @@ class Listings:
         if page.startswith("file:"):
             return _local_page(source, page)
         response = self._client.request("GET", page, headers=headers)
-        kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
-        parse = parse_json if kind.endswith("json") else parse_html
-        try:
-            return parse(response.body, response.url)
-        except (*UNREADABLE, ValueError) as error:  # an address of it may be malformed
-            raise NetworkError(
-                f"{source.title} answers with something that is not an index page: {error}",
-                cause="A login page, a portal or a broken mirror answers instead.",
-                next_step="open the index in a browser, or name another one: MIRROR=…",
-            ) from error
-
-
-class _File(msgspec.Struct):
-    filename: str
-    url: str
-    hashes: dict[str, str] = {}
-    size: int | None = None
-    yanked: bool | str = False
-
-
-class _Project(msgspec.Struct):
-    files: list[_File]
-
-
-def parse_json(body: bytes, page: str) -> tuple[Link, ...]:
-    """A project page as JSON (PEP 691, sizes by PEP 700). Raises `model.errors.UNREADABLE` and ValueError."""
-    return tuple(
-        Link(
-            name=file.filename,
-            url=urllib.parse.urljoin(page, file.url),
-            sha256=file.hashes.get("sha256", "").lower(),
-            size=file.size,
-            yanked=file.yanked is not False,
-        )
-        for file in codec.decode(body, _Project).files
-    )
+        return parse_html(response.body, response.url)
 
 
 def parse_html(body: bytes, page: str) -> tuple[Link, ...]:

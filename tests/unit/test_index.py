@@ -1,15 +1,13 @@
 """Index pages in all their forms."""
 
-import json
-
 import pytest
 
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
 from graphcrate.model.errors import NetworkError
 from graphcrate.resolve.channels import Kind, Link, Source
-from graphcrate.resolve.index import Listings, parse_html, parse_json
-from tests.unit.wheel_server import Page, small_wheel
+from graphcrate.resolve.index import Listings, parse_html
+from tests.unit.wheel_server import small_wheel
 
 HASH = "ab" * 32
 PAGE = "https://example.org/whl/cu118/torch/"
@@ -35,26 +33,13 @@ def test_html_with_relative_quoted_and_hashed_links():
     )
 
 
-def test_json_with_sizes_hashes_and_yanked_files():
-    files = [
-        {"filename": "a-1-py3-none-any.whl", "url": "../f/a-1-py3-none-any.whl", "hashes": {"sha256": HASH}, "size": 7},
-        {"filename": "a-2-py3-none-any.whl", "url": "https://f.example/a-2", "hashes": {}, "yanked": "bad"},
-    ]
-    first = "https://example.org/whl/cu118/f/a-1-py3-none-any.whl"
-    assert parse_json(json.dumps({"meta": {}, "name": "a", "files": files}).encode(), PAGE) == (
-        Link(name="a-1-py3-none-any.whl", url=first, sha256=HASH, size=7),
-        Link(name="a-2-py3-none-any.whl", url="https://f.example/a-2", yanked=True),
-    )
-
-
-@pytest.mark.parametrize("form", ["json", "html"])
-def test_an_index_page_is_read_once_and_a_failure_too(server, listings, form):
+def test_an_index_page_is_read_once_and_a_failure_too(server, listings):
     name, content = small_wheel("demo-pkg", "1.0")
-    server.simple("demo-pkg", {name: content}, forms=(form,))
-    source, size = Source(Kind.INDEX, server.url("/simple")), len(content) if form == "json" else None
+    server.simple("demo-pkg", {name: content})
+    source = Source(Kind.INDEX, server.url("/simple"))
     for _ in range(2):
         (link,) = listings.project(source, "demo-pkg")
-        assert (link.name, link.url, link.size) == (name, server.url(f"/files/{name}"), size)
+        assert (link.name, link.url) == (name, server.url(f"/files/{name}"))
         with pytest.raises(HttpError, match="404"):
             listings.project(source, "nothing")
     assert server.paths() == ["/simple/demo-pkg/", "/simple/nothing/"]
@@ -91,14 +76,3 @@ def test_an_index_on_this_machine(tmp_path, listings):
     assert listings.project(source, "numpy") == ()
     with pytest.raises(NetworkError, match="cannot be read: No such file"):
         listings.project(Source(Kind.INDEX, (tmp_path / "none").as_uri()), "torch")
-
-
-ADDRESS = '{"files": [{"filename": "x-1-py3-none-any.whl", "url": "//[", "hashes": {}}]}'
-
-
-@pytest.mark.parametrize("answer", ["<html>please log in</html>", ADDRESS])
-def test_what_has_a_json_type_and_is_no_index(server, listings, monkeypatch, answer):
-    server.pages["/simple/x/"] = Page("/", {}, forms=("json",))
-    monkeypatch.setattr("tests.unit.wheel_server.json.dumps", lambda _: answer)
-    with pytest.raises(NetworkError, match="not an index page"):
-        listings.project(Source(Kind.INDEX, server.url("/simple")), "x")
