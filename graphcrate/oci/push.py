@@ -55,7 +55,7 @@ def push_image(
     """Push blobs, then the manifest under its digest. Raises as `push_blobs` and `put_manifest`."""
     digest = digest_of(document)
     blobs = list({blob.descriptor.digest: blob for blob in blobs}.values())
-    target.session.retry.note = progress.note
+    target.retry.note = progress.note
     with progress.task(f"pushing to {target.name}", sum(blob.size for blob in blobs)) as task:
         arrived = push_blobs(target, blobs, task.advance)
     sent = put_manifest(target, digest, document, media_type, lambda: push_blobs(target, blobs, lambda _: None))
@@ -94,21 +94,21 @@ def put_manifest(
     `restore` is called once when the registry misses a blob that it had: it may have cleaned up meanwhile.
     Raises NetworkError, IntegrityError.
     """
-    digest, session, url = digest_of(data), target.session, target.url("manifests", what)
+    digest, url = digest_of(data), target.url("manifests", what)
     if what != digest:
-        present = session.ask("HEAD", url, {"Accept": ACCEPT})
+        present = target.ask("HEAD", url, {"Accept": ACCEPT})
         if present.status == 200 and present.headers.get("Docker-Content-Digest") == digest:
             return 0
     sent = 0
     for again in (False, True):
-        response = session.ask("PUT", url, {"Content-Type": media_type}, data)
+        response = target.ask("PUT", url, {"Content-Type": media_type}, data)
         sent += len(data)
-        if again or not set(session.codes(response)) & set(_BLOB_UNKNOWN):
+        if again or not set(target.codes(response)) & set(_BLOB_UNKNOWN):
             break
         restore()
     if response.status not in (200, 201, 202):
-        raise session.unexpected(response, f"the manifest of {target.name}")
-    session.check_stored(response, digest, f"the manifest of {target.name}")
+        raise target.unexpected(response, f"the manifest of {target.name}")
+    target.check_stored(response, digest, f"the manifest of {target.name}")
     return sent
 
 

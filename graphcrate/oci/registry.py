@@ -3,7 +3,7 @@
 `session` logs in; `upload` and `push` write.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,10 @@ from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
-from graphcrate.oci.reference import Reference
-from graphcrate.oci.session import FindCredential, Session
+from graphcrate.oci.session import Session
 
 if TYPE_CHECKING:
-    from graphcrate.host.http import Client, Response
+    from graphcrate.host.http import Response
 
 ACCEPT = ", ".join((*spec.INDEX_TYPES, *spec.MANIFEST_TYPES))
 LARGEST_DOCUMENT = 4 << 20  #: the distribution spec asks registries to take manifests of at least this size
@@ -39,35 +38,12 @@ class _Typed(msgspec.Struct, rename="camel"):
     media_type: str = ""
 
 
-class Repository:
+class Repository(Session):
     """One repository of a registry. Safe from many threads."""
-
-    def __init__(
-        self,
-        client: "Client",
-        reference: Reference,
-        find_credential: FindCredential = lambda: None,
-        *,
-        writes: bool = False,
-        mount_from: Sequence[str] = (),
-        trusted_realms: Collection[str] = (),
-    ) -> None:
-        """`reference` names registry and repository; its tag and digest do not matter here.
-
-        `mount_from`: repositories of the same registry that may have blobs of what is written. `find_credential` is
-        called when the registry asks for a login, not before.
-        """
-        self.name = reference.name
-        self.mount_from = [name for name in dict.fromkeys(mount_from) if name != reference.repository]
-        actions = "pull,push" if writes else "pull"
-        scopes = [f"repository:{reference.repository}:{actions}"]
-        scopes += [f"repository:{name}:pull" for name in self.mount_from]
-        self.session = Session(client, reference, find_credential, scopes=tuple(scopes), trusted_realms=trusted_realms)
-        self._base = f"{self.session.address}/v2/{reference.repository}"
 
     def url(self, kind: str, what: str) -> str:
         """An address below the repository's: `url("manifests", "v1")`."""
-        return f"{self._base}/{kind}/{what}"
+        return f"{self.address}/v2/{self.name.partition('/')[2]}/{kind}/{what}"
 
     def manifest(self, what: str) -> Document:
         """The manifest or index of a tag or digest. Raises ResolutionError where there is none, NetworkError."""
@@ -91,7 +67,7 @@ class Repository:
         response = self._ask("GET", self.url("blobs", _checked(descriptor)), {})
         if response.status == 404:
             raise NetworkError(
-                f"{self.session.host} has the image {self.name} without its blob {descriptor.digest} (HTTP 404)",
+                f"{self.host} has the image {self.name} without its blob {descriptor.digest} (HTTP 404)",
                 cause="The image was pushed or deleted in part.",
                 next_step="push the image again, or name another base",
             )
@@ -100,9 +76,9 @@ class Repository:
 
     def has(self, descriptor: spec.Descriptor) -> bool:
         """Whether a blob is there, whole. Raises NetworkError."""
-        response = self.session.ask("HEAD", self.url("blobs", _checked(descriptor)))
-        if response.status in (401, 403) and self.session.is_ours(response.url):
-            raise self.session.refused(response)
+        response = self.ask("HEAD", self.url("blobs", _checked(descriptor)))
+        if response.status in (401, 403) and self.is_ours(response.url):
+            raise self.refused(response)
         return response.status == 200 and response.headers.get("Content-Length") in (None, str(descriptor.size))
 
     def blob(self, descriptor: spec.Descriptor, partial: Path, advance: Callable[[int], None]) -> None:
@@ -111,31 +87,31 @@ class Repository:
         Raises IntegrityError for other bytes than the digest says, NetworkError.
         """
         url = self.url("blobs", _checked(descriptor))
-        sha256, session = descriptor.digest.removeprefix("sha256:"), self.session
+        sha256 = descriptor.digest.removeprefix("sha256:")
         for renewed in (False, True):
-            headers = session.authorization
+            headers = self.authorization
             try:
-                session.client.download(
+                self.client.download(
                     url, partial, size=descriptor.size, sha256=sha256, headers=headers, advance=advance
                 )
                 return
             except HttpError as error:
                 if error.status != 401 or renewed:
-                    raise session.explained(error) from error
+                    raise self.explained(error) from error
             # A token lasts minutes, and the layers before this one may have taken longer.
             self._ask("HEAD", url, {})
 
     def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> "Response":
         """An answer of 200 or 404, after logging in where the registry asks for it."""
-        response = self.session.ask(method, url, headers)
+        response = self.ask(method, url, headers)
         if response.status not in (200, 404):
-            raise self.session.unexpected(response, f"a question about {self.name}")
+            raise self.unexpected(response, f"a question about {self.name}")
         return response
 
     def _check(self, what: str, digest: str, served: str) -> None:
         if served != digest:
             raise IntegrityError(
-                f"{self.session.host} served another {what} than {digest}: {served}",
+                f"{self.host} served another {what} than {digest}: {served}",
                 cause="The registry is damaged or a proxy on the way changed the answer.",
                 next_step="try again, or name the base in another registry",
             )

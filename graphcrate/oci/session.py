@@ -9,7 +9,7 @@ import functools
 import re
 import threading
 import urllib.parse
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -55,22 +55,25 @@ class _Faults(msgspec.Struct):
 
 
 class Session:
-    """Safe from many threads."""
+    """What `registry.Repository` asks with: one repository of a registry. Safe from many threads."""
 
     def __init__(
         self,
         client: "Client",
         reference: Reference,
-        find_credential: FindCredential,
+        find_credential: FindCredential = lambda: None,
         *,
-        scopes: tuple[str, ...],
+        writes: bool = False,
+        mount_from: Sequence[str] = (),
         trusted_realms: Collection[str] = (),
     ) -> None:
-        """`scopes`: what tokens are asked for, beside what the registry says. `trusted_realms`: see `may_see`.
+        """`reference` names registry and repository; its tag and digest do not matter here.
 
-        `find_credential` is called when the registry asks for a login, not before.
+        `mount_from`: repositories of the same registry that may have blobs of what is written. `find_credential` is
+        called when the registry asks for a login, not before. `trusted_realms`: see `may_see`.
         """
         self.name = reference.name
+        self.mount_from = [name for name in dict.fromkeys(mount_from) if name != reference.repository]
         self.host = "registry-1.docker.io" if reference.host == DOCKER_HUB else reference.host
         # As Docker has it: a registry on this very machine needs no certificate.
         scheme = "http" if is_loopback(host_of(f"http://{self.host}")) else "https"
@@ -78,8 +81,10 @@ class Session:
         self.client, self.retry = client, client.retry(TRIES)
         self.retry.first_pause = FIRST_PAUSE
         self._origin = realms.origin(self.address)
-        self._find_credential, self._trusted, self._scopes = find_credential, trusted_realms, scopes
-        self._writes = any("push" in scope.rpartition(":")[2].split(",") for scope in scopes)
+        self._find_credential, self._trusted, self._writes = find_credential, trusted_realms, writes
+        #: what tokens are asked for, beside what the registry says
+        self._scopes = [f"repository:{reference.repository}:{'pull,push' if writes else 'pull'}"]
+        self._scopes += [f"repository:{name}:pull" for name in self.mount_from]
         self._authorization: dict[str, str] = {}
         self._lock = threading.Lock()
 

@@ -130,7 +130,7 @@ class _Upload:
     """
 
     def __init__(self, repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace) -> None:
-        self._repository, self._session = repository, repository.session
+        self._repository = repository
         self._blob, self._advance, self._pace = blob, advance, pace
         self._url, self._offset = "", 0  #: of the upload in the registry; empty where none is begun
         self._interrupted = False  #: whether the registry may have more or less than `_offset`
@@ -146,7 +146,7 @@ class _Upload:
         elif self._mount():
             outcome = Outcome.MOUNTED
         else:
-            self._session.retrying(self._attempt, lambda: self._offset)
+            self._repository.retrying(self._attempt, lambda: self._offset)
         self._show(self._blob.size)
         return Arrived(outcome=outcome, sent=self._sent)
 
@@ -162,9 +162,9 @@ class _Upload:
                 continue
             if response.status in (201, 202) and self._url:
                 with contextlib.suppress(NetworkError):  # the registry would forget that upload some day
-                    self._session.once("DELETE", self._url)
+                    self._repository.once("DELETE", self._url)
             if response.status == 201:
-                self._session.check_stored(response, self._blob.descriptor.digest, "the blob")
+                self._repository.check_stored(response, self._blob.descriptor.digest, "the blob")
                 return True
             if response.status == 202:
                 self._begin(response)
@@ -172,16 +172,16 @@ class _Upload:
 
     def _post(self, query: str = "") -> Response:
         address = self._repository.url("blobs", f"uploads/{query}")
-        return self._session.ask("POST", address, {"Content-Length": "0"})
+        return self._repository.ask("POST", address, {"Content-Length": "0"})
 
     def _begin(self, response: Response) -> None:
         """Take the address of the upload that an answer begins. Raises NetworkError."""
-        session, url = self._session, self._session.resolved(response)
+        repository, url = self._repository, self._repository.resolved(response)
         if response.status != 202 or not url:
-            raise session.unexpected(response, f"an upload to {self._repository.name}")
-        if session.address.startswith("https:") and not url.startswith("https:"):
+            raise repository.unexpected(response, f"an upload to {repository.name}")
+        if repository.address.startswith("https:") and not url.startswith("https:"):
             raise NetworkError(
-                f"{session.host} asks for the image to be sent to {host_of(url)} without encryption",
+                f"{repository.host} asks for the image to be sent to {host_of(url)} without encryption",
                 next_step="ask the registry's administrator: the Location of an upload must be an https address",
             )
         least = response.headers.get("OCI-Chunk-Min-Length") or ""
@@ -200,7 +200,7 @@ class _Upload:
         self._interrupted = True
         while True:
             rest = self._blob.size - self._offset
-            length = self._pace.next(rest, failed=self._session.retry.failures > 0)
+            length = self._pace.next(rest, failed=self._repository.retry.failures > 0)
             if rest and length < self._blob.size:
                 self._send_chunk(length)
             elif self._close(length):
@@ -210,12 +210,12 @@ class _Upload:
         """Ask the upload for its Range and go on there; false where it cannot go on."""
         if not self._url or self._pace.is_whole:
             return False
-        answer = self._session.ask("GET", self._url)
+        answer = self._repository.ask("GET", self._url)
         there = arrived_bytes(answer.headers.get("Range")) if answer.status in _ACCEPTED else None
         if there is None or there > self._hashed:
             self._lose()
             return False
-        self._url, self._offset = self._session.resolved(answer) or self._url, there
+        self._url, self._offset = self._repository.resolved(answer) or self._url, there
         self._show(there)
         return True
 
@@ -239,7 +239,7 @@ class _Upload:
         if there is None or not self._offset < there <= self._offset + length:
             raise self._refused(answer)
         self._pace.arrived()
-        self._url, self._offset = self._session.resolved(answer) or self._url, there
+        self._url, self._offset = self._repository.resolved(answer) or self._url, there
         self._show(there)
 
     def _close(self, length: int) -> bool:
@@ -250,7 +250,7 @@ class _Upload:
         url = f"{self._url}{'&' if '?' in self._url else '?'}{urllib.parse.urlencode({'digest': digest})}"
         answer = self._send("PUT", url, {}, length)
         if answer.status in (200, 201, 204):
-            self._session.check_stored(answer, digest, "the blob")
+            self._repository.check_stored(answer, digest, "the blob")
             return True
         if answer.status != 413 or not length:
             raise self._refused(answer)
@@ -262,22 +262,22 @@ class _Upload:
         if answer.status == 416:  # it has another part of the blob: `_resume` asks which
             return HttpError.of(Reason.CUT, self._url, "the registry has another part of the blob")
         self._lose()
-        if "UNSUPPORTED" in self._session.codes(answer):
+        if "UNSUPPORTED" in self._repository.codes(answer):
             self._pace.is_whole = True
         if answer.status in (401, 403) or self._losses >= UPLOADS:
-            return self._session.unexpected(answer, f"the blob {self._blob.descriptor.digest}")
+            return self._repository.unexpected(answer, f"the blob {self._blob.descriptor.digest}")
         return HttpError.of(Reason.CUT, self._repository.url("blobs", "uploads/"), "the registry lost the upload")
 
     def _send(self, method: str, url: str, headers: dict[str, str], length: int) -> Response:
         self._show(self._offset)
         headers = {**headers, "Content-Type": "application/octet-stream", "Content-Length": str(length)}
-        return self._session.once(method, url, headers, (lambda: self._pieces(length)) if length else None)
+        return self._repository.once(method, url, headers, (lambda: self._pieces(length)) if length else None)
 
     def _pieces(self, length: int) -> Generator[bytes, None, None]:
         """The bytes of a request, hashed when they are read for the first time, counted when they are gone."""
         at = self._offset
-        if self._session.retry.failures:
-            self._session.retry.sleep(LISTEN)
+        if self._repository.retry.failures:
+            self._repository.retry.sleep(LISTEN)
         for piece in self._blob.pieces(at, length):
             if at + len(piece) > self._hashed:
                 self._hash.update(memoryview(piece)[self._hashed - at :])
@@ -303,7 +303,7 @@ class _Upload:
         """After HTTP 413."""
         if not self._pace.refused(length):
             raise NetworkError(
-                f"{self._session.host} does not take {length} bytes at once (HTTP 413)",
+                f"{self._repository.host} does not take {length} bytes at once (HTTP 413)",
                 cause="A proxy before the registry limits requests (nginx: client_max_body_size).",
                 next_step="ask the registry's administrator to raise that limit",
             )

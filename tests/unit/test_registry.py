@@ -133,7 +133,7 @@ def test_an_identity_token_follows_no_redirect(status):
 )
 def test_only_this_machine_needs_no_certificate(host, scheme):
     found = Repository(Client({}), reference.parse(f"{host}/team/base"))
-    assert found.session.address == f"{scheme}://{host}"
+    assert found.address == f"{scheme}://{host}"
 
 
 def test_a_login_for_this_machine_goes_through_no_proxy():
@@ -339,16 +339,16 @@ def test_a_helper_is_asked_where_one_is_set_up(tmp_path, monkeypatch):
 def test_a_token_of_another_thread_that_expired_too_is_no_refusal(monkeypatch):
     client = SimpleNamespace(retry=lambda tries: Retry(lambda _: None))
     repository = Repository(client, reference.parse("registry.example/team/image:1"), lambda: None)
-    session, sent = repository.session, []
+    sent = []
 
     def send(method, url, *, headers, body, accept):
         sent.append(headers.get("Authorization", ""))
         if len(sent) == 1:  # while this one was under way, another thread got a token that is used up by now
-            session._authorization = {"Authorization": "Bearer theirs"}
+            repository._authorization = {"Authorization": "Bearer theirs"}
         status = 200 if sent[-1] == "Bearer ours" else 401
         return SimpleNamespace(status=status, headers={}, url=url)
 
-    monkeypatch.setattr(session, "client", SimpleNamespace(send=send))
-    monkeypatch.setattr(session, "_answer", lambda offered: {"Authorization": "Bearer ours"})
-    assert session.once("HEAD", "https://registry.example/v2/team/image/blobs/x").status == 200
+    monkeypatch.setattr(repository, "client", SimpleNamespace(send=send))
+    monkeypatch.setattr(repository, "_answer", lambda offered: {"Authorization": "Bearer ours"})
+    assert repository.once("HEAD", "https://registry.example/v2/team/image/blobs/x").status == 200
     assert sent == ["", "Bearer theirs", "Bearer ours"]
