@@ -27,7 +27,6 @@ class Reason(StrEnum):
     """Why there is no answer; the value is what a person reads."""
 
     NAME = "name does not resolve"
-    NAME_FOR_NOW = "name does not resolve for now"
     REFUSED = "connection refused"
     UNREACHABLE = "network is unreachable"
     NO_ANSWER = "no answer to the attempt to connect"
@@ -44,14 +43,11 @@ class Reason(StrEnum):
 
 #: passes by itself
 _TEMPORARY = frozenset({Reason.STALLED, Reason.CUT})
-#: worth one more try: whoever chooses between candidates wants to know soon. A name that does not resolve is an answer.
-_TRIED_TWICE = frozenset(
-    {Reason.NAME_FOR_NOW, Reason.REFUSED, Reason.UNREACHABLE, Reason.NO_ANSWER, Reason.TLS, Reason.PROXY}
-)
+#: worth one more try: whoever chooses between candidates wants to know soon
+NOT_REACHED = frozenset({Reason.NAME, Reason.REFUSED, Reason.UNREACHABLE, Reason.NO_ANSWER, Reason.TLS, Reason.PROXY})
 
 _HELP = {
     Reason.NAME: "This machine has no name server that knows the host, or no network.",
-    Reason.NAME_FOR_NOW: "The name server did not answer: no network, or a fault that passes.",
     Reason.REFUSED: "The server, or the proxy before it, is down.",
     Reason.UNREACHABLE: "This machine has no route to the host.",
     Reason.NO_ANSWER: "A firewall drops the packets, or the host is down.",
@@ -102,7 +98,7 @@ class HttpError(NetworkError):
     @property
     def retries(self) -> int:
         """Tries that this failure of a server is worth that has not answered before."""
-        return int(self.reason in _TRIED_TWICE)
+        return int(self.reason in NOT_REACHED)
 
 
 def redacted(url: str) -> str:
@@ -201,13 +197,11 @@ def _reason(error: Exception, body: bool) -> Reason:
     import urllib3.exceptions as kinds
 
     causes = _chain(error)
-    resolving = next((cause for cause in causes if isinstance(cause, socket.gaierror)), None)
     numbers = {getattr(cause, "errno", None) for cause in causes}
     late = isinstance(error, kinds.ConnectTimeoutError) and not isinstance(error, kinds.NewConnectionError)
     known = (
         (Reason.PROXY, isinstance(error, kinds.ProxyError)),
-        (Reason.NAME_FOR_NOW, resolving is not None and resolving.errno == socket.EAI_AGAIN),
-        (Reason.NAME, resolving is not None),
+        (Reason.NAME, any(isinstance(cause, socket.gaierror) for cause in causes)),
         (Reason.CERTIFICATE, any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)),
         (Reason.NO_ANSWER, late),
         (Reason.STALLED, isinstance(error, (kinds.ReadTimeoutError, TimeoutError))),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from graphcrate.host.connections import FOLLOWED, TEMPORARY, HttpError, Reason, host_of
+from graphcrate.host.connections import FOLLOWED, NOT_REACHED, TEMPORARY, HttpError, Reason, host_of
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.words import is_loopback
@@ -30,10 +30,6 @@ FindCredential = Callable[[], Credential | None]
 Result = TypeVar("Result")
 #: what callers judge; the rest is tried again, or followed
 ANSWERS = frozenset(range(200, 600)) - TEMPORARY - frozenset(FOLLOWED)
-#: no mirror stands in for the registry that somebody named
-_NOT_REACHED = frozenset(
-    (Reason.NAME, Reason.NAME_FOR_NOW, Reason.REFUSED, Reason.UNREACHABLE, Reason.NO_ANSWER, Reason.TLS)
-)
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200
 FIRST_PAUSE, TRIES = 0.125, 10  #: of one request of many, before another one and at most: two minutes in all
@@ -241,7 +237,7 @@ class Session:
                 cause="Registries limit how much can be pulled without a login.",
                 next_step=f"wait, or log in: podman login {self.name.partition('/')[0]}",
             )
-        if error.reason in _NOT_REACHED:
+        if error.reason in NOT_REACHED - {Reason.PROXY}:  # no mirror stands in for the registry that somebody named
             error.next_step = f"check the registry's name{' in --to' * self._writes}, and the network of this machine"
         if error.reason in (Reason.STATUS, Reason.CUT, Reason.STALLED):
             error.cause = error.cause or "The registry, or a proxy before it, is overloaded or down."

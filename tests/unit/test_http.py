@@ -56,8 +56,7 @@ UNTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed: self-sig
 @pytest.mark.parametrize(
     ("url", "broken", "reason", "tries"),
     [
-        ("http://192.0.2.1/", ("getaddrinfo", socket.gaierror(socket.EAI_NONAME, "no such name")), Reason.NAME, 1),
-        ("http://192.0.2.1/", ("getaddrinfo", socket.gaierror(socket.EAI_AGAIN, "no")), Reason.NAME_FOR_NOW, 2),
+        ("http://192.0.2.1/", ("getaddrinfo", socket.gaierror(socket.EAI_NONAME, "no such name")), Reason.NAME, 2),
         ("http://192.0.2.1/", ("socket.connect", OSError(errno.ENETUNREACH, "no")), Reason.UNREACHABLE, 2),
         ("http://192.0.2.1/", ("socket.connect", ConnectionRefusedError(errno.ECONNREFUSED, "")), Reason.REFUSED, 2),
         ("http://192.0.2.1/", ("socket.connect", TimeoutError("timed out")), Reason.NO_ANSWER, 2),

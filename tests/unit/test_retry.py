@@ -49,7 +49,7 @@ def test_the_budget_is_for_all_that_is_asked():
 
 @pytest.mark.parametrize(
     ("reason", "status", "tries"),
-    [(Reason.STATUS, 503, TRIES), (Reason.STATUS, 404, 0), (Reason.CERTIFICATE, 0, 0), (Reason.NAME, 0, 0)],
+    [(Reason.STATUS, 503, TRIES), (Reason.STATUS, 404, 0), (Reason.CERTIFICATE, 0, 0), (Reason.NAME, 0, 1)],
 )
 def test_tries_end_and_what_does_not_pass_gets_none(reason, status, tries):
     pauses = []
