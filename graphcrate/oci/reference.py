@@ -51,8 +51,6 @@ def parse(text: str) -> Reference:
     Raises UsageError.
     """
     rest, at, digest = text.partition("@")
-    if at and not _DIGEST.fullmatch(digest):
-        raise _malformed(text, f"the digest {digest!r} is not `sha256:` and 64 hexadecimal digits")
     first, slash, path = rest.partition("/")
     # Docker's rule: the first part is a host if nothing else can look like it.
     if slash and ("." in first or ":" in first or first == "localhost" or first != first.lower()):
@@ -60,18 +58,19 @@ def parse(text: str) -> Reference:
     else:
         host, path = DOCKER_HUB, rest
     path, colon, tag = path.partition(":")
-    if not _HOST.fullmatch(host) or _port(host) > 65535:
-        raise _malformed(text, f"{host!r} is not a host name with an optional port")
     if host in ("index.docker.io", "registry-1.docker.io"):
         host = DOCKER_HUB
-    if not _REPOSITORY.fullmatch(path):
-        raise _malformed(text, f"{path!r} is not a repository (lower-case letters, digits, `.`, `_`, `-`, `/`)")
-    if colon and not is_tag(tag):
-        raise _malformed(text, f"{tag!r} is not a tag ({TAG_RULE})")
     if host == DOCKER_HUB and "/" not in path:
         path = f"library/{path}"
-    if len(host) + 1 + len(path) > MAX_NAME:
-        raise _malformed(text, f"host and repository are longer than {MAX_NAME} characters")
+    fits = _HOST.fullmatch(host) and _REPOSITORY.fullmatch(path) and len(f"{host}/{path}") <= MAX_NAME
+    if not fits or (colon and not is_tag(tag)) or (at and not _DIGEST.fullmatch(digest)):
+        shown = text if len(text) <= 120 else f"{text[:117]}…"
+        raise UsageError(
+            f"{shown!r} is not an image reference",
+            cause="A reference is [host[:port]/]repository[:tag][@sha256:…], the repository in lower case "
+            f"(letters, digits, `.`, `_`, `-`, `/`); of a tag: {TAG_RULE}.",
+            next_step=f"write it like {EXAMPLE}",
+        )
     return Reference(host=host, repository=path, tag=tag if colon or digest else "latest", digest=digest)
 
 
@@ -89,17 +88,3 @@ def on_registry(text: str) -> str:
 def is_tag(text: str) -> bool:
     """Whether a registry takes it as a tag."""
     return bool(_TAG.fullmatch(text))
-
-
-def _port(host: str) -> int:
-    _, _, port = host.rpartition("]")[2].partition(":")
-    return int(port or 0)
-
-
-def _malformed(text: str, why: str) -> UsageError:
-    shown = text if len(text) <= 120 else f"{text[:117]}…"
-    return UsageError(
-        f"{shown!r} is not an image reference: {why}",
-        cause="A reference is [host[:port]/]repository[:tag][@sha256:…].",
-        next_step=f"write it like {EXAMPLE}",
-    )

@@ -1,7 +1,6 @@
 """One blob to a registry: asked for, mounted from a sister repository, or sent in chunks that resume after a break.
 
-Distribution specification 1.1, "Pushing blobs". The file is read piece by piece and hashed on the way; the upload is
-closed only when the hash is the digest.
+Distribution specification 1.1, "Pushing blobs". The file is read piece by piece; the registry checks its digest.
 """
 
 import contextlib
@@ -67,6 +66,18 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
                     yield piece
         except OSError as error:
             raise LayoutError(f"{self.path} cannot be read: {error.strerror}") from error
+
+    def check(self) -> None:
+        """Raises LayoutError for other bytes than the digest says."""
+        actual = hashlib.sha256()
+        for piece in self.pieces(0, self.size):
+            actual.update(piece)
+        if f"sha256:{actual.hexdigest()}" != self.descriptor.digest:
+            raise LayoutError(
+                f"the blob {self.descriptor.digest} has other bytes: sha256:{actual.hexdigest()}",
+                cause="The file was changed after it was written, or its disk is faulty.",
+                next_step=REBUILD,
+            )
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +146,6 @@ class _Upload:
         self._url, self._offset = "", 0  #: of the upload in the registry; empty where none is begun
         self._interrupted = False  #: whether the registry may have more or less than `_offset`
         self._losses = 0  #: uploads that the registry forgot or refused
-        self._hash, self._hashed = hashlib.sha256(), 0  #: of the bytes up to there
         self._shown = self._sent = 0
 
     def run(self) -> Arrived:
@@ -212,7 +222,7 @@ class _Upload:
             return False
         answer = self._repository.ask("GET", self._url)
         there = arrived_bytes(answer.headers.get("Range")) if answer.status in _ACCEPTED else None
-        if there is None or there > self._hashed:
+        if there is None or there > self._blob.size:
             self._lose()
             return False
         self._url, self._offset = self._repository.resolved(answer) or self._url, there
@@ -245,8 +255,6 @@ class _Upload:
     def _close(self, length: int) -> bool:
         """Close the upload with its last `length` bytes, all or none; false where they were too many."""
         digest = self._blob.descriptor.digest
-        if not length:
-            self._check_hash()
         url = f"{self._url}{'&' if '?' in self._url else '?'}{urllib.parse.urlencode({'digest': digest})}"
         answer = self._send("PUT", url, {}, length)
         if answer.status in (200, 201, 204):
@@ -262,7 +270,10 @@ class _Upload:
         if answer.status == 416:  # it has another part of the blob: `_resume` asks which
             return HttpError.of(Reason.CUT, self._url, "the registry has another part of the blob")
         self._lose()
-        if "UNSUPPORTED" in self._repository.codes(answer):
+        codes = self._repository.codes(answer)
+        if "DIGEST_INVALID" in codes:
+            self._blob.check()
+        if "UNSUPPORTED" in codes:
             self._pace.is_whole = True
         if answer.status in (401, 403) or self._losses >= UPLOADS:
             return self._repository.unexpected(answer, f"the blob {self._blob.descriptor.digest}")
@@ -274,30 +285,15 @@ class _Upload:
         return self._repository.once(method, url, headers, (lambda: self._pieces(length)) if length else None)
 
     def _pieces(self, length: int) -> Generator[bytes, None, None]:
-        """The bytes of a request, hashed when they are read for the first time, counted when they are gone."""
+        """The bytes of a request, counted when they are gone."""
         at = self._offset
         if self._repository.retry.failures:
             self._repository.retry.sleep(LISTEN)
         for piece in self._blob.pieces(at, length):
-            if at + len(piece) > self._hashed:
-                self._hash.update(memoryview(piece)[self._hashed - at :])
-                self._hashed = at + len(piece)
             at += len(piece)
-            if at == self._blob.size:
-                self._check_hash()
             self._sent += len(piece)
             self._show(at)
             yield piece
-
-    def _check_hash(self) -> None:
-        """Before the last byte goes out. Raises LayoutError for other bytes than the digest says."""
-        actual = f"sha256:{self._hash.hexdigest()}"
-        if self._hashed == self._blob.size and actual != self._blob.descriptor.digest:
-            raise LayoutError(
-                f"the blob {self._blob.descriptor.digest} has other bytes: {actual}",
-                cause="The file was changed after it was written, or its disk is faulty.",
-                next_step=REBUILD,
-            )
 
     def _shrink(self, length: int) -> None:
         """After HTTP 413."""

@@ -211,7 +211,6 @@ def test_a_blob_that_was_altered_is_never_finished(registry, layout):
     with pytest.raises(LayoutError, match="other bytes"):
         send(registry, layout)
     assert layout.layers[0].digest not in registry.homes.get("team/image", ())
-    assert registry.received < blob_bytes(layout)
 
 
 @pytest.mark.parametrize(
