@@ -112,31 +112,27 @@ def interrupt_on_terminate() -> None:
 def uninterrupted() -> Iterator[None]:
     """Put off what would end this program (Ctrl-C, SIGTERM, a closed terminal) until the end of what is done here.
 
-    For what may not be left in the middle, and takes seconds: a second Ctrl-C ends it all the same. Programs that are
-    started meanwhile are spared too. For the main thread, which alone gets interrupts; in others it does nothing.
+    For what may not be left in the middle, and takes seconds: a second Ctrl-C ends it all the same. For the main
+    thread, which alone gets interrupts; in others it does nothing.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     came: dict[int, None] = {}
 
     def note(number: int, _: object) -> None:
-        if number == signal.SIGINT and number in came:
+        if number in came:
             raise KeyboardInterrupt
         came[number] = None
 
-    def catch_up() -> None:
-        for number in came:  # the first may be one that is ignored
-            signal.raise_signal(number)
-
-    with contextlib.ExitStack() as stack:
-        stack.callback(catch_up)
-        for number in _ENDING:
-            stack.callback(signal.signal, number, signal.signal(number, note))
-        # A child inherits the mask, and a terminal's Ctrl-C goes to it too. The mask alone would not do here: another
-        # thread would take the signal, and Python would handle it in this one.
-        stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING))
+    if threading.current_thread() is not threading.main_thread():
         yield
+        return
+    before = {number: signal.signal(number, note) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in came:  # the first may be one that is ignored
+            signal.raise_signal(late)
 
 
 def find(program: str) -> str | None:
