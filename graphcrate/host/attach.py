@@ -17,11 +17,10 @@ def run(argv: Sequence[str], *, descriptors: Sequence[int] = ()) -> int:
     Ctrl-C at the terminal comes to the program too, and what follows is the program's to say, as in a shell. It starts
     with SIGINT ignored. SIGTERM, or SIGINT without a terminal, ends it. For the main thread.
     """
-    terminal = _terminal()
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with subprocess.Popen(argv, env=settings.child_environment(), pass_fds=tuple(descriptors)) as program:
-            if terminal is None:
+            if not any(os.isatty(descriptor) for descriptor in (0, 1, 2)):
                 signal.signal(signal.SIGINT, handler)
             try:
                 return program.wait()
@@ -32,21 +31,7 @@ def run(argv: Sequence[str], *, descriptors: Sequence[int] = ()) -> int:
                 program.kill()
                 raise
     finally:
-        if terminal is not None:  # be in its foreground again: a shell with job control has taken it, and is gone
-            before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # which a process in the background gets for it
-            with contextlib.suppress(OSError):  # the terminal is gone
-                os.tcsetpgrp(terminal, os.getpgrp())
-            signal.signal(signal.SIGTTOU, before)
         signal.signal(signal.SIGINT, handler)
-
-
-def _terminal() -> int | None:
-    """The one of stdin, stdout and stderr that is the terminal whose Ctrl-C comes to this process; None without."""
-    for descriptor in (0, 1, 2):
-        with contextlib.suppress(OSError):  # no terminal, or not ours
-            if os.tcgetpgrp(descriptor) == os.getpgrp():
-                return descriptor
-    return None
 
 
 def ask_password(prompt: str) -> str | None:
