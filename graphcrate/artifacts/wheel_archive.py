@@ -27,7 +27,7 @@ from graphcrate.oci.layer import inflate
 CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 # Bits of the general purpose flags.
-_ENCRYPTED, _DEFLATE_OPTIONS, _DESCRIPTOR, _UTF8 = 0x1, 0x6, 0x8, 0x800
+_DEFLATE_OPTIONS, _DESCRIPTOR, _UTF8 = 0x6, 0x8, 0x800
 _KNOWN_FLAGS = _DEFLATE_OPTIONS | _DESCRIPTOR | _UTF8
 _UNKNOWN_SIZE = 0xFFFFFFFF  #: zip64: the size is in the extra field
 #: what leaves the folder that it is unpacked to, on any system, or reads differently than it is: control characters,
@@ -156,29 +156,23 @@ class Archive(contextlib.AbstractContextManager["Archive"]):
         """Where the member's data begins; its local header must tell what the central directory told."""
         name = info.filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
         # zipfile moves offsets when bytes precede the archive or its end tells a wrong place.
-        if not 0 <= info.header_offset < os.fstat(self._descriptor).st_size:
-            self.fail(info.filename, "its local header is outside of the file")
-        head = os.pread(self._descriptor, _LOCAL_HEADER.size + len(name), info.header_offset)
-        if len(head) < _LOCAL_HEADER.size:
-            self.fail(info.filename, "its local header is outside of the file")
-        (magic, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = _LOCAL_HEADER.unpack_from(head)
-        if magic != b"PK\x03\x04":
+        is_inside = 0 <= info.header_offset < os.fstat(self._descriptor).st_size
+        head = os.pread(self._descriptor, _LOCAL_HEADER.size + len(name), info.header_offset) if is_inside else b""
+        if len(head) < _LOCAL_HEADER.size or not head.startswith(b"PK\x03\x04"):
             self.fail(info.filename, "has no local header where the directory says")
-        if (flags | info.flag_bits) & _ENCRYPTED:
-            self.fail(info.filename, "is encrypted")
+        (_, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = _LOCAL_HEADER.unpack_from(head)
         if (flags | info.flag_bits) & ~_KNOWN_FLAGS:
-            self.fail(info.filename, f"has flags that no wheel has: {flags:#x}, {info.flag_bits:#x}")
-        if (flags ^ info.flag_bits) & _UTF8 and not info.filename.isascii():
-            self.fail(info.filename, "its name is in two encodings")
-        if name_length != len(name) or head[_LOCAL_HEADER.size :] != name:
-            self.fail(info.filename, "its local header has another name than the directory")
+            told = f"{flags:#x}, {info.flag_bits:#x}"
+            self.fail(info.filename, f"is encrypted, or has other flags that no wheel has: {told}")
+        agreeing = [(head[_LOCAL_HEADER.size :], name), (name_length, len(name)), (method, info.compress_type)]
+        if not info.filename.isascii():
+            agreeing.append((flags & _UTF8, info.flag_bits & _UTF8))
         # With a data descriptor, the local header may leave these open; a reader has them from the directory.
-        told = [(method, info.compress_type)]
         if not flags & _DESCRIPTOR:
-            told.append((crc, info.CRC))
-            told += [(size, info.file_size)] if size != _UNKNOWN_SIZE else []
-            told += [(packed, info.compress_size)] if packed != _UNKNOWN_SIZE else []
-        for local, central in told:
+            agreeing.append((crc, info.CRC))
+            agreeing += [(size, info.file_size)] if size != _UNKNOWN_SIZE else []
+            agreeing += [(packed, info.compress_size)] if packed != _UNKNOWN_SIZE else []
+        for local, central in agreeing:
             if local != central:
                 self.fail(info.filename, f"its local header says {local} where the directory says {central}")
         begin: int = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
