@@ -9,6 +9,7 @@ their paths. No name of a layer touches the disk before `oci.entries` has judged
 
 import contextlib
 import errno
+import functools
 import itertools
 import os
 import stat
@@ -62,7 +63,7 @@ def unpack(
     with appearing(destination, _ROOT) as partial:
         if partial is None:
             return
-        permitted = _strictly if faithful else _permitted if os.geteuid() == 0 else None
+        permitted = functools.partial(_permitted, faithful=faithful) if faithful or os.geteuid() == 0 else None
         staged = parallel(
             lambda number, advancing: _stage(layers[number], partial / str(number), advancing, permitted),
             range(len(layers)),
@@ -159,7 +160,7 @@ def _apply(place: str, node: _Node, permitted: _Permitted) -> None:
         with permitted():
             os.chown(place, inode.uid, inode.gid, follow_symlinks=False)
         for name, value in inode.xattrs:
-            with _permitted():
+            with _permitted(faithful=False):
                 os.setxattr(place, name.removeprefix(XATTR), value.encode(*_BYTES), follow_symlinks=False)
     if inode.kind != tarfile.SYMTYPE:
         os.chmod(place, inode.mode)  # after chown, which clears the set-user-id bit
@@ -170,24 +171,17 @@ def _apply(place: str, node: _Node, permitted: _Permitted) -> None:
 
 
 @contextlib.contextmanager
-def _permitted() -> Iterator[None]:
-    """Do without what the machine does not permit."""
+def _permitted(*, faithful: bool) -> Iterator[None]:
+    """Do without what the machine does not permit, unless the tree has to be faithful."""
     try:
         yield
     except OSError as error:
+        if faithful:
+            raise HostError(
+                f"the image cannot be unpacked faithfully here: {error}",
+                cause="Root lacks a capability or an id (in a container or a user namespace), or the disk is a "
+                "network's that keeps no owners.",
+                next_step="unpack on a local disk as the machine's root; --to sif and --to sqsh need neither",
+            ) from error
         if error.errno not in _NOT_PERMITTED:
             raise
-
-
-@contextlib.contextmanager
-def _strictly() -> Iterator[None]:
-    """Do without nothing."""
-    try:
-        yield
-    except OSError as error:
-        raise HostError(
-            f"the image cannot be unpacked faithfully here: {error}",
-            cause="Root lacks a capability or an id (in a container or a user namespace), or the disk is a network's "
-            "that keeps no owners.",
-            next_step="unpack on a local disk as the machine's root; --to sif and --to sqsh need neither",
-        ) from error
