@@ -58,12 +58,10 @@ def look(contents: Contents) -> Look:
 
 def _contents(names: Sequence[str], ctx: Context, base: str, output: Path) -> Contents:
     wheels = [Path(name) for name in names if name.endswith(".whl")]
-    if wheels and len(wheels) < len(names):
-        raise UsageError("wheels cannot be audited together with anything else", next_step="give wheels alone")
+    if len(names) != 1 and len(wheels) < len(names):
+        raise UsageError("wheels, or one image or folder, can be audited at a time", next_step="run it once for each")
     if absent := next((wheel for wheel in wheels if not wheel.is_file()), None):
         raise UsageError(f"there is no wheel {absent}", next_step="ls *.whl    shows those in this folder")
-    if not wheels and len(names) != 1:
-        raise UsageError("one image or folder can be audited at a time", next_step="run it once for each")
     folder = Path(names[0])
     packages = _packages(folder)
     if not (wheels or packages):
@@ -71,7 +69,10 @@ def _contents(names: Sequence[str], ctx: Context, base: str, output: Path) -> Co
             raise UsageError(f"{folder} has a base of its own", next_step="leave --base out")
         contents = read_image(names[0], ctx, output).contents
         if contents.form == "folder" and not contents.binaries:
-            raise _nothing(folder)
+            raise UsageError(
+                f"there is nothing to audit in {folder}: no program and no library",
+                next_step="name an image, wheels (FOLDER/*.whl), an environment, a folder with *.dist-info or of a root",
+            )
         return contents
     lower = read_image(base, ctx, output).contents if base else None
     site = site_packages((binaries.interpreter_of(lower) if lower else "") or _UNKNOWN_PYTHON)
@@ -92,16 +93,6 @@ def _packages(folder: Path) -> Path | None:
         return folder
     is_environment = (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()
     return min(folder.glob("lib/python3*/site-packages"), default=None) if is_environment else None
-
-
-def _nothing(folder: Path) -> UsageError:
-    """The error for a folder without programs, libraries and packages, where silence would say that all is well."""
-    if any(folder.glob("*.whl")):
-        return UsageError(f"{folder} holds wheels, not what they install", next_step=f"./build.py audit {folder}/*.whl")
-    return UsageError(
-        f"there is nothing to audit in {folder}: no program and no library",
-        next_step="name an image, wheels, a virtual environment, a folder with *.dist-info, or a root file system",
-    )
 
 
 def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
