@@ -31,8 +31,6 @@ def read(content: Iterable[bytes] | Path, name: str, folder: Path | None = None)
             return _judged(file, name) if file.read(len(_MAGIC)) == _MAGIC else None
     pieces = iter(content)
     first = next(pieces, b"")
-    while len(first) < len(_MAGIC) and (more := next(pieces, b"")):
-        first += more
     if not first.startswith(_MAGIC):
         return None
     with tempfile.TemporaryFile(dir=folder) as temporary:

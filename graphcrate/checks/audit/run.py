@@ -71,7 +71,7 @@ def _contents(names: Sequence[str], ctx: Context, base: str, output: Path) -> Co
         if contents.form == "folder" and not contents.binaries:
             raise UsageError(
                 f"there is nothing to audit in {folder}: no program and no library",
-                next_step="name an image, wheels (FOLDER/*.whl), an environment, a folder with *.dist-info or of a root",
+                next_step="name an image, wheels (FOLDER/*.whl), an environment, or a folder with *.dist-info",
             )
         return contents
     lower = read_image(base, ctx, output).contents if base else None
