@@ -7,12 +7,12 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphcrate.host.cache import Cache
-from graphcrate.host.parallel import StoppedError, parallel
+from graphcrate.host.parallel import Advance, StoppedError, parallel
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import Lock, LockedFile, LockedPackage
 from graphcrate.resolve.channels import Link, local_path
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from graphcrate.compat.request import SourceOptions
     from graphcrate.host.context import Context
     from graphcrate.host.http import Client
-
-Advance = Callable[[int], None]
 
 THREADS = 6
 #: left free on the disk beside the downloads
@@ -38,8 +36,7 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
     """
     cache = ctx.cache
     packages = lock.for_compilation() if compilation else lock.installed()
-    wanted = sorted(_absent(packages, cache), key=lambda package: -package.file.size)
-    if wanted:
+    if wanted := _absent(packages, cache):
         total = sum(package.file.size for package in wanted)
         cache.require(total + MARGIN, "the download")
         offers = Offers.of_lock(Sources(request, cache, ctx.environment), lock)
@@ -50,6 +47,7 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
                 wanted,
                 threads=THREADS,
                 advance=task.advance,
+                size=lambda package: package.file.size,
             )
     return {package.file.sha256: cache.file(package.file.sha256, package.file.name) for package in packages}
 

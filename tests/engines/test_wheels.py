@@ -13,12 +13,12 @@ from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels import compile_program
 from graphcrate.inputs.wheels.bytecode import ENVIRONMENT, PROGRAM, Job, compile_shards, read_bundle, shards
-from graphcrate.inputs.wheels.install import Site, place
+from graphcrate.inputs.wheels.install import place
 from graphcrate.inputs.wheels.sdist import build_wheel
 from tests.made import locked
 from tests.unit.wheelmaker import make_wheel
 
-SITE = Site(python="3.11", glibc="2.36", mtime=1_000_000)
+PYTHON = "3.11"
 
 
 class Here:
@@ -45,7 +45,7 @@ def own_umask(mask):
 
 def jobs_of(path, folder):
     with open_wheel(path) as wheel:
-        cut = shards(place(wheel, SITE), SITE)
+        cut = shards(place(wheel, PYTHON), PYTHON)
     return [Job(path, shard, folder / str(number)) for number, shard in enumerate(cut)]
 
 

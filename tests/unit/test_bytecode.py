@@ -10,11 +10,11 @@ from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.process import Completed
 from graphcrate.inputs.wheels import bytecode, compile_program
 from graphcrate.inputs.wheels.bytecode import Job, bundle_path, compile_shards, is_compiled, read_bundle, shards
-from graphcrate.inputs.wheels.install import Site, place
+from graphcrate.inputs.wheels.install import place
 from graphcrate.model.errors import BuildError
 from tests.unit.wheelmaker import make_wheel
 
-SITE = Site(python="3.11", glibc="2.36", mtime=0)
+PYTHON = "3.11"
 PACKAGES = "/opt/venv/lib/python3.11/site-packages"
 
 
@@ -34,7 +34,7 @@ class InProcess:
 
 def sharded(wheel_path):
     with open_wheel(wheel_path) as wheel:
-        return shards(place(wheel, SITE), SITE)
+        return shards(place(wheel, PYTHON), PYTHON)
 
 
 def compiled(tmp_path, cache, files, interpreter=None):
@@ -79,8 +79,8 @@ def test_a_damaged_bundle_is_an_error_that_says_what_to_remove(tmp_path):
 def test_modules_get_bytecode_and_test_suites_do_not():
     modules = ["numpy/core/numeric.py", "tests.py"]
     others = ["numpy/core/tests/test_numeric.py", "tests/__init__.py", "numpy/core/numeric.pyi"]
-    assert [path for path in (*modules, *others) if is_compiled(f"{PACKAGES}/{path}", SITE)] == modules
-    assert not is_compiled("/opt/venv/bin/tests.py", SITE)
+    assert [path for path in (*modules, *others) if is_compiled(f"{PACKAGES}/{path}", PYTHON)] == modules
+    assert not is_compiled("/opt/venv/bin/tests.py", PYTHON)
 
 
 def test_shards_are_cut_by_size_in_order_of_path(tmp_path, monkeypatch):

@@ -8,11 +8,11 @@ import re
 import pytest
 
 from graphcrate.artifacts.wheel import open_wheel
-from graphcrate.inputs.wheels.install import INSTALLER, Site, place
+from graphcrate.inputs.wheels.install import INSTALLER, place
 from graphcrate.model.errors import IntegrityError
 from tests.unit.wheelmaker import make_wheel, record_row
 
-SITE = Site(python="3.11", glibc="2.36", mtime=0)
+PYTHON = "3.11"
 PACKAGES = "/opt/venv/lib/python3.11/site-packages"
 INFO = f"{PACKAGES}/pkg-1.0.dist-info"
 
@@ -20,12 +20,12 @@ INFO = f"{PACKAGES}/pkg-1.0.dist-info"
 def installed(folder, **options):
     """path → (content, mode) and RECORD's rows of an installed wheel."""
     with open_wheel(make_wheel(folder, **options)) as wheel:
-        installation = place(wheel, SITE)
+        installation = place(wheel, PYTHON)
         contents = {one.path: wheel.read(one.member) if one.member else one.content for one in installation.files}
         files = {one.path: (contents[one.path], one.mode) for one in installation.files}
         compiled = [f"{PACKAGES}/pkg/__pycache__/__init__.cpython-311.pyc"]
         assert installation.record_path == f"{INFO}/RECORD"
-        return files, list(csv.reader(io.StringIO(installation.record(compiled, PACKAGES, {}).decode())))
+        return files, list(csv.reader(io.StringIO(installation.record(compiled, PYTHON, {}).decode())))
 
 
 def test_everything_has_its_place_and_mode(tmp_path):
@@ -67,7 +67,7 @@ def test_everything_has_its_place_and_mode(tmp_path):
 def test_large_scripts_are_not_read_as_text(tmp_path):
     program = b"\x7fELF" + bytes(17 << 20)
     with open_wheel(make_wheel(tmp_path, files={"pkg-1.0.data/scripts/ruff": program})) as wheel:
-        placed = {one.path: one for one in place(wheel, SITE).files}["/opt/venv/bin/ruff"]
+        placed = {one.path: one for one in place(wheel, PYTHON).files}["/opt/venv/bin/ruff"]
     assert (bool(placed.member), placed.size, placed.mode) == (True, len(program), 0o755)
 
 

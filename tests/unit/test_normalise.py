@@ -45,7 +45,7 @@ def make(root, files):
 
 
 def tidied(root, owners=(), suite="bookworm"):
-    data = b"".join(entries(root, dict(owners), suite, TIME))
+    data = b"".join(entries(root, dict(owners), suite))
     assert len(data) % 512 == 0
     return tarfile.open(fileobj=io.BytesIO(data + END_OF_ARCHIVE), mode="r:")
 

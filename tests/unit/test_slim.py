@@ -15,7 +15,7 @@ from tests.made import wheel
 from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock
 from tests.unit.compiled_plans import lock as compiled_lock
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
-from tests.unit.test_wheels_layer import PACKAGES, SITE, unpacked, wheel_file
+from tests.unit.test_wheels_layer import PACKAGES, PYTHON, unpacked, wheel_file
 from tests.unit.wheelmaker import make_wheel, record_row
 
 VOLTA = Slim(capabilities=("7.0",), ptx=False, everything=False)
@@ -85,7 +85,7 @@ PATH = f"{PACKAGES}/pkg/libx.so"
 
 def layer(tmp_path, cache, cut, content=LIBRARY):
     path = make_wheel(tmp_path, files={"pkg/libx.so": content, "pkg/__init__.py": b""})
-    record = write_wheels_layer("pkg", [wheel_file(path)], SITE, cache, slim=cut)
+    record = write_wheels_layer("pkg", [wheel_file(path)], PYTHON, cache, slim=cut)
     return record, unpacked(cache, record)
 
 

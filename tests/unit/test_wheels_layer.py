@@ -12,12 +12,12 @@ import pytest
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels import compile_program
-from graphcrate.inputs.wheels.install import Site, place
+from graphcrate.inputs.wheels.install import place
 from graphcrate.inputs.wheels.layer import SPLICE_FROM, Claims, WheelFile, write_wheels_layer
 from graphcrate.model.errors import BuildError, IntegrityError
 from tests.unit.wheelmaker import locked, make_wheel, record_row
 
-SITE = Site(python="3.11", glibc="2.36", mtime=1_000_000)
+PYTHON = "3.11"
 PACKAGES = "opt/venv/lib/python3.11/site-packages"
 NOISE = b"".join(i.to_bytes(3, "big") * 2 for i in range(200_000))
 
@@ -25,7 +25,7 @@ NOISE = b"".join(i.to_bytes(3, "big") * 2 for i in range(200_000))
 def wheel_file(path, name="pkg", bytecode=(), checked=True):
     package = locked(path, name)
     with open_wheel(path) as wheel:
-        installation = place(wheel, SITE)
+        installation = place(wheel, PYTHON)
     sha256 = package.file.sha256 if checked else ""
     wheel = WheelFile(name=name, version="1.0", origin="", path=path, sha256=sha256, bytecode=bytecode)
     return wheel, installation
@@ -49,7 +49,7 @@ def test_a_layer_holds_the_wheels_files_and_their_bytecode(tmp_path, cache):
     compiled = bundle(tmp_path / "0.bundle", {f"{PACKAGES}/pkg/__pycache__/__init__.cpython-311.pyc": b"code"})
     path = make_wheel(tmp_path, files=files, executable=("pkg/large.so",))
     done = []
-    record = write_wheels_layer("pkg 1.0", [wheel_file(path, bytecode=(compiled,))], SITE, cache, done.append)
+    record = write_wheels_layer("pkg 1.0", [wheel_file(path, bytecode=(compiled,))], PYTHON, cache, done.append)
     with zipfile.ZipFile(path) as archive:
         large = archive.getinfo("pkg/large.so")
     start = large.header_offset + 30 + len(large.filename)
@@ -68,7 +68,7 @@ def test_a_layer_holds_the_wheels_files_and_their_bytecode(tmp_path, cache):
     assert owners["pkg"] == sum(len(content) for content, _ in found.values()) - 4
     moved = path.rename((tmp_path / "elsewhere").mkdir() or tmp_path / "elsewhere" / path.name)
     with contextlib.closing(Cache(tmp_path / "other")) as other:  # the same bytes
-        assert write_wheels_layer("pkg 1.0", [wheel_file(moved, bytecode=(compiled,))], SITE, other) == record
+        assert write_wheels_layer("pkg 1.0", [wheel_file(moved, bytecode=(compiled,))], PYTHON, other) == record
 
 
 @pytest.mark.parametrize("size", [100, len(NOISE)])
@@ -79,10 +79,10 @@ def test_changed_content_is_refused_and_leaves_nothing(tmp_path, cache, size):
     data[data.index(b"pkg/x") + 5 + size // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(IntegrityError, match="and the lock says"):
-        write_wheels_layer("t", [expected], SITE, cache)
+        write_wheels_layer("t", [expected], PYTHON, cache)
     # Without the lock's hash, the archive's CRC tells.
     with pytest.raises(IntegrityError, match="pkg/x: its CRC-32 is"):
-        write_wheels_layer("t", [wheel_file(path, checked=False)], SITE, cache)
+        write_wheels_layer("t", [wheel_file(path, checked=False)], PYTHON, cache)
     assert list((cache.root / "blobs" / "sha256").iterdir()) == []
 
 
@@ -91,7 +91,7 @@ def test_content_that_is_not_what_record_says_is_refused(tmp_path, cache, conten
     told, other = record_row("pkg/x", content), record_row("pkg/x", content[::-1])
     path = make_wheel(tmp_path, files={"pkg/x": content}, record=lambda text: text.replace(told, other))
     with pytest.raises(IntegrityError, match="pkg/x: its content is not what RECORD says"):
-        write_wheels_layer("t", [wheel_file(path)], SITE, cache)
+        write_wheels_layer("t", [wheel_file(path)], PYTHON, cache)
 
 
 def test_equal_files_of_two_wheels_are_written_once(tmp_path, cache):
@@ -101,7 +101,7 @@ def test_equal_files_of_two_wheels_are_written_once(tmp_path, cache):
     ]
     compiled = bundle(tmp_path / "0.bundle", {f"{PACKAGES}/nvidia/__pycache__/__init__.cpython-311.pyc": b"c"})
     sources = [wheel_file(path, path.name.split("-")[0], (compiled,)) for path in wheels]
-    found = unpacked(cache, write_wheels_layer("t", sources, SITE, cache))
+    found = unpacked(cache, write_wheels_layer("t", sources, PYTHON, cache))
     assert found[f"{PACKAGES}/nvidia/__init__.py"] == (b"", 0o644)
     for name in ("cublas", "cudnn"):
         record = found[f"{PACKAGES}/{name}-1.0.dist-info/RECORD"][0]

@@ -16,7 +16,6 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.inputs.wheels.bytecode import InsidePython
-from graphcrate.inputs.wheels.install import Site
 from graphcrate.inputs.wheels.layer import Claims
 from graphcrate.model.errors import BuildError, LayoutError
 from graphcrate.model.plan import (
@@ -92,7 +91,8 @@ def build_layers(order: Order, jobs: int) -> tuple[LayerRecord, ...]:
                 next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda}    (on a network that reaches it)",
             )
     shop = Workshop(
-        site=Site(python=python, glibc=base.glibc, mtime=LAYER_MTIME),
+        python=python,
+        glibc=base.glibc,
         interpreter=InsidePython(rootfs=base.rootfs, python=base.python, version=base.python_version),
         files=order.files,
         cache=order.cache,
@@ -134,7 +134,7 @@ def _write_layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callabl
     with cache.folder() as folder:
         blob = folder / "layer"
         with blob.open("wb") as stream:
-            writer = LayerWriter(stream, shop.site.mtime)
+            writer = LayerWriter(stream, LAYER_MTIME)
             if isinstance(step, FilesStep):
                 # By parts of the path: a folder comes before what it holds.
                 for file in sorted(step.files, key=lambda file: file.path.split("/")):

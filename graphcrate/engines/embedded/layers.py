@@ -21,7 +21,7 @@ from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs import extensions
 from graphcrate.inputs.wheels import bytecode, sdist
-from graphcrate.inputs.wheels.install import Installation, Site, place
+from graphcrate.inputs.wheels.install import Installation, place
 from graphcrate.inputs.wheels.layer import Claims, WheelFile, write_wheels_layer
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, CacheError
@@ -47,7 +47,8 @@ class Workshop:
     `environment` is that of child processes.
     """
 
-    site: Site
+    python: str  #: "3.11"
+    glibc: str  #: "2.36"
     interpreter: bytecode.InsidePython
     files: Mapping[str, Path]
     cache: Cache
@@ -56,7 +57,7 @@ class Workshop:
 
     def key(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
         """What a layer's bytes depend on, as one hash."""
-        parts = [LAYER_FORMAT, stream.LAYER_FORMAT, self.site, self.interpreter.version, content_id(step)]
+        parts = [LAYER_FORMAT, stream.LAYER_FORMAT, self.python, self.glibc, self.interpreter.version, content_id(step)]
         if isinstance(step, CompileStep):  # how sources are compiled can change, and the step stays as it is
             parts += [extensions.origin(package, step) for package in step.packages]
         elif isinstance(step, WheelsStep) and step.slim is not msgspec.UNSET:
@@ -85,7 +86,7 @@ class Workshop:
             return None
 
     def _installation_path(self, origin: str) -> Path:
-        return self.cache.path("installations", f"{LAYER_FORMAT}-{self.site.python}", f"{origin}.msgpack")
+        return self.cache.path("installations", f"{LAYER_FORMAT}-{self.python}", f"{origin}.msgpack")
 
     def installed(self, wheel: WheelFile) -> Installation:
         """Where the files of an inspected wheel go. Raises CacheError when that is gone."""
@@ -110,10 +111,10 @@ class Workshop:
                     path = sdist.build_wheel(package, path, build, self.cache, self.environment)
                 if package.is_sdist or package.compiled:
                     sha256 = ""  # nobody promised the hash of what was built here
-                check_tags(path.name, self.site.python, self.site.glibc)
+                check_tags(path.name, self.python, self.glibc)
                 if self.installation(origin) is None:
                     with open_wheel(path) as opened:
-                        installation = place(opened, self.site)
+                        installation = place(opened, self.python)
                     self.cache.keep(self._installation_path(origin), msgspec.msgpack.encode(installation))
                 wheels.append(
                     WheelFile(name=package.name, version=package.version, path=path, origin=origin, sha256=sha256)
@@ -135,7 +136,7 @@ class Workshop:
                 return record
             files = [(wheel, self.installed(wheel)) for wheel in wheels]
             counted: Advance = lambda amount: advance(int(amount * share))  # noqa: E731
-            return self.keep(key, write_wheels_layer(title, files, self.site, self.cache, counted, slim))
+            return self.keep(key, write_wheels_layer(title, files, self.python, self.cache, counted, slim))
 
 
 @dataclass
@@ -180,7 +181,7 @@ class WheelsLayer:
         missing: list[bytecode.Job] = []
         shop = self.shop
         for number, wheel in enumerate(self.wheels):
-            shards = bytecode.shards(shop.installed(wheel), shop.site)
+            shards = bytecode.shards(shop.installed(wheel), shop.python)
             version = shop.interpreter.version
             paths = [bytecode.bundle_path(shop.cache, wheel.origin, version, each) for each in range(len(shards))]
             self.wheels[number] = dataclasses.replace(wheel, bytecode=tuple(paths))

@@ -99,7 +99,7 @@ def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
             owners = install(debs, root, lock.suite, task.advance)
         with partial.open("wb") as target:
             writer = LayerWriter(target, LAYER_MTIME)
-            writer.raw_tar(entries(root, owners, lock.suite, LAYER_MTIME))
+            writer.raw_tar(entries(root, owners, lock.suite))
             layer = writer.finish(f"Debian {lock.suite}")
             target.flush()
             os.fsync(target.fileno())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from graphcrate.inputs.bases.install import Owner
 from graphcrate.model.errors import BuildError
+from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.oci.tar import Kind, header, padding
 
 _OTHER = "./build.py lock …    (takes the suite's packages of today), or tell who wrote graphcrate"
@@ -54,10 +55,10 @@ EXAMPLES = "usr/share/doc/apt/examples/"
 CUT_PYC_HEADER = 16
 
 
-def entries(root: Path, owners: Mapping[str, Owner], suite: str, mtime: int) -> Iterator[bytes]:
+def entries(root: Path, owners: Mapping[str, Owner], suite: str) -> Iterator[bytes]:
     """The layer's tar blocks without the end of archive, in pieces: of the tree at `root`. `owners`: not root's paths.
 
-    Every entry gets the time `mtime`. Raises BuildError for what a base cannot have.
+    Raises BuildError for what a base cannot have.
     """
     written = _added(root, suite)
     walked = (Path(parent, name) for parent, *names in os.walk(root) for name in itertools.chain(*names))
@@ -67,7 +68,7 @@ def entries(root: Path, owners: Mapping[str, Owner], suite: str, mtime: int) -> 
     for path in sorted({*kept, *written}):
         if path in written:
             content = written[path]
-            yield header(path, Kind.FILE, mode=0o644, mtime=mtime, size=len(content))
+            yield header(path, Kind.FILE, mode=0o644, mtime=LAYER_MTIME, size=len(content))
             yield content + padding(len(content))
             continue
         place = root / path
@@ -75,16 +76,16 @@ def entries(root: Path, owners: Mapping[str, Owner], suite: str, mtime: int) -> 
         uid, gid = owners.get(path, (0, 0))
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISDIR(status.st_mode):
-            yield header(path, Kind.FOLDER, mode=mode, mtime=mtime, uid=uid, gid=gid)
+            yield header(path, Kind.FOLDER, mode=mode, mtime=LAYER_MTIME, uid=uid, gid=gid)
         elif stat.S_ISLNK(status.st_mode):
             link = str(place.readlink())
-            yield header(path, Kind.SYMBOLIC_LINK, mode=0o777, mtime=mtime, link=link, uid=uid, gid=gid)
+            yield header(path, Kind.SYMBOLIC_LINK, mode=0o777, mtime=LAYER_MTIME, link=link, uid=uid, gid=gid)
         elif not stat.S_ISREG(status.st_mode):
             raise BuildError(f"the Debian system has an entry that a base layer cannot have: /{path}", next_step=_OTHER)
         elif (target := first.setdefault((status.st_dev, status.st_ino), path)) != path:
-            yield header(path, Kind.HARD_LINK, mode=mode, mtime=mtime, link=target, uid=uid, gid=gid)
+            yield header(path, Kind.HARD_LINK, mode=mode, mtime=LAYER_MTIME, link=target, uid=uid, gid=gid)
         else:
-            yield header(path, Kind.FILE, mode=mode, mtime=mtime, size=status.st_size, uid=uid, gid=gid)
+            yield header(path, Kind.FILE, mode=mode, mtime=LAYER_MTIME, size=status.st_size, uid=uid, gid=gid)
             yield from _content(place)
             yield padding(status.st_size)
 

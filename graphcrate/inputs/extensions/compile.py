@@ -20,7 +20,7 @@ from graphcrate.host.memory import free_memory
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs.extensions import Job, cached, folder, import_check, worker
 from graphcrate.inputs.extensions.output import Watcher, diagnose
-from graphcrate.inputs.wheels.install import Site, place
+from graphcrate.inputs.wheels.install import place
 from graphcrate.inputs.wheels.sdist import repack
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import LockedPackage
@@ -75,22 +75,21 @@ def make_venv(job: Job, venv: Path, packages: Sequence[LockedPackage]) -> None:
     Five gigabytes for torch with CUDA. Raises IntegrityError for a broken wheel.
     """
     python = job.build_base.python
-    site = Site(python=Path(python).name.removeprefix("python"), glibc="", mtime=LAYER_MTIME)
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").symlink_to(python)
     (venv / "pyvenv.cfg").write_text(f"home = {Path(python).parent}\ninclude-system-site-packages = false\n")
     total = sum(package.file.size for package in packages)
     with job.progress.task("unpacking torch to compile against", total) as task, Pool(job.jobs, task.advance) as pool:
         for package in packages:
-            pool.submit(package.file.size, _unpack_wheel, job.files[package.file.sha256], venv, site)
+            pool.submit(package.file.size, _unpack_wheel, job.files[package.file.sha256], venv, job.step.python)
         for _ in pool.results():
             pass
 
 
-def _unpack_wheel(advance: Advance, wheel: Path, venv: Path, site: Site) -> None:
+def _unpack_wheel(advance: Advance, wheel: Path, venv: Path, python: str) -> None:
     """Put a wheel's files below `venv`, which stands for `/opt/venv`. Content is checked while it is written."""
     with open_wheel(wheel) as opened:
-        for placed in place(opened, site).files:
+        for placed in place(opened, python).files:
             advance(placed.member.packed if placed.member else 0)
             if placed.path.endswith(".a") or _UNREAD in placed.path:
                 continue

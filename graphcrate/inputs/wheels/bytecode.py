@@ -16,8 +16,9 @@ from graphcrate.artifacts.wheel_archive import Archive
 from graphcrate.host import process, sandbox
 from graphcrate.host.cache import Cache, kept_bytes
 from graphcrate.inputs.wheels import compile_program
-from graphcrate.inputs.wheels.install import Installation, Placed, Site
+from graphcrate.inputs.wheels.install import Installation, Placed
 from graphcrate.model.errors import BuildError
+from graphcrate.model.plan import site_packages
 
 #: Raise it whenever the same wheel and Python would give other bytecode.
 BYTECODE_FORMAT = 1
@@ -61,18 +62,18 @@ class Job(NamedTuple):
         return sum(placed.size for placed in self.shard)
 
 
-def is_compiled(path: str, site: Site) -> bool:
+def is_compiled(path: str, python: str) -> bool:
     """Whether the file at this path of the image gets bytecode: a module below site-packages, not of a test suite."""
-    start = f"{site.packages}/"
+    start = f"{site_packages(python)}/"
     return path.endswith(".py") and path.startswith(start) and _TESTS.isdisjoint(path[len(start) :].split("/"))
 
 
-def shards(installation: Installation, site: Site) -> list[Shard]:
+def shards(installation: Installation, python: str) -> list[Shard]:
     """The wheel's sources that get bytecode, in shards; none when there are none."""
     cut: list[list[Placed]] = []
     size = 0
     for placed in installation.files:
-        if placed.member is None or not is_compiled(placed.path, site):
+        if placed.member is None or not is_compiled(placed.path, python):
             continue
         if not cut or size + placed.size > SHARD:
             cut.append([])

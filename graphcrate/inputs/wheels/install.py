@@ -14,36 +14,20 @@ from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from graphcrate.artifacts.wheel import Wheel
 from graphcrate.artifacts.wheel_archive import Member
+from graphcrate.model.plan import VENV, site_packages
 
 INSTALLER = b"graphcrate\n"
+_PYTHON = f"#!{VENV}/bin/python\n".encode()  #: what scripts start with
 _SCRIPT_LIMIT = 1 << 24  #: bytes; a text whose first line is to be rewritten
 
 
-class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """The image's Python environment. `mtime` in Unix seconds is that of every file."""
-
-    python: str  #: "3.11"
-    glibc: str  #: "2.36"
-    mtime: int
-    venv: str = "/opt/venv"
-
-    @property
-    def executable(self) -> str:
-        """What scripts start with."""
-        return f"{self.venv}/bin/python"
-
-    @property
-    def packages(self) -> str:
-        """site-packages; `purelib` and `platlib` are one folder in a virtual environment."""
-        return f"{self.venv}/lib/python{self.python}/site-packages"
-
-    def folder(self, scheme: str, distribution: str) -> str:
-        """Where files of an installation scheme go."""
-        if scheme == "scripts":
-            return f"{self.venv}/bin"
-        if scheme == "headers":  # as pip has it
-            return f"{self.venv}/include/site/python{self.python}/{distribution}"
-        return self.venv if scheme == "data" else self.packages
+def _folder(scheme: str, distribution: str, python: str) -> str:
+    """Where files of an installation scheme go."""
+    if scheme == "scripts":
+        return f"{VENV}/bin"
+    if scheme == "headers":  # as pip has it
+        return f"{VENV}/include/site/python{python}/{distribution}"
+    return VENV if scheme == "data" else site_packages(python)
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):
@@ -67,11 +51,12 @@ class Installation(msgspec.Struct, frozen=True, array_like=True):
     record_path: str
     rows: tuple[tuple[str, str, str], ...]
 
-    def record(self, bytecode: Iterable[str], packages: str, changed: Mapping[str, str]) -> bytes:
+    def record(self, bytecode: Iterable[str], python: str, changed: Mapping[str, str]) -> bytes:
         """RECORD with rows for these `.pyc` files (absolute paths) added. They have no hash, as pip has it.
 
         `changed`: path → hash of files that are other than the wheel's.
         """
+        packages = site_packages(python)
         added = ((posixpath.relpath(path, packages), "", "") for path in bytecode)
         other = {posixpath.relpath(path, packages): identity for path, identity in changed.items()}
         rows = ((path, other.get(path, identity), size) for path, identity, size in self.rows)
@@ -80,9 +65,9 @@ class Installation(msgspec.Struct, frozen=True, array_like=True):
         return text.getvalue().encode()
 
 
-def place(wheel: Wheel, site: Site) -> Installation:
+def place(wheel: Wheel, python: str) -> Installation:
     """Decide where each file of the wheel goes. Raises IntegrityError for a wheel that cannot be installed."""
-    placing = _Placing(wheel, site)
+    placing = _Placing(wheel, python)
     placing.launchers()
     root = "purelib" if wheel.root_is_purelib else "platlib"
     record = f"{wheel.dist_info}/RECORD"
@@ -101,14 +86,14 @@ def place(wheel: Wheel, site: Site) -> Installation:
     placing.made(root, f"{wheel.dist_info}/INSTALLER", INSTALLER, 0o644)
     placing.rows.append((record, "", ""))
     files = tuple(sorted(placing.files.values(), key=lambda placed: placed.path))
-    return Installation(files, f"{site.packages}/{record}", tuple(placing.rows))
+    return Installation(files, f"{site_packages(python)}/{record}", tuple(placing.rows))
 
 
 class _Placing:
     """The files of a wheel while they get their places, by path, and their rows of RECORD."""
 
-    def __init__(self, wheel: Wheel, site: Site) -> None:
-        self._wheel, self._site = wheel, site
+    def __init__(self, wheel: Wheel, python: str) -> None:
+        self._wheel, self._python = wheel, python
         self._distribution = wheel.dist_info.removesuffix(".dist-info").partition("-")[0]
         self.files: dict[str, Placed] = {}
         self.rows: list[tuple[str, str, str]] = []
@@ -124,7 +109,7 @@ class _Placing:
         except (ValueError, AssertionError, configparser.Error) as error:
             self._wheel.archive.fail("", f"cannot be installed: {error or 'its entry points are malformed'}")
         for script in scripts:
-            self.made("scripts", *script.generate(self._site.executable, "posix"), 0o755)
+            self.made("scripts", *script.generate(f"{VENV}/bin/python", "posix"), 0o755)
 
     def member(self, scheme: str, path: str, member: Member) -> None:
         """Place a member of the wheel as it is, but for a script's first line."""
@@ -133,7 +118,7 @@ class _Placing:
         if scheme == "scripts" and member.size <= _SCRIPT_LIMIT:
             content = self._wheel.read(member)
             if content.startswith(b"#!python"):
-                self.made(scheme, path, f"#!{self._site.executable}\n".encode() + content.partition(b"\n")[2], mode)
+                self.made(scheme, path, _PYTHON + content.partition(b"\n")[2], mode)
                 return
         self._add(scheme, path, mode, member, b"", self._wheel.records.get(member.name, ""))
 
@@ -143,12 +128,12 @@ class _Placing:
         self._add(scheme, path, mode, None, content, f"sha256={digest}")
 
     def _add(self, scheme: str, path: str, mode: int, member: Member | None, content: bytes, identity: str) -> None:
-        folder = self._site.folder(scheme, self._distribution)
+        folder, packages = _folder(scheme, self._distribution, self._python), site_packages(self._python)
         if posixpath.normpath(path) != path or path.startswith(("/", "../")) or path in (".", "..") or "\0" in path:
             self._wheel.archive.fail("", f"would write {path!r} outside of {folder}")
         placed = Placed(f"{folder}/{path}", mode, member, content, identity)
         if self.files.get(placed.path, placed).identity != identity:
             self._wheel.archive.fail("", f"two of its files go to {placed.path}")
         self.files[placed.path] = placed
-        start = "" if folder == self._site.packages else posixpath.relpath(folder, self._site.packages) + "/"
+        start = "" if folder == packages else posixpath.relpath(folder, packages) + "/"
         self.rows.append((start + path, identity, str(placed.size) if identity else ""))

@@ -1,7 +1,7 @@
 """One layer from wheels: their files where an installer would put them, plus the bytecode of the image's Python."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,12 @@ import msgspec
 from graphcrate.artifacts.wheel_archive import CHUNK, Archive, new_hash
 from graphcrate.compat.slim import may_cut
 from graphcrate.host.cache import Cache
+from graphcrate.host.parallel import Advance
 from graphcrate.inputs.wheels.bytecode import read_bundle
-from graphcrate.inputs.wheels.install import Installation, Placed, Site
+from graphcrate.inputs.wheels.install import Installation, Placed
 from graphcrate.inputs.wheels.slim import Cut, cut
 from graphcrate.model.errors import BuildError, IntegrityError
-from graphcrate.model.plan import Slim
+from graphcrate.model.plan import LAYER_MTIME, Slim
 from graphcrate.model.report import CutFile, LayerRecord, Owner
 from graphcrate.oci.layer import LayerWriter
 
@@ -23,8 +24,6 @@ from graphcrate.oci.layer import LayerWriter
 SPLICE_FROM = 1 << 16
 
 _NEXT_STEP = "leave one of them out of the recipe, or pin versions that go together"
-
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +79,7 @@ class Claims:
 def write_wheels_layer(
     title: str,
     wheels: Sequence[tuple[WheelFile, Installation]],
-    site: Site,
+    python: str,
     cache: Cache,
     advance: Advance = lambda _: None,
     slim: Slim | None = None,
@@ -96,20 +95,20 @@ def write_wheels_layer(
     with cache.folder() as folder:
         blob = folder / "layer"
         with blob.open("wb", buffering=CHUNK) as stream:
-            writer = LayerWriter(stream, site.mtime)
+            writer = LayerWriter(stream, LAYER_MTIME)
             for wheel, installation in wheels:
                 if wheel.sha256:
                     _check(wheel.path, wheel.sha256)
                 with cache.folder() as libraries:
                     ours = _cut(wheel, installation, slim, libraries) if slim else {}
                     written, compiled, cut_files = _write_wheel(
-                        writer, wheel, installation, site, claims, advance, ours
+                        writer, wheel, installation, python, claims, advance, ours
                     )
                 owners.append(Owner(name=wheel.name, version=wheel.version, bytes=written))
                 about += cut_files
                 bytecode += compiled
             if bytecode:
-                owners.append(Owner(name="bytecode", version=site.python, bytes=bytecode))
+                owners.append(Owner(name="bytecode", version=python, bytes=bytecode))
             record = writer.finish(title, owners)
             record = msgspec.structs.replace(record, cut=tuple(about))
         cache.adopt(blob, cache.blob(record.digest))
@@ -134,10 +133,9 @@ def _cut(wheel: WheelFile, installation: Installation, slim: Slim, folder: Path)
     made: dict[str, Cut] = {}
     with Archive(wheel.path) as archive:
         for placed in installation.files:
-            if placed.member and may_cut(wheel.name, placed.path, placed.size, slim):
-                library = cut(wheel.name, archive, placed.member, placed.identity, placed.path, slim, folder)
-                if library:
-                    made[placed.path] = library
+            wanted = may_cut(wheel.name, placed.path, placed.size, slim)
+            if wanted and (library := cut(wheel.name, archive, placed, slim, folder)):
+                made[placed.path] = library
     return made
 
 
@@ -145,7 +143,7 @@ def _write_wheel(
     writer: LayerWriter,
     source: WheelFile,
     installation: Installation,
-    site: Site,
+    python: str,
     claims: Claims,
     advance: Advance,
     cut: Mapping[str, Cut],
@@ -156,7 +154,7 @@ def _write_wheel(
     with Archive(source.path) as archive:
         record_path = installation.record_path
         changed = {path: library.identity for path, library in cut.items()}
-        record = installation.record(compiled, site.packages, changed)
+        record = installation.record(compiled, python, changed)
         files = {placed.path: placed for placed in installation.files}
         files[record_path] = Placed(record_path, 0o644, None, record, hashlib.sha256(record).hexdigest())
         written = bytecode = advanced = 0

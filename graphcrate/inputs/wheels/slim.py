@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from graphcrate.artifacts.formats import elf, fatbin
-from graphcrate.artifacts.wheel_archive import CHUNK, Archive, Member
+from graphcrate.artifacts.wheel_archive import CHUNK, Archive
+from graphcrate.inputs.wheels.install import Placed
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import Slim
 from graphcrate.model.report import CutFile
@@ -31,16 +32,16 @@ class Cut:
                 yield chunk
 
 
-def cut(
-    package: str, archive: Archive, member: Member, recorded: str, place: str, slim: Slim, folder: Path
-) -> Cut | None:
-    """Cut a member, in a new file of the folder; None where there is nothing to cut, or nothing that is understood.
+def cut(package: str, archive: Archive, placed: Placed, slim: Slim, folder: Path) -> Cut | None:
+    """Cut a file, in a new one of the folder; None where there is nothing to cut, or nothing that is understood.
 
     Raises IntegrityError for content that is not what RECORD says.
     """
+    if (member := placed.member) is None:
+        return None
     target = folder / str(sum(1 for _ in folder.iterdir()))
     with target.open("w+b", buffering=0) as stream:
-        for chunk in archive.chunks(member, recorded):
+        for chunk in archive.chunks(member, placed.identity):
             stream.write(chunk)
         zeros, whole = cut_file(stream, member.name, slim)
         if not zeros:
@@ -48,7 +49,7 @@ def cut(
             return None
         stream.seek(0)
         digest = hashlib.file_digest(stream, "sha256").digest()
-    about = CutFile(package=package, path=place, bytes=zeros, packed=0, before=member.packed, whole=whole)
+    about = CutFile(package=package, path=placed.path, bytes=zeros, packed=0, before=member.packed, whole=whole)
     identity = "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
     return Cut(path=target, identity=identity, size=member.size, about=about)
 
