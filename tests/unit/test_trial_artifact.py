@@ -155,8 +155,8 @@ def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monke
         ("torch:1", "auto", ("dna",), "dna needs torch-geometric, which torch:1 does not have", "--suite torch or"),
         ("a.sif", "auto", (), "no suites are known", "--suite"),
         ("text", "auto", (), "is not an image", ""),
-        *((ref, "auto", ("torch",), "runs in Slurm, with pyxis", "--runner slurm --partition NAME") for ref in PYXIS),
-        *((ref, "slurm", ("torch",), "srun has no --container-image here", "give a .sif") for ref in PYXIS),
+        *((ref, "auto", ("torch",), "with pyxis a .sqsh or", "--runner slurm --partition NAME") for ref in PYXIS),
+        *((ref, "slurm", ("torch",), "slurm cannot open", "elsewhere give a .sif") for ref in PYXIS),
     ],
 )
 def test_what_cannot_be_tested_is_refused(ctx, ours, tmp_path, monkeypatch, ref, runner, suites, message, next_step):

@@ -65,23 +65,13 @@ def find(
     source = locate(reference, output)
     default = _DEFAULTS[source.form]
     chosen = default if runner == "auto" else runner
-    if chosen == "slurm" and not pyxis and source.form in ("squashfs", "registry"):
-        if runner == "auto":
-            raise UsageError(
-                f"{reference} runs in Slurm, with pyxis",
-                next_step="--runner slurm --partition NAME    submits a job with it (sinfo lists partitions)",
-            )
-        raise UsageError(
-            f"{reference} cannot be tested: srun has no --container-image here",
-            cause="Slurm opens a .sqsh and an image on a registry with pyxis, which is not installed on this machine.",
-            next_step="give a .sif, which Apptainer or Singularity opens on the node",
-        )
     artifact = _open(source, chosen, ctx, pyxis)
     if artifact is None:
+        step = f"--runner {default}    opens it" if default != chosen else "./build.py list"
+        if (default, chosen) == ("slurm", "slurm"):
+            step = "--runner slurm --partition NAME    where srun has --container-image; elsewhere give a .sif"
         raise UsageError(
-            f"{chosen or 'no runner'} cannot open {reference}",
-            cause=f"It opens {_OPENS[chosen]}.",
-            next_step=f"--runner {default}    opens it" if default != chosen else "./build.py list",
+            f"{chosen or 'no runner'} cannot open {reference}", cause=f"It opens {_OPENS[chosen]}.", next_step=step
         )
     home = _image_folder(source, output)
     reports = (read_report(folder / "report.json") for folder in (home / artifact.engine, home))
