@@ -204,8 +204,7 @@ def _test(job: _Job, report: BuildReport, lock: Lock, below: BuildReport | None)
         return report
     tested = msgspec.structs.replace(tested, seconds=job.seconds())
     write_file(folder / "report.json", encode(tested))
-    next_step = f"{run_suites.look_inside(tested)}    looks inside; {folder / 'report.json'} has the details"
-    run_suites.raise_if_failed(f"{tested.name}:{tested.tag}", tested.suites, next_step)
+    run_suites.raise_if_failed(f"{tested.name}:{tested.tag}", tested.suites, order.folder)
     return tested
 
 

@@ -67,7 +67,7 @@ def try_image(
     _check(refs, runner, partitions, matrix=matrix)
     if not matrix and runner != "slurm":
         order = artifact.find(refs[0], runner, suites, ctx, output, device=device, rerun=rerun)
-        _print(run_suites.run_suites(order, ctx), as_json)
+        _print(run_suites.run_suites(order, ctx), order.folder, as_json)
         return
     scheduler = slurm.connect(ctx, output, partitions)
     pyxis = scheduler.slurm.has_pyxis()
@@ -77,7 +77,7 @@ def try_image(
     ]
     cells = [jobs.new_cell(order, one) for order in orders for one in requests]
     if not matrix:
-        _print(jobs.run_job(cells[0], scheduler, ctx, wait * 60), as_json)
+        _print(jobs.run_job(cells[0], scheduler, ctx, wait * 60), cells[0].order.folder, as_json)
         return
     ended = jobs.run_matrix(cells, scheduler, ctx, wait * 60)
     write(Matrix(cells=tuple(ended)), progress.text(ended), as_json=as_json)
@@ -156,9 +156,9 @@ def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matri
         raise UsageError("--partition needs --runner slurm", next_step="--runner slurm")
 
 
-def _print(report: "TrialReport", as_json: bool) -> None:
+def _print(report: "TrialReport", folder: str, as_json: bool) -> None:
     from graphcrate.engines import run_suites
     from graphcrate.engines.trials import progress
 
     write(report, "".join(f"{line}\n" for line in progress.suites_lines(report.suites)), as_json=as_json)
-    run_suites.raise_if_failed(report.reference, report.suites)
+    run_suites.raise_if_failed(report.reference, report.suites, folder)

@@ -22,13 +22,6 @@ from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.suites import Program
 
 REPORT = "trial.json"  #: in an order's folder
-#: by the kind of a build's artifact: how a command is run in it
-_LOOKS = {
-    "layout": "./build.py run {image} --",
-    "docker": "docker run --rm {reference}",
-    "podman": "podman run --rm {reference}",
-    "sif": "{engine} exec {reference}",
-}
 
 
 def prove(
@@ -148,14 +141,10 @@ def _results(
     return results
 
 
-def look_inside(report: BuildReport) -> str:
-    """Return the command that lists the packages of a build's image."""
-    artifact = report.artifact
-    words = _LOOKS[artifact.kind].format(image=report.image, engine=artifact.engine, reference=artifact.reference)
-    return f"{words} pip list"
-
-
-def raise_if_failed(reference: str, suites: Sequence[SmokeReport], next_step: str = "") -> None:
-    """Raise SmokeError for the first suite that failed."""
+def raise_if_failed(reference: str, suites: Sequence[SmokeReport], folder: str) -> None:
+    """Raise SmokeError for the first suite that failed. `folder`: of its log."""
     for suite in (suite for suite in suites if suite.status == "failed"):
-        raise SmokeError(f"smoke test {suite.suite} failed in {reference}: {suite.reason}", next_step=next_step)
+        raise SmokeError(
+            f"smoke test {suite.suite} failed in {reference}: {suite.reason}",
+            next_step=f"less {folder}/smoke-{suite.suite}.log    has every line",
+        )

@@ -51,8 +51,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     copies: tuple[tuple[str, str], ...] = ()  #: (earlier stage, path) that the steps need
     environment: dict[str, str] = {}  #: what the steps need to be set, for this `reason`
     reason: str = ""
-    bytecode: str = ""  #: once for all where a definition runs them in one
-    result: str = VENV  #: what the image takes from it; empty: nothing
+    result: str = VENV  #: what the image takes from it, with bytecode if it is this; empty: nothing
 
     @property
     def is_image(self) -> bool:
@@ -112,11 +111,6 @@ def _planned(files: list[PlannedFile]) -> str:
     return "\n".join(commands) + "\n\n"
 
 
-def bytecode(plan: Plan, *, again: bool = False) -> str:
-    """Write what compiles bytecode. `again`: the reason has been given."""
-    return shell("bytecode", plan.stack.python, again)
-
-
 def stages(plan: Plan) -> tuple[Stage, ...]:
     """Return what is installed and compiled."""
     return (*_packages(plan), *_opened(plan), *_toolkit(plan), *_extensions(plan))
@@ -125,15 +119,13 @@ def stages(plan: Plan) -> tuple[Stage, ...]:
 def _packages(plan: Plan) -> Iterator[Stage]:
     """Group locked packages that change together."""
     locked = [package for wheels in plan.steps if isinstance(wheels, WheelsStep) for package in wheels.packages]
-    again = False
     for title in (*GROUPS, ADDED):
         members = [package for package in locked if _group(plan, package) == title]
         if members:
             wheels = _by_channel(package for package in members if not package.is_sdist)
             runs = "".join(shell("wheels", channel, packages) for channel, packages in wheels.items())
             runs += "".join(shell("source", package) for package in members if package.is_sdist)
-            yield Stage(name=STAGES[title], title=title, runs=runs, bytecode=bytecode(plan, again=again))
-            again = True
+            yield Stage(name=STAGES[title], title=title, runs=runs)
 
 
 def _group(plan: Plan, package: LockedPackage) -> str:
@@ -154,7 +146,7 @@ def _by_channel(packages: Iterable[LockedPackage]) -> dict[Channel, list[LockedP
 def _opened(plan: Plan) -> Iterator[Stage]:
     """Open requirements share one stage: they depend on each other."""
     if runs := "".join(shell("open", opened) for opened in plan.steps if isinstance(opened, RequirementsStep)):
-        yield Stage(name="packages", title="torch, PyG and tools", runs=runs, bytecode=bytecode(plan))
+        yield Stage(name="packages", title="torch, PyG and tools", runs=runs)
 
 
 def toolkit_stays(plan: Plan) -> bool:
@@ -223,7 +215,6 @@ def _extensions(plan: Plan) -> Iterator[Stage]:
             title=compiled.title,
             runs=shell("extensions", [f"{package.name}=={package.version}" for package in packages]),
             copies=tuple((package.name, COMPILED) for package in packages),
-            bytecode=bytecode(plan, again=True),
         )
 
 

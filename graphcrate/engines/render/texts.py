@@ -10,7 +10,7 @@ from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.rules import fallback_limits
 from graphcrate.engines.render.layout import CONTEXT, WIDTH, comment, double, pins, rendered, shell, wrapped
 from graphcrate.model.lock import LockedPackage
-from graphcrate.model.plan import CUDA_HOME, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
+from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
 from graphcrate.model.recipe import Channel
 
 _OPTIONS = {Channel.PYTORCH: "--extra-index-url", Channel.PYG: "--find-links"}
@@ -23,6 +23,8 @@ def dockerfile(plan: Plan, *, cache_mounts: bool = False) -> str:
         **_shared(plan, stages),
         "arguments": {stage.name: steps.arguments(plan, stage) for stage in stages},
         "stages": stages,
+        "first": next((stage for stage in stages if stage.result == VENV), None),
+        "bytecode_again": shell("bytecode", plan.stack.python, True),
         "uv_cache": "/root/.cache/uv" if cache_mounts else "",
     }
     return rendered("Dockerfile", values)
@@ -45,7 +47,6 @@ def definition(plan: Plan, *, bootstrap: str = "docker", base: str = "") -> str:
         "stages": [stage for stage in stages if not stage.is_image],
         "pulled": next((stage for stage in stages if stage.is_image), None),
         "toolkit_stays": steps.toolkit_stays(plan),
-        "bytecode": steps.bytecode(plan),
         "final": steps.base(plan, environment=False),
         "check": f"import {', '.join(modules)}; print({', '.join(f'{name}.__version__' for name in modules)})",
         "description": [
@@ -70,6 +71,7 @@ def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
         "image": plan.base.image,
         "base": steps.base(plan),
         "added_files": steps.added_files(plan),
+        "bytecode": shell("bytecode", plan.stack.python, False),
         "tools": shell("tools", plan.base.image.brings_python, steps.UV),
         "with_wheels": any(stage.uses(f"{CONTEXT}/wheels") for stage in stages),
     }
