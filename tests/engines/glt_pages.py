@@ -11,11 +11,10 @@ import random
 import shlex
 import subprocess
 import zipfile
-from http.server import BaseHTTPRequestHandler
 
 from tests.conftest import ROOT
 from tests.engines.typist import Typist, blocks
-from tests.loopback import Loopback
+from tests.loopback import Answers, Loopback
 
 GLT, PAI = ROOT / "docs" / "tutorials" / "glt.md", ROOT / "docs" / "tutorials" / "pai.md"
 #: no GPU and a small graph: other data, and few epochs of small steps
@@ -48,19 +47,14 @@ def archive():
     return stream.getvalue()
 
 
-class _Ogb(BaseHTTPRequestHandler):
+class _Ogb(Answers):
     """OGB's own server, as a proxy. It says 1.4 GB at first: OGB's package asks a person before it takes as much."""
 
     def do_GET(self):
-        self.asked.append(self.path)
-        self.send_response(200)
-        self.send_header("Content-Length", str(1_481_000_000 if len(self.asked) == 1 else len(self.content)))
-        self.end_headers()
+        self.addresses.append(self.path)
+        size = 1_481_000_000 if len(self.addresses) == 1 else len(self.content)
         with contextlib.suppress(OSError):
-            self.wfile.write(self.content)
-
-    def log_message(self, *words):
-        pass
+            self.answer(200, self.content, {"Content-Length": str(size)}, len(self.content))
 
 
 class OgbServer(Loopback):
@@ -68,7 +62,7 @@ class OgbServer(Loopback):
 
     def __enter__(self):
         self.asked = []
-        return self.start(_Ogb, content=archive(), asked=self.asked)
+        return self.start(_Ogb, content=archive(), addresses=self.asked)
 
 
 def verdicts(output):

@@ -1,6 +1,7 @@
 """The processes of a proof in parts, as real processes: whatever happens, none is left, nor what they had taken."""
 
-import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -83,16 +84,7 @@ def test_a_part_dies_with_its_starter():
     inner += "print('ready', flush=True); import time; time.sleep(600)"
     outer = "import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', *sys.argv[1:]], stdout=-1); "
     outer += "p.stdout.readline(); print(p.pid, flush=True); os.kill(os.getpid(), 9)"
-    read, write = os.pipe()
-    examples = str(Path(parts.__file__).parent.parent)
-    pid = os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-c", outer, inner, examples],
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)],
-    )
-    os.close(write)
-    os.waitpid(pid, 0)
-    with os.fdopen(read) as stream:
-        child = int(stream.readline())
-    until(lambda: not is_running(child), 10)
+    examples = Path(parts.__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", outer, inner, examples], stdout=subprocess.PIPE, check=False)
+    assert done.returncode == -signal.SIGKILL
+    until(lambda: not is_running(int(done.stdout)), 10)

@@ -1,48 +1,293 @@
-"""The real uv against a loopback index."""
+"""The real uv against a loopback index: stacks, and a person's packages on top of one."""
 
 import contextlib
 import hashlib
 import os
+import shutil
+import subprocess
+import tarfile
 
 import msgspec
 import pytest
 
-from graphcrate.compat import addresses
+from graphcrate.compat import addresses, own, planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
-from graphcrate.model.errors import NetworkError, ResolutionError
-from graphcrate.model.recipe import Channel
-from graphcrate.resolve import offers
+from graphcrate.model.errors import BuildError, NetworkError, ResolutionError
+from graphcrate.model.lock import encode
+from graphcrate.model.recipe import Additions, Channel
+from graphcrate.resolve import additions, offers
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
 from tests.made import place
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, PYTORCH
-from tests.unit.wheel_server import Fault, WheelServer, small_wheel
+from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
-pytestmark = pytest.mark.engine("uv")
+pytestmark = pytest.mark.engine("uv", "git")
+
+FLIT = '[build-system]\nrequires = ["flit_core"]\nbuild-backend = "flit_core.buildapi"\n'
+SETUPTOOLS = '[build-system]\nrequires = ["setuptools>=40", "flit_core"]\nbuild-backend = "setuptools.build_meta"\n'
 
 
-@pytest.fixture
-def server(monkeypatch):
-    with WheelServer() as running:
-        monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
-        monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
-        small_index.stand_in_bases(monkeypatch)
+@pytest.fixture(scope="module")
+def server():
+    with WheelServer() as running, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(addresses, "PYTORCH", running.url("/whl"))
+        patch.setattr(addresses, "PYG", running.url("/whl"))
         small_index.fill(running)
+        for project, files in {
+            "plain": [small_wheel("plain", "1.0", requires=["tqdm"])],
+            "wants-torch": [
+                small_wheel("wants_torch", "1.0", requires=["torch>=2.0"]),
+                small_wheel("wants_torch", "2.0", requires=["torch>=2.1"]),
+            ],
+            "tqdm": [small_wheel("tqdm", "4.66"), small_wheel("tqdm", "4.0")],
+            "wants-old-tqdm": [small_wheel("wants_old_tqdm", "1.0", requires=["tqdm<4.5"])],
+            "wants-numpy": [small_wheel("wants_numpy", "1.0", requires=["numpy>=2"])],
+            "by-source": [
+                small_sdist("by_source", version, pyproject=FLIT, metadata_requires=["tqdm"])
+                for version in ("4.9", "5.0")
+            ],
+            "above-source": [
+                small_wheel("above_source", "1.0"),
+                small_wheel("above_source", "2.0", requires=["by-source==4.9"]),
+            ],
+            "compiled": [small_sdist("compiled", "1.0", pyproject=FLIT, more={"src/a.cpp": "int a;"})],
+            "native": [
+                small_sdist("native", "1.0", pyproject=SETUPTOOLS, more={"setup.py": "", "src/a.c": "int a;"}),
+            ],
+            "other-python": [small_wheel("other_python", "1.0", tag="cp38-cp38-linux_x86_64")],
+        }.items():
+            running.simple(project, dict(files))
         yield running
-
-
-@pytest.fixture
-def cache(tmp_path):
-    with contextlib.closing(Cache(tmp_path / "cache")) as opened:
-        yield opened
 
 
 def environment(server):
     kept = {name: value for name, value in settings.environment().items() if not name.startswith(("UV_", "PIP_"))}
     return kept | {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null", "NO_PROXY": "127.0.0.1"}
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    small_index.stand_in_bases(monkeypatch)
+    with contextlib.closing(Cache(tmp_path / "cache")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def add(server, cache, tmp_path, monkeypatch):
+    """What a person's words make of the stack's lock; the index wants a password of them."""
+    monkeypatch.chdir(tmp_path)
+    index = {"UV_DEFAULT_INDEX": server.url("/simple").replace("://", "://me:hunter2@")}
+    recipe = small_index.recipe(COMPATIBLE, extensions=())
+    context = small_index.context(recipe, SourceOptions(), cache, environment(server) | index)
+    stack = choose(context, {})
+
+    def run(*packages, committed=None, **more):
+        given = own.joined(Additions(**more), own.given(packages)) if more else own.given(packages)
+        return stack.lock, additions.add(context, stack, given, committed).lock
+
+    yield run
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()], "kept"
+
+
+def names(lock):
+    return set(lock.added.packages)
+
+
+def test_what_is_new_is_named_and_the_stack_stays_as_it_is(add):
+    stack, lock = add("plain", "torch>=2.0")
+    assert (lock.added.asked, lock.added.moved) == (("plain",), ())
+    assert names(lock) == {"plain", "tqdm"} - {one.name for one in stack.packages}
+    assert [one for one in lock.packages if one.name not in names(lock)] == list(stack.packages)
+
+
+def test_an_older_release_is_taken_with_the_reason_where_the_newest_wants_another_torch(add):
+    _, lock = add("wants-torch")
+    assert lock.package("wants-torch").version == "1.0"
+    assert any("wants-torch 1.0, not 2.0" in note and "torch>=2.1" in note for note in lock.notes)
+
+
+@pytest.mark.parametrize(
+    ("word", "what"),
+    [
+        ("wants-torch==2.0", "wants-torch>=2.0 depends on torch>=2.1"),
+        ("torch==2.13.0", "torch==2.13.0 is asked for, and pyg for CUDA 11.8 has torch 2.0.1"),
+        ("nvidia-cublas-cu11==11.10.3.66", "has nvidia-cublas-cu11 11.11.3.6"),
+        ("wants-numpy", "wants-numpy depend on numpy>=2"),
+        ("tqmd", "the package index has no tqmd"),
+        ("other-python", "cp38"),
+        ("compiled", r"compiled 1.0 is there as source only, and has to be compiled \(src/a.cpp\)"),
+    ],
+)
+def test_what_cannot_be_added_is_refused_with_who_wants_what(add, word, what):
+    with pytest.raises(ResolutionError, match=what) as caught:
+        add(word)
+    assert caught.value.next_step
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_package_of_the_stack_moves_where_a_version_is_asked_for_and_that_is_said(add):
+    stack, lock = add("wants-old-tqdm")
+    assert (stack.package("tqdm").version, lock.package("tqdm").version) == ("4.66", "4.0")
+    assert lock.added.moved == ("tqdm",)
+    assert "tqdm 4.0 instead of the stack's 4.66" in lock.notes
+
+
+@pytest.mark.parametrize("word", ["by-source", "above-source"])
+def test_what_is_there_as_source_only_is_taken_with_its_back_end(add, word):
+    _, lock = add(word)
+    source = lock.package("by-source")
+    assert source.version == ("5.0" if word == "by-source" else "4.9")
+    assert [one.name for one in source.build] == ["flit-core"]
+    assert "tqdm" in {one.name for one in lock.packages}
+
+
+def test_what_setuptools_compiles_is_locked_with_a_compiler_and_without_cuda(add):
+    stack, lock = add("native")
+    assert b"hunter2" not in encode(lock)
+    assert stack.compilation is None
+    native = lock.package("native")
+    assert (native.compiled, [one.name for one in native.build]) == (True, ["flit-core"])
+    assert (lock.compilation.compiler[:4], lock.compilation.toolkit) == ("g++-", None)
+    (step,) = planning.compile_steps(lock)
+    assert (step.title, step.packages) == (planning.ADDED_SOURCES, (native,))
+    assert {"torch", "flit-core"} <= {one.name for one in step.against}
+
+
+def test_the_same_words_get_the_same_lock_and_a_committed_one_is_used_and_constraints_hold(add, server):
+    _, first = add("plain")
+    seen = len(server.paths())
+    assert add("plain")[1] == first
+    committed = msgspec.structs.replace(first, notes=("committed",))
+    assert add("plain", committed=committed)[1] == committed
+    assert len(server.paths()) == seen
+    with pytest.raises(ResolutionError, match="plain"):
+        add("plain", constraints=("plain<1",))
+
+
+@pytest.fixture
+def project(tmp_path):
+    folder = tmp_path / "mypkg"
+    (folder / "mypkg").mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools", "wheel"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "mypkg"\nversion = "0.1"\ndependencies = ["plain"]\n'
+    )
+    (folder / "backend.py").write_text(BACKEND)
+    (folder / "mypkg" / "__init__.py").write_text("X = 1\n")
+    return folder
+
+
+#: a build back-end without dependencies, in the project itself (PEP 517): the index here has no real one
+BACKEND = """
+import zipfile
+def get_requires_for_build_wheel(settings=None): return []
+def build_wheel(folder, settings=None, metadata=None):
+    name = "mypkg-0.1-py3-none-any.whl"
+    files = {
+        "mypkg/__init__.py": open("mypkg/__init__.py").read(),
+        "mypkg-0.1.dist-info/METADATA": "Metadata-Version: 2.1\\nName: mypkg\\nVersion: 0.1\\nRequires-Dist: plain\\n",
+        "mypkg-0.1.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    import base64, hashlib
+    record = "".join(
+        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b'=').decode()},{len(text)}\\n"
+        for path, text in files.items()
+    )
+    files["mypkg-0.1.dist-info/RECORD"] = record + "mypkg-0.1.dist-info/RECORD,,\\n"
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return name
+"""
+
+
+def test_a_project_is_made_a_wheel_again_only_when_its_files_change(add, project):
+    _, lock = add("./mypkg")
+    mine = lock.package("mypkg")
+    assert (mine.channel, mine.version) == (Channel.LOCAL, "0.1")
+    assert "plain" in names(lock)
+    (project / "mypkg" / "__pycache__").mkdir()
+    (project / "mypkg" / "__pycache__" / "x.pyc").write_bytes(b"")
+    assert add("./mypkg")[1].package("mypkg") == mine
+    (project / "mypkg" / "__init__.py").write_text("X = 2\n")
+    assert add("./mypkg")[1].package("mypkg").file.sha256 != mine.file.sha256
+
+
+def test_a_project_with_sources_for_a_compiler_is_compiled_as_an_sdist_is(add, project, tmp_path):
+    (project / "setup.py").write_text("")
+    (project / "src.c").write_text("int a;")
+    _, before = add("./mypkg")
+    assert not before.package("mypkg").compiled, "another back-end builds it"
+    about = '[project]\nname = "MyPkg"\nversion = "0.1"\ndependencies = ["plain"]\n'
+    (project / "pyproject.toml").write_text(SETUPTOOLS + about)
+    _, lock = add("./mypkg")
+    mine = lock.package("mypkg")
+    assert (mine.channel, mine.version, mine.compiled, lock.added.asked) == (Channel.LOCAL, "0.1", True, ("mypkg",))
+    assert [one.name for one in mine.build] == ["flit-core"]
+    assert "plain" in names(lock)
+    assert (lock.compilation.toolkit, lock.compilation.architectures) == (None, ())
+    (step,) = planning.compile_steps(lock)
+    assert step.packages == (mine,)
+    with tarfile.open(tmp_path / "cache" / "files" / mine.file.sha256 / "mypkg-0.1.tar.gz") as archive:
+        assert archive.extractfile("mypkg-0.1/src.c").read() == b"int a;"
+    os.utime(project / "src.c", (1, 1))
+    shutil.rmtree(tmp_path / "cache" / "built")
+    assert add("./mypkg")[1].package("mypkg") == mine, "the same files, the same bytes"
+    committed(project)
+    assert add(f"git+file://{project}@main")[1].package("mypkg") == mine
+
+
+def test_a_setup_py_alone_with_cuda_sources_is_compiled_for_the_gpus_of_torch(add, tmp_path):
+    """A stack that has nothing to compile names none."""
+    (tmp_path / "op").mkdir()
+    (tmp_path / "op" / "setup.py").write_text("setup(name='op', version='0.1', install_requires=['tqdm'])")
+    (tmp_path / "op" / "op.cu").write_text("int a;")
+    stack, lock = add("./op")
+    assert (stack.compilation, lock.package("op").compiled) == (None, True)
+    assert lock.compilation.architectures == ("7.0", "7.5", "8.0", "8.6")
+    assert lock.compilation.toolkit is not None
+
+
+def test_a_project_that_cannot_be_built_says_its_last_lines(add, project):
+    (project / "backend.py").write_text("raise SystemError('broken back-end')\n")
+    with pytest.raises(BuildError, match="broken back-end"):
+        add("./mypkg")
+
+
+def committed(project):
+    git = ("git", "-c", "user.name=me", "-c", "user.email=me@example.com")
+    for command in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "first")):
+        subprocess.run([*git, *command], cwd=project, check=True)
+    return subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=project, text=True).strip()
+
+
+def test_a_commit_a_branch_and_what_git_cannot_fetch(add, project):
+    commit = committed(project)
+    _, by_commit = add(f"git+file://{project}@{commit}")
+    _, by_branch = add(f"mypkg @ git+file://{project}@main")
+    assert by_commit.package("mypkg") == by_branch.package("mypkg")
+    with pytest.raises(BuildError, match="no branch or tag 'absent'"):
+        add(f"git+file://{project}@absent")
+    with pytest.raises(NetworkError, match="git cannot fetch"):
+        add(f"git+file://{project}@{'0' * 40}")
+
+
+def test_a_wheel_file_has_to_be_for_the_images_python_and_not_of_torch(add, tmp_path):
+    torch = small_wheel("torch", "2.13.0", tag=CP311)
+    for name, content in (small_wheel("mine", "1.0"), small_wheel("mine", "1.0", tag="cp38-cp38-linux_x86_64"), torch):
+        (tmp_path / name).write_bytes(content)
+    assert add("./mine-1.0-py3-none-any.whl")[1].package("mine").channel is Channel.LOCAL
+    with pytest.raises(ResolutionError, match=r"not for this image, which has Python 3\.11"):
+        add("./mine-1.0-cp38-cp38-linux_x86_64.whl")
+    with pytest.raises(ResolutionError, match="torch"):
+        add(f"./{torch[0]}")
+
+
+# A stack alone
 
 
 def resolved(server, cache, *candidates, request=None, **options):
@@ -52,23 +297,6 @@ def resolved(server, cache, *candidates, request=None, **options):
         ctx = place(cache, environment(server))
         fetch(resolution.lock, request or SourceOptions(), ctx, compilation=compilation)
     return resolution.lock
-
-
-def test_the_compatible_candidate(server, cache):
-    lock = resolved(server, cache, COMPATIBLE)
-    assert {package.name: package.version for package in lock.packages} == {
-        "filelock": "3.0",
-        "numpy": "1.26.4",
-        "nvidia-cublas-cu11": "11.11.3.6",
-        "setuptools": "69.5.1",
-        "torch": "2.0.1",
-        "torch-geometric": "2.3.1",
-        "torch-scatter": "2.1.2",
-        "tqdm": "4.66",
-    }
-    assert [package.name for package in lock.package("torch-geometric").build] == ["flit-core"]
-    for package in lock.packages:
-        assert package.file.sha256 == hashlib.sha256(server.files[package.file.name]).hexdigest()
 
 
 def test_torch_and_extensions_from_their_channels(server, cache):
@@ -96,8 +324,8 @@ def test_requirements_that_contradict_each_other(server, cache):
     assert "you require numpy" in caught.value.what
 
 
-def test_an_index_that_breaks_down_under_uv(server, cache):
-    server.faults["/simple/filelock/"] = [Fault(status=500)] * 50
+def test_an_index_that_breaks_down_under_uv(server, cache, monkeypatch):
+    monkeypatch.setitem(server.faults, "/simple/filelock/", [Fault(status=500)] * 50)
     with pytest.raises(NetworkError):
         resolved(server, cache, COMPATIBLE)
 
