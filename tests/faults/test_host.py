@@ -59,9 +59,7 @@ def test_full_disk(origin, scratch, case):
             resize(size="1g", nr_inodes=30000)
             for layout in place.folder.glob("dist/torch/*/oci"):  # written before there was no room to test it
                 validate(read_layout(layout))
-            watch = Watch()
-            project.goes_on(place, origin.digest)
-            slowest = max(slowest, watch.seconds)
+            slowest = max(slowest, project.goes_on(place, origin.digest))
     how = f"{number} of {number}: exit code 8 and a sentence, nothing half-written; with room the same command went on"
     return Ended(how, slowest)
 
@@ -74,9 +72,7 @@ def test_read_only_cache(origin, cold):
     read_only = dataclasses.replace(cold, prefix=("unshare", "-m", "sh", "-c", script, "sh"))
     said = project.failed(cold, read_only.run(*project.IMAGE), CacheError.exit_code)
     assert str(cold.cache) in said
-    watch = Watch()
-    project.goes_on(cold, origin.digest)
-    return Ended("exit code 11, which names the cache and GRAPHCRATE_CACHE", watch.seconds)
+    return Ended("exit code 11, which names the cache and GRAPHCRATE_CACHE", project.goes_on(cold, origin.digest))
 
 
 @row("Host", "no network", "`image`, from an empty cache in a namespace without one")
@@ -85,9 +81,7 @@ def test_no_network(origin, cold):
     apart = dataclasses.replace(cold, prefix=("unshare", "--net"))
     project.failed(cold, apart.run(*project.IMAGE), NetworkError.exit_code)
     assert not list(cold.folder.glob("dist/*/*/oci"))
-    watch = Watch()
-    project.goes_on(cold, origin.digest)
-    return Ended("exit code 5; with a network the same command went on", watch.seconds)
+    return Ended("exit code 5; with a network the same command went on", project.goes_on(cold, origin.digest))
 
 
 @row("Host", "32 builders at once on one cache", "`image`, from an empty cache, each with a folder of its own")
@@ -114,9 +108,7 @@ def refused(place, *names):
 )
 @pytest.mark.engine("root")
 def test_poor_file_system(origin, cold):
-    watch = Watch()
-    project.goes_on(refused(cold, *refusing.NFS), origin.digest)
-    return Ended("the same digest", watch.seconds)
+    return Ended("the same digest", project.goes_on(refused(cold, *refusing.NFS), origin.digest))
 
 
 @rows(
@@ -138,9 +130,8 @@ def test_failing_file_system(origin, cold, case):
     call, *kinds = case
     done = refused(cold, call).run(*project.IMAGE)
     project.failed(cold, done, *(kind.exit_code for kind in kinds))
-    watch = Watch()
-    project.goes_on(cold, origin.digest)
-    return Ended(f"exit code {done.code} and a sentence; then the same command went on", watch.seconds)
+    how = f"exit code {done.code} and a sentence; then the same command went on"
+    return Ended(how, project.goes_on(cold, origin.digest))
 
 
 def flipped(path, random_):
@@ -175,9 +166,7 @@ def test_flipped_bit(origin, warm, scratch):
                 validate(read_layout(warm.layout(made)))
                 continue
             project.failed(warm, done, 6, 9, 12)
-            watch = Watch()
-            project.goes_on(warm, origin.digest)
-            slowest = max(slowest, watch.seconds)
+            slowest = max(slowest, project.goes_on(warm, origin.digest))
     told = sum(map(bool, ends))
     how = f"{len(ends) - told} of {len(ends)} did not show or were mended at once, {told} ended with a sentence; "
     return Ended(how + "the same command again made the same digest", slowest)

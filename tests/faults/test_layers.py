@@ -54,10 +54,8 @@ def test_hostile_layers(origin, warm):
         assert unchanged
         assert [path.name for path in outside.iterdir()] == ["secret"]
         codes.append(done.code)
-    watch = Watch()
-    project.goes_on(warm, origin.digest)
     how = f"{len(codes)} of {len(codes)}: exit code 12 (4 where nothing of Python was left) and a sentence"
-    return Ended(f"{how}; outside nothing has changed", watch.seconds)
+    return Ended(f"{how}; outside nothing has changed", project.goes_on(warm, origin.digest))
 
 
 def malformed(**fields):
@@ -99,9 +97,7 @@ def test_malformed_manifest(origin, warm, case):
     done, unchanged = relocked(origin, warm, f"{origin.door.address}/faults/bad:1")
     project.failed(warm, done, 4, 5, 6, 8, 12)
     assert unchanged
-    watch = Watch()
-    project.goes_on(warm, origin.digest)
-    return Ended(f"exit code {done.code}: {project.said(done)}", watch.seconds)
+    return Ended(f"exit code {done.code}: {project.said(done)}", project.goes_on(warm, origin.digest))
 
 
 @row("Base and layers", "a base of 200 layers", "`lock` and `image`")

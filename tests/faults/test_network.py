@@ -18,11 +18,13 @@ SECRET = "canary-password"
 
 
 def publish(origin, place, name, *more, door=None):
-    """Publish the image that a place has, with a check of what arrived."""
-    to = f"{(door or origin.door).address}/{name}"
+    """Publish the image that a place has, with a check of what arrived; the seconds that it took."""
+    watch, to = Watch(), f"{(door or origin.door).address}/{name}"
     place.run("publish", f"torch:{origin.tag}", "--to", to, "--allow-cpu-only", "--json", *more).ok()
+    seconds = watch.seconds
     assert door or project.left_behind(place) == []
     project.whole(origin.registry, f"{name}/torch", origin.tag)
+    return seconds
 
 
 @contextlib.contextmanager
@@ -53,30 +55,26 @@ PULLS = {
 def test_pull(origin, cold, case):
     kind, times = case
     with origin.failing(first(kind, "GET", "blobs", times=times)) as door:
-        watch = Watch()
-        project.goes_on(cold, origin.digest)
+        seconds = project.goes_on(cold, origin.digest)
         assert door.faults == [kind] * times
-    return Ended("went on by itself; the same digest", watch.seconds)
+    return Ended("went on by itself; the same digest", seconds)
 
 
 @row("Network", "a layer of the base with another bit", "`image` from an empty cache, then without that")
 def test_pull_flipped(origin, cold):
     with origin.failing(first("flipped", "GET", "blobs", times=99)):
         project.failed(cold, cold.run(*project.IMAGE), IntegrityError.exit_code)
-    watch = Watch()
-    project.goes_on(cold, origin.digest)
-    return Ended("exit code 6; then the same command went on", watch.seconds)
+    return Ended("exit code 6; then the same command went on", project.goes_on(cold, origin.digest))
 
 
 @row("Network", "blobs on another host than the registry", "`image`, from an empty cache, the registry needs a token")
 def test_redirect(origin, cold):
     with RegistryServer(blobs=origin.registry.blobs) as storage:
         with changed(origin.registry, storage=f"http://{storage.host}", login="bearer"):
-            watch = Watch()
-            project.goes_on(cold, origin.digest)
+            seconds = project.goes_on(cold, origin.digest)
         assert storage.asked
         assert {one.authorization for one in storage.asked} == {""}
-    return Ended("followed; the other host saw no token", watch.seconds)
+    return Ended("followed; the other host saw no token", seconds)
 
 
 FILES = {
@@ -93,10 +91,9 @@ FILES = {
 def test_fetch(origin, cold, case):
     faults, fields = case
     with changed(origin.index, faults={TORCH: list(faults)}, **fields):
-        watch = Watch()
-        project.goes_on(cold, origin.digest)
+        seconds = project.goes_on(cold, origin.digest)
         assert origin.index.faults == {TORCH: []}
-    return Ended("went on by itself; the same digest", watch.seconds)
+    return Ended("went on by itself; the same digest", seconds)
 
 
 @rows(
@@ -114,9 +111,8 @@ def test_fetch_nothing(origin, cold, case):
     with changed(origin.index, faults=pages):
         done = cold.run(*project.IMAGE)
         project.failed(cold, done, IntegrityError.exit_code, NetworkError.exit_code, 4)
-    watch = Watch()
-    project.goes_on(cold, origin.digest)
-    return Ended(f"exit code {done.code} and a sentence; then the same command went on", watch.seconds)
+    how = f"exit code {done.code} and a sentence; then the same command went on"
+    return Ended(how, project.goes_on(cold, origin.digest))
 
 
 MOODS = {
@@ -133,9 +129,8 @@ MOODS = {
 def test_mood(origin, warm, case):
     name, fields, more = case
     with changed(origin.registry, **fields):
-        watch = Watch()
-        publish(origin, warm, f"mood-{name}", *more)
-    return Ended("went on by itself; the tag names a whole image", watch.seconds)
+        seconds = publish(origin, warm, f"mood-{name}", *more)
+    return Ended("went on by itself; the tag names a whole image", seconds)
 
 
 @row("Network", "a registry that has others ask for its passwords", "`publish`, its realm is on another host")
@@ -151,9 +146,8 @@ def test_realm(origin, warm):
     assert SECRET not in said
     assert "evil.example" in said
     assert f"realm/torch/manifests/{origin.tag}" not in origin.registry.documents
-    watch = Watch()
-    publish(origin, warm, "realm")
-    return Ended("exit code 5, which names the other host; it heard nothing, no tag", watch.seconds)
+    how = "exit code 5, which names the other host; it heard nothing, no tag"
+    return Ended(how, publish(origin, warm, "realm"))
 
 
 def login(place, host):
@@ -171,19 +165,16 @@ def test_push_nothing(origin, warm):
         done = warm.run("publish", f"torch:{origin.tag}", "--to", to, "--allow-cpu-only")
     project.failed(warm, done, NetworkError.exit_code)
     assert f"nothing/torch/manifests/{origin.tag}" not in origin.registry.documents
-    watch = Watch()
-    publish(origin, warm, "nothing")
-    return Ended("exit code 5, no tag; then the same command went on", watch.seconds)
+    return Ended("exit code 5, no tag; then the same command went on", publish(origin, warm, "nothing"))
 
 
 @row("Network", "a fifth of all requests fails, in seven ways", "`publish`, several seeds; `image` from an empty cache")
 def test_a_fifth(origin, warm, scratch):
     def push(seed):
         """Bytes on the line of those that the image has, the faults, the number of requests, and seconds."""
-        watch = Watch()
         with FaultProxy(origin.registry.host, seeded(seed)) as door:
-            publish(origin, warm, f"fifth-{seed}", door=door)
-        return door.received / origin.report["bytes"], door.faults, len(door.seen), watch.seconds
+            seconds = publish(origin, warm, f"fifth-{seed}", door=door)
+        return door.received / origin.report["bytes"], door.faults, len(door.seen), seconds
 
     number = 40 if ALL else 8
     with ThreadPoolExecutor(8) as pool:  # most of a push's time are pauses

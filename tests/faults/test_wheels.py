@@ -133,9 +133,7 @@ def test_refused(origin, warm, case):
         project.failed(warm, done, 2, 4, 6, 9)
         assert bytes_outside(warm) == before
         told.append(f"exit code {done.code}: {project.said(done)}")
-    watch = Watch()
-    project.goes_on(warm, origin.digest)
-    return Ended("; then ".join(dict.fromkeys(told)), watch.seconds)
+    return Ended("; then ".join(dict.fromkeys(told)), project.goes_on(warm, origin.digest))
 
 
 @rows(
@@ -179,8 +177,7 @@ def test_yanked(origin, cold):
     name = next(iter(page.files))
     origin.index.pages["/simple/numpy/"] = type(page)(page.base, page.files, yanked=(name,))
     try:
-        watch = Watch()
-        project.goes_on(cold, origin.digest)
+        seconds = project.goes_on(cold, origin.digest)
     finally:
         origin.index.pages["/simple/numpy/"] = page
-    return Ended("a lock still gets the file that it names by hash; the same digest", watch.seconds)
+    return Ended("a lock still gets the file that it names by hash; the same digest", seconds)
