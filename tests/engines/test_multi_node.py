@@ -73,7 +73,7 @@ def trained(output, world):
     return [line for line in epochs if line.startswith("Epoch: ")]
 
 
-@pytest.mark.parametrize("sampler", ["own", "NeighborLoader"])
+@pytest.mark.parametrize("sampler", ["NeighborLoader", "own"])  # the image of the second takes the tag of the first
 def test_the_suite_in_an_image(workplace, pyg_image, shared, sampler):
     own = sampler == "own"
     image = build(workplace, shared, "pyg-image", pyg_stack(), "--no-smoke") if own else pyg_image
