@@ -4,8 +4,6 @@ nvcc refuses a host compiler that is newer than what it was tested with; a distr
 of everything else. So: the newest of the suite that the toolkit takes.
 """
 
-import msgspec
-
 from graphcrate.compat.facts import limits, table
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation
@@ -19,17 +17,10 @@ PYTHON_HEADERS = "libpython3-dev"
 _FLAGS = "-DNDEBUG -fwrapv -O2 -g0"
 
 
-class _Compiling(msgspec.Struct, frozen=True):
-    headers: dict[str, str]
-    folders: dict[str, str]
-    seconds: dict[str, float]
-
-
-_COMPILING = table("compiling", _Compiling)
 #: stand-ins for torch's largest headers: path → lines
-STAND_INS = {path: tuple(text.splitlines()) for path, text in _COMPILING.headers.items()}
-_FOLDERS = _COMPILING.folders
-SECONDS = _COMPILING.seconds
+STAND_INS = {path: tuple(text.splitlines()) for path, text in table("compiling", dict[str, str], "headers").items()}
+_FOLDERS = table("compiling", dict[str, str], "folders")
+SECONDS = table("compiling", dict[str, float], "seconds")
 
 
 def compiler_for(suite: str, newest_gcc: int | None = None) -> str:

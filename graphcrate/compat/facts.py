@@ -4,11 +4,13 @@ import difflib
 import functools
 import importlib.resources
 import re
+import tomllib
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from graphcrate.model import codec
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Candidate
 
@@ -39,12 +41,6 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
     known: str
     by: str = ""  #: how the architectures were found
     source: str = ""
-
-
-class _Drivers(msgspec.Struct, frozen=True):
-    forward: dict[str, frozenset[str]]
-    minimum: dict[str, str]
-    toolkit: dict[str, str]
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -80,14 +76,26 @@ def data(name: str) -> bytes:
     return (importlib.resources.files("graphcrate.compat") / "data" / name).read_bytes()
 
 
-def table(name: str, kind: type[_Table]) -> _Table:
-    """Read `data/<name>.toml` as a value of this type. Raises msgspec.ValidationError for a malformed one."""
-    return msgspec.toml.decode(data(f"{name}.toml"), type=kind)
+@functools.cache
+def _document(name: str) -> dict[str, Any]:
+    return tomllib.loads(data(f"{name}.toml").decode())
 
 
-_gpus = functools.cache(functools.partial(table, "gpus", dict[str, dict[str, str]]))
-_drivers = functools.cache(functools.partial(table, "drivers", _Drivers))
-_builds = functools.cache(functools.partial(table, "torch", dict[str, tuple[TorchBuild, ...]]))
+def table(name: str, kind: type[_Table], part: str = "") -> _Table:
+    """Read `data/<name>.toml`, or a part of it, as a value of this type. Raises msgspec.ValidationError."""
+    document = _document(name)
+    return codec.convert(document[part] if part else document, kind)
+
+
+#: GPU model → compute capability ("7.0"), of those that lists name
+gpus = functools.cache(functools.partial(table, "gpus", dict[str, str], "common"))
+#: CUDA version → the driver that came with it
+toolkit_drivers = functools.cache(functools.partial(table, "drivers", dict[str, str], "toolkit"))
+#: major version of CUDA → the oldest driver for its programs
+_minimum_drivers = functools.cache(functools.partial(table, "drivers", dict[str, str], "minimum"))
+_forward = functools.cache(functools.partial(table, "drivers", dict[str, frozenset[str]], "forward"))
+#: every known torch build
+torch_builds = functools.cache(functools.partial(table, "torch", tuple[TorchBuild, ...], "build"))
 #: what runtimes, kernels and C libraries take from which version on
 limits = functools.cache(functools.partial(table, "runtimes", _Limits))
 #: instances of Alibaba PAI by their number of GPUs
@@ -108,15 +116,10 @@ def is_older(version: str, other: str) -> bool:
     return numbers(version) < numbers(other)
 
 
-def gpus() -> dict[str, str]:
-    """GPU model → compute capability ("7.0"), of those that lists name."""
-    return _gpus()["common"]
-
-
 @functools.cache
 def all_gpus() -> dict[str, str]:
-    """The same of all that are known."""
-    return _gpus()["common"] | _gpus()["more"]
+    """GPU model → compute capability, of all that are known."""
+    return gpus() | table("gpus", dict[str, str], "more")
 
 
 def gpu_model(gpu: str) -> str:
@@ -182,11 +185,6 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=key))
 
 
-def torch_builds() -> tuple[TorchBuild, ...]:
-    """Every known torch build."""
-    return _builds()["build"]
-
-
 def torch_build(torch: str, cuda: str) -> TorchBuild | None:
     """What is known of a torch by its version ("2.0.1+cu118") and what it was built with ("11.8")."""
     version = torch.partition("+")[0]
@@ -224,25 +222,20 @@ def compiles_for(ptx: str, capability: str) -> bool:
 
 def oldest_driver(cuda: str) -> str:
     """The oldest driver for programs of a CUDA, from 11 on of its major version; empty where nobody knows."""
-    return _drivers().minimum.get(cuda.partition(".")[0], "") or own_driver(cuda)
+    return _minimum_drivers().get(cuda.partition(".")[0], "") or own_driver(cuda)
 
 
 def own_driver(cuda: str) -> str:
     """The driver that came with this CUDA version; older ones cannot compile its PTX. Empty where nobody knows."""
-    return _drivers().toolkit.get(cuda, "")
-
-
-def cuda_versions() -> Iterable[str]:
-    """Every CUDA version whose driver is known."""
-    return _drivers().toolkit
+    return toolkit_drivers().get(cuda, "")
 
 
 def newest_cuda(driver: str) -> str:
     """The newest CUDA version that this driver knows all of, as `nvidia-smi` shows it; empty for older ones."""
-    known = [cuda for cuda, first in _drivers().toolkit.items() if numbers(first) <= numbers(driver)]
+    known = [cuda for cuda, first in toolkit_drivers().items() if numbers(first) <= numbers(driver)]
     return max(known, key=numbers, default="")
 
 
 def forward_compatible(gpu: str) -> bool:
     """Whether NVIDIA's cuda-compat packages are for this GPU model; which base drivers they want, they say."""
-    return gpu.upper() in _drivers().forward["gpus"]
+    return gpu.upper() in _forward()["gpus"]

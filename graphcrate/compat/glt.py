@@ -40,11 +40,6 @@ class _Check(msgspec.Struct, frozen=True, kw_only=True):
     example: str = ""
 
 
-class _Facts(msgspec.Struct, frozen=True, kw_only=True):
-    release: tuple[Release, ...]
-    check: tuple[_Check, ...]
-
-
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot work, the newest release that would, packages to add, what to know of one that works."""
 
@@ -62,12 +57,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(steps)
 
 
-_facts = functools.cache(functools.partial(table, "glt", _Facts))
-
-
-def releases() -> tuple[Release, ...]:
-    """Every release whose wheels were read, oldest first."""
-    return _facts().release
+#: every release whose wheels were read, oldest first
+releases = functools.cache(functools.partial(table, "glt", tuple[Release, ...], "release"))
+_checks = functools.cache(functools.partial(table, "glt", tuple[_Check, ...], "check"))
 
 
 def known(version: str) -> Release | None:
@@ -83,7 +75,7 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
     release, name = known(version), f"{NAME} {version}"
     reasons: list[str] = []
     if torch_cuda == _CPU:
-        counts = [check for check in _facts().check if check.torch_cuda == _CPU]
+        counts = [check for check in _checks() if check.torch_cuda == _CPU]
         counted = next((check for check in counts if version in check.releases), counts[-1])
         reasons.append(
             f"{name} cannot be imported with a torch for the CPU: its only wheels are for CUDA and refer to "
@@ -123,7 +115,7 @@ def _torch_reasons(release: Release, torch: str, torch_cuda: str) -> Iterator[st
             yield f"{name} calls the runtime of CUDA {release.cuda}; torch {torch} brings that of {torch_cuda}."
         return
     evidence = ""
-    for check in _facts().check:
+    for check in _checks():
         if release.version in check.releases and check.torch_cuda != _CPU and _series(check.torch) == _series(version):
             where = "" if check.torch == version else f" of {check.torch}"
             evidence = f": {check.undefined} undefined symbols{where}, such as {check.example}"

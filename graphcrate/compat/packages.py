@@ -54,20 +54,12 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     known: str
 
 
-class _Pyg(msgspec.Struct, frozen=True):
-    feature: tuple[_Feature, ...]
-    coverage: dict[str, tuple[str, ...]]
-    release: tuple[Release, ...]
-
-
-_optional = functools.cache(functools.partial(table, "optional", dict[str, tuple[Optional, ...]]))
-_hidden = functools.cache(functools.partial(table, "hidden", dict[str, tuple[Hidden, ...]]))
-_pyg = functools.cache(functools.partial(table, "pyg", _Pyg))
-
-
-def optional() -> tuple[Optional, ...]:
-    """All optional libraries."""
-    return _optional()["optional"]
+#: all optional libraries
+optional = functools.cache(functools.partial(table, "optional", tuple[Optional, ...], "optional"))
+_hidden = functools.cache(functools.partial(table, "hidden", tuple[Hidden, ...], "hidden"))
+_features = functools.cache(functools.partial(table, "pyg", tuple[_Feature, ...], "feature"))
+_releases = functools.cache(functools.partial(table, "pyg", tuple[Release, ...], "release"))
+_coverage = functools.cache(functools.partial(table, "pyg", dict[str, tuple[str, ...]], "coverage"))
 
 
 def reason(package: str, file: str, torch: str = "") -> str | None:
@@ -98,7 +90,7 @@ def hidden(package: str, version: str, there: Collection[str]) -> tuple[Hidden, 
         return ()
     return tuple(
         one
-        for one in _hidden()["hidden"]
+        for one in _hidden()
         if one.package == package
         and SpecifierSet(one.versions).contains(parsed, prereleases=True)
         and set(one.one_of).isdisjoint(there)
@@ -107,7 +99,7 @@ def hidden(package: str, version: str, there: Collection[str]) -> tuple[Hidden, 
 
 def pyg_release(version: str) -> Release | None:
     """A release of PyG ("2.3.1"), if it is known."""
-    return next((one for one in _pyg().release if one.version == version), None)
+    return next((one for one in _releases() if one.version == version), None)
 
 
 def lost(extension: str, version: str, there: Collection[str]) -> str:
@@ -115,7 +107,7 @@ def lost(extension: str, version: str, there: Collection[str]) -> str:
     at = Version(version)
     alone: list[str] = []
     shared: list[str] = []
-    for feature in _pyg().feature:
+    for feature in _features():
         others = [name for name in feature.any if name != extension]
         if extension not in feature.any or not Version(feature.since) <= at < Version(feature.before):
             continue
@@ -129,7 +121,7 @@ def lost(extension: str, version: str, there: Collection[str]) -> str:
 def has_wheels(torch: str, torch_cuda: str) -> bool | None:
     """Whether PyG's pages have wheels for a torch ("2.0.1+cu118", "11.8"); None where nobody looked."""
     series = ".".join(torch.split("+")[0].split(".")[:2])
-    known = _pyg().coverage.get(series)
+    known = _coverage().get(series)
     return None if known is None else torch_cuda in known
 
 

@@ -97,7 +97,7 @@ def joined(said: Said, known: Target) -> Target:
     for option in ("driver", "kernel", "glibc", "runtime_version"):
         if (value := getattr(said, option)) and not facts.numbers(value):
             raise UsageError(f"--{option.replace('_', '-')} {value!r} is not a version", next_step=_VERSION_LIKE)
-    if said.driver in facts.cuda_versions():
+    if said.driver in facts.toolkit_drivers():
         raise UsageError(
             f"{said.driver} is a CUDA version, and --driver takes the version of the driver",
             cause="nvidia-smi shows both in its first lines: Driver Version, and CUDA Version beside it.",

@@ -42,21 +42,18 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     reference: str = ""  #: of `image`, with its tag
 
 
-class _Data(msgspec.Struct, frozen=True):
-    nvcc: tuple[Nvcc, ...]
-    source: tuple[Option, ...]
-    images: dict[str, str]  #: by CUDA version: NVIDIA's with a toolkit (`…-devel-…`), of each a late patch release
-
-
-_data = functools.cache(functools.partial(table, "toolkits", _Data))
+_nvccs = functools.cache(functools.partial(table, "toolkits", tuple[Nvcc, ...], "nvcc"))
+_sources = functools.cache(functools.partial(table, "toolkits", tuple[Option, ...], "source"))
+#: CUDA version → NVIDIA's image with a toolkit (tag `…-devel-…`): of each a late patch release
+_images = functools.cache(functools.partial(table, "toolkits", dict[str, str], "images"))
 
 
 def options(torch_cuda: str) -> tuple[Option, ...]:
     """Toolkits for a torch built with this CUDA ("11.7"), the preferred one first; none where nobody knows any."""
-    fitting = [option for option in _data().source if option.cuda == torch_cuda.partition(".")[0]]
+    fitting = [option for option in _sources() if option.cuda == torch_cuda.partition(".")[0]]
     if not fitting:
         return ()
-    if reference := _data().images.get(torch_cuda):
+    if reference := _images().get(torch_cuda):
         fitting.append(Option(provider="image", version=torch_cuda, reference=reference))
     return tuple(sorted(fitting, key=lambda option: PROVIDERS.index(option.provider)))
 
@@ -69,7 +66,7 @@ def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
 
 def nvcc(version: str) -> Nvcc:
     """The nvcc of a CUDA version ("11.8", "11.8.89"), or the nearest older one that is known."""
-    older = [one for one in _data().nvcc if numbers(one.cuda) <= numbers(version)[:2]]
+    older = [one for one in _nvccs() if numbers(one.cuda) <= numbers(version)[:2]]
     return max(older, key=lambda one: numbers(one.cuda))
 
 
@@ -102,7 +99,7 @@ def refuse_impossible(wanted: Sequence[str], version: str) -> None:
     if not missing:
         return
     fixes = dict.fromkeys(_fix(capability, version) for capability in missing.values())
-    same_major = [one for one in _data().nvcc if numbers(one.cuda)[0] == numbers(version)[0]]
+    same_major = [one for one in _nvccs() if numbers(one.cuda)[0] == numbers(version)[0]]
     elsewhere = any(set(missing.values()) <= set(one.sm) for one in same_major)
     raise UsageError(
         f"nvcc {version} makes code for {able[0]} to {able[-1]}; {'; '.join(fixes)}",
@@ -114,7 +111,7 @@ def refuse_impossible(wanted: Sequence[str], version: str) -> None:
 
 def _fix(capability: str, version: str) -> str:
     """ "10.0 needs CUDA 12.8": the nearest version that makes this code, where there is one, newer ones first."""
-    able = [one.cuda for one in _data().nvcc if capability in one.sm]
+    able = [one.cuda for one in _nvccs() if capability in one.sm]
     if newer := [cuda for cuda in able if numbers(cuda) > numbers(version)]:
         return f"{capability} needs CUDA {min(newer, key=numbers)}"
     if able:

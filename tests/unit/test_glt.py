@@ -51,7 +51,7 @@ def test_a_torch_for_the_cpu_is_refused_with_what_was_counted():
 def test_facts_agree_with_each_other():
     """No release fits a torch that it was found to miss symbols of, nor misses one where none was missing."""
     judged = set()
-    for check in [check for check in glt._facts().check if check.torch_cuda != "cpu"]:
+    for check in [check for check in glt._checks() if check.torch_cuda != "cpu"]:
         for release in filter(None, map(glt.known, check.releases)):
             found = glt.judge(release.version, check.torch, check.torch_cuda, release.python[-1], ALL)
             assert bool(found.reasons) == bool(check.undefined) == bool(check.example), (release.version, check.torch)

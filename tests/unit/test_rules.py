@@ -137,7 +137,7 @@ def test_of_several_drivers_the_oldest_that_serves_best_is_named():
 def test_an_architecture_is_named_once_and_gpus_with_forward_compatibility_are_known_ones():
     assert (rules.capability_name("v100"), rules.capability_name("sm_70")) == ("V100 (sm_70)", "sm_70")
     assert rules.capability_name("sm_70", "7.0", "V100", "TITAN_V") == "V100, TITAN_V (sm_70)"
-    assert facts._drivers().forward["gpus"] < set(facts.all_gpus())
+    assert facts._forward()["gpus"] < set(facts.all_gpus())
 
 
 STACKS = st.builds(
@@ -157,7 +157,7 @@ STACKS = st.builds(
     st.sampled_from(["", "0.2.4", "0.2.2", "9.9"]),
 )
 DRIVERS = sorted(
-    {"418.39", "450.80.02", "470.82.01", "525.85.12", "535.54.03", *facts._drivers().toolkit.values(), "600.1"},
+    {"418.39", "450.80.02", "470.82.01", "525.85.12", "535.54.03", *facts.toolkit_drivers().values(), "600.1"},
     key=facts.numbers,
 )
 GPUS = st.lists(st.sampled_from(list(facts.gpus())), unique=True, min_size=1, max_size=3).map(tuple)
