@@ -1,8 +1,8 @@
-"""What is known of packages: PyG's features and their extensions, its wheels, its releases."""
+"""What is known of packages: PyG's features, wheels and releases; which graphlearn-torch fits which torch."""
 
 import pytest
 
-from graphcrate.compat import packages
+from graphcrate.compat import glt, packages
 from tests.made import SHIPPED
 
 SPARSE = "SparseTensor, HGTLoader, ShaDowKHopSampler"
@@ -38,3 +38,58 @@ def test_every_shipped_pyg_is_known_and_has_wheels_on_its_pages():
         if variant.torch_geometric:
             assert packages.pyg_release(variant.torch_geometric), variant.cuda
             assert candidate.torch == "*" or packages.has_wheels(candidate.torch, candidate.torch_cuda), variant.cuda
+
+
+ALL = ("torch", "torch_sparse", "graphlearn-torch")
+ABSENT = "graphlearn-torch imports torch_sparse at start-up; its metadata does not say so."
+FITS = "ask for graphlearn-torch==0.2.2, which fits"
+
+
+def test_glts_that_fit():
+    code = "has machine code for compute capabilities 5.0,"
+    for about, note in (
+        (("0.2.2", "1.13.1+cu116", "11.6", "3.9"), f"graphlearn-torch 0.2.2 {code}"),
+        (("0.2.3", "2.6.0", "12.4", "3.10"), f"graphlearn-torch 0.2.3 {code}"),
+        (("0.3.0", "2.9.0", "12.8", "3.12"), "nobody has checked graphlearn-torch 0.3.0"),
+    ):
+        verdict = glt.judge(*about, ALL)
+        assert (verdict.reasons, verdict.next_step) == ((), "")
+        assert verdict.notes[0].startswith(note)
+
+
+@pytest.mark.parametrize(
+    ("version", "torch", "cuda", "python", "packages", "reasons", "next_step"),
+    [
+        # what `pip install graphlearn-torch` does to torch 1.13
+        ("0.2.4", "1.13.1+cu116", "11.6", "3.9", ALL, "21 undefined symbols, such as c10::cuda::ExchangeDevice.", FITS),
+        ("0.2.2", "2.0.0", "11.7", "3.9", ALL, "8 undefined symbols of 2.0.1, such as at::_ops::narrow::call.", ""),
+        ("0.2.2", "1.9.0", "11.1", "3.9", ALL, "cannot be imported with torch 1.9.0.", ""),
+        ("0.2.4", "2.3.1+cu118", "11.8", "3.11", ALL, "runtime of CUDA 12; torch 2.3.1+cu118 brings that of 11.8.", ""),
+        ("0.2.2", "1.13.1", "11.7", "3.11", ALL, "no wheel for Python 3.11; it has for 3.7, 3.8, 3.9 and 3.10.", ""),
+        ("0.2.4", "2.3.1", "12.1", "3.11", ("torch",), ABSENT, "add torch-sparse to the recipe"),
+        ("0.2.4", "1.13.1", "11.7", "3.9", (), ABSENT, f"{FITS}; add torch-sparse to the recipe"),
+        ("0.9", "2.3.1+cpu", "cpu", "3.11", ALL, "with device=torch.device('cpu').", ""),
+    ],
+)
+def test_glts_that_do_not(version, torch, cuda, python, packages, reasons, next_step):
+    verdict = glt.judge(version, torch, cuda, python, packages)
+    assert " ".join(verdict.reasons).endswith(reasons)
+    assert verdict.next_step == next_step
+
+
+def test_a_torch_for_the_cpu_is_refused_with_what_was_counted():
+    for version, torch, counted in (("0.2.4", "2.3.1+cpu", "46 undefined"), ("0.2.2", "1.13.1+cpu", "44 undefined")):
+        (reason,) = glt.judge(version, torch, "cpu", "3.9", ALL).reasons
+        assert counted in reason
+        assert "c10::cuda::CUDACachingAllocator and the CUDA runtime" in reason
+
+
+def test_facts_on_glt_agree_with_each_other():
+    """No release fits a torch that it was found to miss symbols of, nor misses one where none was missing."""
+    judged = set()
+    for check in [check for check in glt._checks() if check.torch_cuda != "cpu"]:
+        for release in filter(None, map(glt.known, check.releases)):
+            found = glt.judge(release.version, check.torch, check.torch_cuda, release.python[-1], ALL)
+            assert bool(found.reasons) == bool(check.undefined) == bool(check.example), (release.version, check.torch)
+            judged.add(release)
+    assert judged == set(glt.releases())

@@ -24,10 +24,8 @@ def test_every_target_says_what_it_is_and_how_that_is_known():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('gpus = ["V100"\n', "t.toml:2: "),
         ('gpus = ["V100"]\ncolour = "blue"\n', "t.toml:2: colour: Object contains unknown field `colour`"),
         ('\ngpus = ["V1000"]\n', "t.toml:2: gpus: unknown GPU 'V1000'; the nearest are V100"),
-        ("gpus = []\nkernel = 3.10\n", "t.toml:2: kernel: Expected `str`, got `float`: versions are written in quotes"),
         ('gpus = ["V100"]\ndrivers = ["new"]\n', "t.toml:2: drivers: 'new' is not a version"),
         ('drivers = ["470", "470"]\n', "t.toml:1: drivers: a driver stands twice"),
         ('gpus = []\ndrivers = ["470"]\n', "t.toml:2: drivers: a machine without a GPU has no driver"),

@@ -224,12 +224,6 @@ def wheels_in_conflict(world):
 
 
 @row(10, "smoke test torch failed in torch:")
-def failed_smoke_test(world):
-    world.completed = Completed(1, (FAILED,))
-    return BUILD
-
-
-@row(10, "smoke test torch failed in torch:")
 def failed_suite(world):
     folder = world.built()
     world.completed = Completed(1, (FAILED,))

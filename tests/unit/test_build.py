@@ -1,23 +1,25 @@
-"""Which engine builds, from what, and what it is told; with engines that only remember."""
+"""From a request to a report: the engine and what it is told, what is said; with engines that only remember."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from graphcrate.build import pipeline, with_engine
+from graphcrate.build import pipeline, summary, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.engines import backend, render
 from graphcrate.inputs.bases import archive
-from graphcrate.model.errors import BuildError, HostError
+from graphcrate.model.errors import BuildError, HostError, UsageError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Channel
-from graphcrate.model.report import Artifact
+from graphcrate.model.report import Artifact, SmokeReport
 from graphcrate.resolve import base as resolve_base
 from tests import ROOT
 from tests.made import index_of, place
 from tests.unit.small_index import LOCAL, put_torch
+from tests.unit.test_gate import report
 
 RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
 LOCK = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
@@ -155,3 +157,75 @@ def test_an_engine_gets_the_wheels_of_a_folder(lock, cache, server, tmp_path):
     local, ctx = SourceOptions(wheels=tmp_path), place(cache, index_of(server))
     found = with_engine.local_files(lock(LOCAL, local), local, ctx)
     assert [path.read_bytes() for path in found.values()] == [content]
+
+
+def test_the_images_time_is_that_of_the_environment():
+    assert [pipeline._created(epoch) for epoch in ("", "0", "1700000000")] == [None, 0, 1_700_000_000]
+    for epoch in ("yesterday", "-1", "1.5", "1e9", "\N{SUPERSCRIPT TWO}", "9" * 20, " "):
+        with pytest.raises(UsageError, match="invalid time") as caught:
+            pipeline._created(epoch)
+        assert caught.value.next_step.startswith("SOURCE_DATE_EPOCH=$(date +%s) make image")
+
+
+def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
+    job = SimpleNamespace(request=SimpleNamespace(output=tmp_path, name="pyg"))
+    plan = SimpleNamespace(name="pyg", tag="1.0", aliases=("0.1.0-debian12",))
+    pipeline._check_output(job, plan)
+    (tmp_path / "pyg" / "0.1.0-debian12").mkdir(parents=True)
+    with pytest.raises(UsageError, match="exists and is not a link") as caught:
+        pipeline._check_output(job, plan)
+    assert caught.value.next_step.startswith("mv ")
+
+
+@pytest.mark.parametrize(
+    ("request_", "command"),
+    [
+        ({}, "make image CUDA=11.8"),
+        ({"name": "glt", "gpu": "v100,a100"}, "make image STACK=glt CUDA=11.8 GPU=v100,a100"),
+        ({"target": "dgx2", "driver": "535"}, "make image CUDA=11.8 TARGET=dgx2 DRIVER=535"),
+        ({"channel": "pytorch", "engine": "docker"}, "make image CUDA=11.8 CHANNEL=pytorch ENGINE=docker"),
+        ({"mirror": "https://me:secret@host:1/simple"}, "make image CUDA=11.8 MIRROR=https://host:1/simple"),
+        ({"extensions": "none", "toolkit": "pypi"}, "make image CUDA=11.8 EXTENSIONS=none TOOLKIT=pypi"),
+        ({"wheels": Path("a b"), "devel": True}, "make image CUDA=11.8 'WHEELS=a b' FLAVOUR=devel"),
+        ({"rerun": True, "gpu": "t4"}, "./build.py image pyg --cuda 11.8 --gpu t4 --rerun"),
+        (
+            {"name": "torch", "output": Path("a b"), "smoke": False, "device": "cpu"},
+            "./build.py image torch --cuda 11.8 --output 'a b' --no-smoke --device cpu",
+        ),
+    ],
+)
+def test_the_command_of_a_request_has_all_its_settings(request_, command):
+    assert BuildRequest(**{"name": "pyg", "cuda": "11.8", **request_}).command() == command
+
+
+def test_provenance_is_enough_to_ask_again():
+    asked = {"gpu": "v100,a100", "driver": "535", "target": "dgx2", "channel": "pypi", "toolkit": "pypi", "devel": True}
+    request = BuildRequest(name="glt", cuda="11.7", extensions="source", slim="yes", **asked)
+    report = SimpleNamespace(name="glt", cuda="11.7", candidate="pypi")
+    assert BuildRequest.again(request.asked(report)) == request
+
+
+DNA = SmokeReport(
+    suite="dna", status="passed", device="cpu", seconds=31.5, metrics={"test_accuracy": 0.844, "epochs": 39}
+)
+OPS = SmokeReport(suite="ops", status="passed", device="cpu", seconds=3.0)
+REPORT = msgspec.structs.replace(report(), suites=(DNA, OPS), layout="dist/pyg/1/oci", bytes=2_650_000_000)
+
+
+def test_what_was_tested_the_image_and_what_to_type_next():
+    name = REPORT.image
+    assert list(summary.lines(REPORT, 75.6)) == [
+        "tested  dna (accuracy 0.84, 39 epochs) and ops passed on cpu",
+        f"image   {name}, 2.65 GB, after 76 s",
+        f"mind    no suite of it has run on a GPU yet: ./build.py test {name} on a node with one",
+        f"next    ./build.py run {name} -- python …; ./build.py convert {name} --to sif",
+    ]
+
+
+def test_an_image_that_ran_on_a_gpu_and_one_that_was_not_tested():
+    on_gpu = msgspec.structs.replace(DNA, device="Tesla V100", driver="535.54.03")
+    failed = msgspec.structs.replace(OPS, status="failed")
+    lines = list(summary.lines(msgspec.structs.replace(REPORT, suites=(on_gpu, failed)), 1))
+    assert lines[0] == "tested  dna (accuracy 0.84, 39 epochs) passed on Tesla V100 and cpu; ops failed"
+    assert not any(line.startswith("mind") for line in lines)
+    assert [line[:5] for line in summary.lines(msgspec.structs.replace(REPORT, suites=()), 1)] == ["image", "next "]
