@@ -16,9 +16,9 @@ import typer
 
 from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.cli import main
-from graphcrate.compat import facts, glt, own, recipes
+from graphcrate.compat import facts, glt, own, recipes, toml
 from graphcrate.model import errors
-from graphcrate.model.recipe import Variant
+from graphcrate.model.recipe import Recipe, Variant
 from tools import errors_page
 from tools.pictures import pictures
 
@@ -40,7 +40,7 @@ def files() -> Iterator[tuple[Path, str]]:
     yield from pictures()
     yield ROOT / "docs" / "errors.md", errors_page.errors()
     yield ROOT / "docs" / "commands.md", commands()
-    yield ROOT / "recipes" / "recipe.schema.json", json.dumps(recipes.schema(), indent=2) + "\n"
+    yield ROOT / "recipes" / "recipe.schema.json", json.dumps(toml.schema(Recipe), indent=2) + "\n"
     yield ROOT / "doctor" / "facts.py", doctor_facts()
 
 
@@ -115,7 +115,7 @@ def _asked(name: str, hint: Any, default: object) -> tuple[str, str]:  # noqa: A
 
 def own_fields() -> str:
     """One row per field of a recipe of one's own, from its JSON schema."""
-    fields = own.schema()["$defs"]["OwnRecipe"]["properties"]
+    fields = toml.schema(own.OwnRecipe)["$defs"]["OwnRecipe"]["properties"]
     return table(("field", "what it says"), [(f"`{name}`", value["description"]) for name, value in fields.items()])
 
 

@@ -24,14 +24,14 @@ class CompilerDriftError(BaseDriftError):
     """The base with the compiler that a lock names is no longer available."""
 
 
-def for_gpus(lock: Lock, gpus: str | None) -> Lock:
+def for_gpus(lock: Lock, gpus: str) -> Lock:
     """The lock with its sdists compiled for these GPU models ("v100,a100") instead of the recipe's architectures.
 
     A GPU newer than the toolkit gets PTX, with a note of what that costs. Raises UsageError for an unknown model, and
     for one that the toolkit no longer makes code for.
     """
     compilation = lock.compilation
-    if gpus is None or compilation is None or compilation.toolkit is None:
+    if not gpus or compilation is None or compilation.toolkit is None:
         return lock
     version = compilation.toolkit.version
     chosen, newer = to_compile(facts.architectures_for(gpus), version)

@@ -53,7 +53,16 @@ def check(
 
     target = target or ("" if gpu or driver or kernel or glibc or runtime else config().target)
     ctx = here()
-    machine = explain.find_target(ctx, _said(target, gpu, driver, runtime, runtime_version, kernel, glibc))
+    said = Said(
+        target=target,
+        gpu=joined(gpu),
+        driver=driver,
+        runtimes=tuple(runtime or ()),
+        runtime_version=runtime_version,
+        kernel=kernel,
+        glibc=glibc,
+    )
+    machine = explain.find_target(ctx, said)
     found = parts.check(
         ref,
         targets.host_of(machine, shm),
@@ -89,7 +98,7 @@ def audit(
     from graphcrate.compat.facts import gpu_models
     from graphcrate.model.errors import AuditError
 
-    ctx, named = here(), joined(gpu) or ""
+    ctx, named = here(), joined(gpu)
     gpus = gpu_models(named) if named else ()
     if target:
         gpus = explain.find_target(ctx, Said(target=target, gpu=named)).gpus or ()
@@ -97,27 +106,6 @@ def audit(
     tables.write(found, wording.audit(found), as_json=as_json)
     if failures := sum(one.severity == "fail" for one in found.findings):
         raise AuditError(f"{found.subject} will not work: {failures} of its findings fail")
-
-
-def _said(
-    target: str,
-    gpu: list[str] | None,
-    driver: str,
-    runtime: list[str] | None,
-    runtime_version: str,
-    kernel: str,
-    glibc: str,
-) -> Said:
-    """What was said of a machine."""
-    return Said(
-        target=target,
-        gpu=joined(gpu) or "",
-        driver=driver,
-        runtimes=tuple(runtime or ()),
-        runtime_version=runtime_version,
-        kernel=kernel,
-        glibc=glibc,
-    )
 
 
 def explain(
@@ -137,11 +125,20 @@ def explain(
     from graphcrate.compat import catalog
     from graphcrate.compat import explain as explaining
 
-    ctx, machine = here(), _said(target, gpu, driver, runtime, runtime_version, kernel, glibc)
+    ctx = here()
+    said = Said(
+        target=target,
+        gpu=joined(gpu),
+        driver=driver,
+        runtimes=tuple(runtime or ()),
+        runtime_version=runtime_version,
+        kernel=kernel,
+        glibc=glibc,
+    )
     recipe = catalog.find_recipe(ctx, stack)
     if cuda is not None:
         catalog.refuse_unknown_cuda(recipe, cuda)
-    found = explaining.explain(recipe, explaining.find_target(ctx, machine), machine, cuda)
+    found = explaining.explain(recipe, explaining.find_target(ctx, said), said, cuda)
     tables.write(found, explaining.answer(found), as_json=as_json)
     if explaining.chosen_row(found) is None:
         raise explaining.nothing_runs(found)

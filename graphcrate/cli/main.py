@@ -384,11 +384,11 @@ def schema(
     own: Annotated[bool, typer.Option("--own", help="Of recipes of your own, which extend a stack.")] = False,
 ) -> None:
     """Print the JSON schema of recipe files, for editors."""
-    from graphcrate.compat import own as own_recipes
-    from graphcrate.compat import recipes
+    from graphcrate.compat import toml
+    from graphcrate.compat.own import OwnRecipe
+    from graphcrate.model.recipe import Recipe
 
-    value = own_recipes.schema() if own else recipes.schema()
-    write(value, "", as_json=True)
+    write(toml.schema(OwnRecipe) if own else toml.schema(Recipe), "", as_json=True)
 
 
 def main() -> None:

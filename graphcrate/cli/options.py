@@ -37,13 +37,11 @@ def cuda_version(text: str | None) -> str | None:
     return _PATCH.sub(r"\1", version) if _PATCH.fullmatch(version) else version
 
 
-def joined(values: list[str] | None) -> str | None:
-    """GPUs that were named, once or several times, as one list. Raises UsageError for an empty one."""
-    if values is None:
-        return None
-    if not all(value.strip() for value in values):
+def joined(gpus: list[str] | None) -> str:
+    """GPUs that were named, once or several times, as one list; empty for none. Raises UsageError for an empty name."""
+    if not all(gpu.strip() for gpu in gpus or ()):
         raise UsageError("--gpu is empty", next_step="--gpu v100, or leave it out")
-    return ",".join(values)
+    return ",".join(gpus or ())
 
 
 Cuda = Annotated[
@@ -86,11 +84,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 @functools.cache
 def config() -> Config:
     """Read both files, the folder's over the person's. Raises RecipeError that names file, line and field."""
-    fields = {"fields": "its fields are mirror, target, to and cache"}
     values: dict[str, str] = {}
     for path in _files():
         if path.is_file():
-            value = toml.parse(toml.read(path, "configuration"), str(path), Config, lambda _: (), **fields)
+            value = toml.load(path, Config, lambda _: (), "its fields are mirror, target, to and cache")
             values |= {name: text for name, text in msgspec.structs.asdict(value).items() if text}
     return Config(**values)
 

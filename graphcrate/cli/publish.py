@@ -127,7 +127,7 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
         sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
 
 
-def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, ctx: "Context") -> str:
+def _built(name: str, cuda: str | None, gpu: str, target: str, output: Path, ctx: "Context") -> str:
     """Build the recipe's image, or find it unchanged."""
     from graphcrate.build import pipeline
     from graphcrate.compat.request import BuildRequest

@@ -66,7 +66,7 @@ class Settled(NamedTuple):
 
     recipe: Recipe
     variant: Variant
-    gpu: str | None  #: "v100,a100"
+    gpu: str  #: "v100,a100"; empty: no GPU, or none was named
     usable: tuple[Candidate, ...]
     out: tuple[Outcome, ...] = ()
 
@@ -134,7 +134,7 @@ def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> Settled:
         if cuda is None:
             ctx.progress.note(f"CUDA {USUAL_CUDA}: {_USUAL}; GPU=… or TARGET=… takes the newest that runs there")
         recipe, variant = catalog.find_variant(ctx, name, cuda or USUAL_CUDA)
-        return Settled(recipe, variant, None, variant.candidates)
+        return Settled(recipe, variant, "", variant.candidates)
     explanation = explain(catalog.find_recipe(ctx, name), find_target(ctx, said), said)
     if cuda is None:
         row = chosen_row(explanation)
@@ -145,7 +145,7 @@ def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> Settled:
         for line in _details(row):
             ctx.progress.note(f"  {line}")
     recipe, variant = catalog.find_variant(ctx, name, cuda)
-    gpu = ",".join(explanation.target.gpus or ()).lower() or None
+    gpu = ",".join(explanation.target.gpus or ()).lower()
     return Settled(recipe, variant, gpu, *_usable(variant, explanation))
 
 

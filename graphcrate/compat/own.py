@@ -14,7 +14,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
@@ -59,7 +59,7 @@ def is_recipe(name: str) -> bool:
 def load(path: Path) -> tuple[OwnRecipe, Additions]:
     """Read a recipe file of a person's own. Raises RecipeError, UsageError for what it refers to."""
     fields = "./build.py schema --own lists every field, docs/customize.md shows them"
-    recipe = toml.parse(toml.read(path, "recipe"), str(path), OwnRecipe, _contradictions, fields)
+    recipe = toml.load(path, OwnRecipe, _contradictions, fields)
     folder = path.absolute().parent
     packages, constraints = [_package(text, folder, f"{path}: pip") for text in recipe.pip], list[str]()
     if recipe.requirements:
@@ -75,11 +75,6 @@ def load(path: Path) -> tuple[OwnRecipe, Additions]:
         smoke_minutes=recipe.smoke_minutes,
         name=path.stem,
     )
-
-
-def schema() -> dict[str, Any]:
-    """JSON schema of a recipe file of a person's own, for editors."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(OwnRecipe)}
 
 
 def given(

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
@@ -32,21 +31,12 @@ _Wrong = Iterator[tuple[str, str]]  #: (path of a field, what is wrong with it)
 
 def load(path: Path) -> Recipe:
     """Read and validate a recipe file. Raises RecipeError."""
-    return parse(toml.read(path, "recipe"), str(path))
-
-
-def parse(text: str, name: str) -> Recipe:
-    """Validate a recipe's text; `name` stands before the line in errors. Raises RecipeError."""
     fields = "recipes/recipe.schema.json lists every field (editors can check against it)"
-    return toml.parse(text, name, Recipe, _contradictions, fields)
+    return toml.load(path, Recipe, contradictions, fields)
 
 
-def schema() -> dict[str, Any]:
-    """JSON schema of a recipe file, for editors."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Recipe)}
-
-
-def _contradictions(recipe: Recipe) -> _Wrong:
+def contradictions(recipe: Recipe) -> _Wrong:
+    """What is wrong with a recipe that its fields' types do not tell."""
     yield from _malformed(recipe)
     if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", recipe.name):
         yield "name", f"{recipe.name!r} cannot be an image name (lower-case letters, digits, . _ -)"

@@ -33,7 +33,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
 
     name: str
     cuda: str | None  #: None: the newest that runs on the machine, if one is named
-    gpu: str | None = None  #: one model or several: "v100,a100"
+    gpu: str = ""  #: one model or several: "v100,a100"
     driver: str = ""  #: NVIDIA's
     target: str = ""  #: a machine of targets/
     output: Path = Path("dist")
@@ -48,30 +48,20 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
     @property
     def said(self) -> Said:
         """What was said of the machine that the image is for."""
-        return Said(target=self.target, gpu=self.gpu or "", driver=self.driver)
+        return Said(target=self.target, gpu=self.gpu, driver=self.driver)
 
     def command(self) -> str:
         """What to type for this request: of make, where make has a setting for all of it. Passwords are left out."""
         from graphcrate.host.connections import redacted
 
-        settings = {
-            "cuda": self.cuda,
-            "target": self.target,
-            "gpu": self.gpu,
-            "driver": self.driver,
-            "channel": self.channel,
+        names = "cuda target gpu driver channel mirror wheels extensions toolkit engine flavour slim with apt recipe"
+        settings = {name: getattr(self, name, None) for name in names.split()} | {
             "mirror": redacted(self.mirror or ""),
-            "wheels": self.wheels,
-            "extensions": self.extensions if self.extensions != "auto" else "",
-            "toolkit": self.toolkit,
-            "engine": self.engine if self.engine != "auto" else "",
             "flavour": "devel" if self.devel else self.additions.flavour,
-            "slim": self.slim if self.slim != "no" else "",
-            "with": " ".join(self.additions.packages) if self.recipe is None else "",
-            "apt": " ".join(self.additions.apt) if self.recipe is None else "",
-            "recipe": self.recipe,
+            "with": "" if self.recipe else " ".join(self.additions.packages),
+            "apt": "" if self.recipe else " ".join(self.additions.apt),
         }
-        said = {name: str(value) for name, value in settings.items() if value}
+        said = {name: str(value) for name, value in settings.items() if value not in (None, "", "auto", "no")}
         more = [] if self.output == Path("dist") else ["--output", str(self.output)]
         more += [] if self.smoke else ["--no-smoke"]
         more += ["--rerun"] if self.rerun else []
@@ -89,7 +79,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         fields = {
             "name": asked.recipe,
             "cuda": asked.variant,
-            "gpu": ",".join(asked.gpus) or None,
+            "gpu": ",".join(asked.gpus),
             "devel": asked.flavour == "devel",
             **{name: value for name in same if (value := getattr(asked, name))},
         }
@@ -102,7 +92,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             variant=report.cuda,
             candidate=report.candidate,
             target=self.target,
-            gpus=tuple(filter(None, (self.gpu or "").split(","))),
+            gpus=tuple(filter(None, self.gpu.split(","))),
             driver=self.driver,
             channel=self.channel or "",
             extensions=self.extensions,

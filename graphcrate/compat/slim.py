@@ -35,7 +35,7 @@ _LIBRARIES = re.compile(
 _LIBRARY = re.compile(r"\.so(\.\d+)*$")
 
 
-def wanted(choice: Choice, gpus: str | None, lock: Lock) -> Slim | None:
+def wanted(choice: Choice, gpus: str, lock: Lock) -> Slim | None:
     """What a request cuts an image to; None for all of it. Raises UsageError where nobody says to which GPUs."""
     if choice == "no":
         return None

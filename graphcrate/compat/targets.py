@@ -46,15 +46,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def load(path: Path) -> Target:
     """Read and validate a target file. Raises RecipeError."""
-    return parse(toml.read(path, "target"), str(path))
+    return toml.load(path, Target, contradictions, f"fields are {', '.join(Target.__struct_fields__)}")
 
 
-def parse(text: str, name: str) -> Target:
-    """Validate a target's text; `name` stands before the line in errors. Raises RecipeError."""
-    return toml.parse(text, name, Target, _contradictions, f"fields are {', '.join(Target.__struct_fields__)}")
-
-
-def _contradictions(target: Target) -> Iterator[tuple[str, str]]:
+def contradictions(target: Target) -> Iterator[tuple[str, str]]:
+    """What is wrong with a target that its fields' types do not tell."""
     for model in target.gpus or ():
         try:
             facts.compute_capability(model)

@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,26 +12,32 @@ from graphcrate.model import codec
 from graphcrate.model.errors import RecipeError
 
 Value = TypeVar("Value", bound=msgspec.Struct)
+#: gives (path of a field, what is wrong with it)
+Contradictions = Callable[[Value], Iterable[tuple[str, str]]]
 
 _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _AT_PATH = re.compile(r" - at `\$?([^`]*)`$")
 _FIELD = re.compile(r"field `([^`]+)`")
 
 
-def read(path: Path, what: str) -> str:
-    """The text of a file, called `what` in errors. Raises RecipeError."""
+def load(path: Path, kind: type[Value], contradictions: Contradictions[Value], fields: str) -> Value:
+    """Read a file. Errors (RecipeError) begin with its path and the line, and end with `fields`."""
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(
-            f"{path}:1: the {what} cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
+            f"{path}:1: it cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
         ) from error
+    return parse(text, str(path), kind, contradictions, fields)
 
 
-def parse(
-    text: str, name: str, kind: type[Value], contradictions: Callable[[Value], Iterable[tuple[str, str]]], fields: str
-) -> Value:
-    """Convert a TOML text. Errors (RecipeError) begin with `name` and the line, and end with `fields`."""
+def schema(kind: type[Value]) -> dict[str, Any]:
+    """JSON schema of such a file, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
+
+
+def parse(text: str, name: str, kind: type[Value], contradictions: Contradictions[Value], fields: str) -> Value:
+    """Convert a TOML text; `name` stands before the line in errors."""
 
     def failure(line: int, what: str) -> RecipeError:
         return RecipeError(f"{name}:{line}: {what}", next_step=f"mend line {line}; {fields}")

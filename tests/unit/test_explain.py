@@ -93,9 +93,9 @@ def test_what_runs_nowhere_is_answered_with_the_reasons(call):
 @pytest.mark.parametrize(
     ("arguments", "cuda", "gpu", "words"),
     [
-        ((), "11.8", None, ""),
+        ((), "11.8", "", ""),
         (("--gpu", "v100"), "12.8", "v100", "assumed: driver 525.60.13 or newer"),
-        (("--target", "laptop"), "cpu", None, "CUDA cpu for laptop: no GPU"),
+        (("--target", "laptop"), "cpu", "", "CUDA cpu for laptop: no GPU"),
         (("--cuda", "11.7", "--target", "dgx2"), "11.7", "v100", ""),
         (("--gpu", "v100", "--driver", "418.39"), None, None, "nothing of pyg runs on V100"),
     ],

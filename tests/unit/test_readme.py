@@ -6,8 +6,10 @@ import pytest
 
 from graphcrate.build.summary import plan_lines
 from graphcrate.cli import main
-from graphcrate.compat import recipes, targets
+from graphcrate.compat import recipes, targets, toml
+from graphcrate.compat.targets import Target
 from graphcrate.model.lock import decode_lock
+from graphcrate.model.recipe import Recipe
 from tests import ROOT
 from tools import generate
 
@@ -66,14 +68,15 @@ def test_what_pages_name_exists():
     variables = re.findall(r"^\| `([A-Z_]+)`", PAGES["docs/settings.md"], re.MULTILINE)
     assert "GRAPHCRATE_CACHE" in variables
     assert [name for name in variables if name not in code and not name.startswith("PIP_")] == []
-    fields = {field for one in recipes.schema()["$defs"].values() for field in one.get("properties", ())}
+    fields = {field for one in toml.schema(Recipe)["$defs"].values() for field in one.get("properties", ())}
     assert [field for field in sorted(fields) if f"`{field}" not in PAGES["docs/recipes.md"]] == []
 
 
 def test_examples_of_recipes_and_targets_are_valid():
-    for page, parse in (("docs/recipes.md", recipes.parse), ("docs/explain.md", targets.parse)):
+    rules = {"docs/recipes.md": (Recipe, recipes.contradictions), "docs/explain.md": (Target, targets.contradictions)}
+    for page, (kind, contradictions) in rules.items():
         example = re.search(r"^```toml\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)[1]
-        assert parse(example, page).description
+        assert toml.parse(example, page, kind, contradictions, "").description
 
 
 def links(name):

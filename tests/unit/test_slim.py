@@ -43,11 +43,11 @@ def test_what_may_be_cut(package, free, names):
 
 def test_the_wish_needs_gpus_and_cuda():
     lock = compiled_lock(TOOLKITS["debian"])
-    assert slim.wanted("no", None, lock) is None
+    assert slim.wanted("no", "", lock) is None
     assert slim.wanted("yes", "a100,v100", lock) == Slim(capabilities=("7.0", "8.0"), ptx=True, everything=False)
     assert slim.wanted("all", "v100", compiled_lock(TOOLKITS["debian"], architectures=("7.0",))).ptx is False
     with pytest.raises(UsageError, match="none is named"):
-        slim.wanted("yes", None, lock)
+        slim.wanted("yes", "", lock)
     with pytest.raises(UsageError, match="for CPUs"):
         slim.wanted("yes", "v100", compiled_lock(None))
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from graphcrate.compat import targets
+from graphcrate.compat import targets, toml
 from graphcrate.compat.targets import Said, Target
 from graphcrate.model.errors import RecipeError, UsageError
 from tests import ROOT
@@ -38,7 +38,7 @@ def test_every_target_says_what_it_is_and_how_that_is_known():
 )
 def test_a_bad_target_is_refused_with_file_line_and_field(text, told):
     with refused(RecipeError, told) as caught:
-        targets.parse(text, "t.toml")
+        toml.parse(text, "t.toml", Target, targets.contradictions, "")
     assert caught.value.what.startswith("t.toml:")
 
 
