@@ -51,72 +51,47 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> int:
-    """Run the command in the first of the wanted kinds of isolation that this machine allows."""
+    """Run the command in the wanted kind of isolation; its exit code."""
     post = int(sys.argv[1])
     os.set_inheritable(post, False)  # the command does not get it
     orders: dict[str, Any] = json.loads(os.read(post, os.fstat(post).st_size))
     die_with(orders["parent"])
     os.umask(0o022)
-    failures = []
-    for kind in orders["kinds"]:
-        code, failure = attempt(kind, orders)
-        if failure is None:
-            return code
-        failures.append(failure)
-    os.write(post, json.dumps(failures).encode())
-    return SETUP_FAILED
-
-
-def attempt(kind: str, orders: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
-    """The command's exit code, or what went wrong before it started."""
-    reading, writing = os.pipe()
-    parent = os.getpid()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        with stage("unshare", kind, writing):
-            isolate(kind, orders["network"])
-            die_with(parent)  # after the change of rights, which makes the kernel forget it
-            init = os.fork()
-        if init == 0:
-            start(kind, writing, orders)
-        os.close(writing)
-        os._exit(wait(init))
-    os.close(writing)
-    with os.fdopen(reading, "rb") as stream:
-        message = stream.read()
-    code = wait(child)
-    return code, json.loads(message) if message else None
+    with stage("unshare", post):
+        isolate(orders["kind"], orders["network"])
+        die_with(orders["parent"])  # again: the change of rights makes the kernel forget it
+        init = os.fork()
+    if init == 0:
+        start(post, orders)
+    return wait(init)
 
 
 @contextlib.contextmanager
-def stage(name: str, kind: str, writing: int) -> Iterator[None]:
-    """Write a failure to the pipe and end the process."""
+def stage(name: str, post: int) -> Iterator[None]:
+    """Write a failure behind the orders and end the process."""
     try:
         yield
     except BaseException as error:
         number = error.errno or 0 if isinstance(error, OSError) else 0
-        report = {"kind": kind, "stage": name, "errno": number, "what": str(error)}
-        os.write(writing, json.dumps(report).encode())
+        os.write(post, json.dumps({"stage": name, "errno": number, "what": str(error)}).encode())
         os._exit(SETUP_FAILED)
 
 
-def start(kind: str, writing: int, orders: dict[str, Any]) -> NoReturn:
+def start(post: int, orders: dict[str, Any]) -> NoReturn:
     """As the first process of the PID namespace: make the root, start the command, reap what is left over."""
-    with stage("mount", kind, writing):
+    with stage("mount", post):
         die_with(0)  # its parent is outside the namespace, where process numbers are others'
         enter_root(orders)
         if not orders["network"]:
             raise_loopback()
         drop_privileges()
-    with stage("chdir", kind, writing):
+    with stage("chdir", post):
         with contextlib.suppress(OSError):
             os.makedirs(orders["environment"]["HOME"], exist_ok=True)
         os.chdir(orders["working_folder"])
         command = os.fork()
     if command == 0:
         execute(orders)
-    os.close(writing)
     os._exit(wait(command))
 
 

@@ -32,7 +32,6 @@ RESTRICTIONS = {
     "user.max_user_namespaces": ("0", "15000"),
     "kernel.apparmor_restrict_unprivileged_userns": ("1", "0"),
 }
-SECCOMP, FILTERED = "Seccomp", "2"  #: line of /proc/self/status, and its value under a filter
 
 
 class Bind(msgspec.Struct, frozen=True):
@@ -73,9 +72,8 @@ class Inside(Protocol):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why one kind of isolation did not come about: at which stage, with which errno (0: none)."""
+    """Why the isolation did not come about: at which stage, with which errno (0: none)."""
 
-    kind: str
     stage: str
     errno: int
     what: str
@@ -109,23 +107,22 @@ def run_in(rootfs: Path, command: Exec, *, writable: bool = False) -> process.Co
         "parent": os.getpid(),
     }
     run = functools.partial(process.run, on_line=command.on_line, timeout=command.timeout)
-    done, failures = _try(
-        orders, ["user", "mount"] if os.geteuid() == 0 else ["user"], _attached if command.attached else run
-    )
-    if done is None:
-        raise explain(failures, os.geteuid(), _restrictions())
-    return done
+    failures = []
+    for kind in ("user", "mount") if os.geteuid() == 0 else ("user",):
+        done, failure = _start({**orders, "kind": kind}, _attached if command.attached else run)
+        if failure is None:
+            return done
+        failures.append(failure)
+    raise explain(failures, os.geteuid(), _restrictions())
 
 
 def _attached(argv: Sequence[str], *, descriptors: Sequence[int]) -> process.Completed:
     return process.Completed(attach.run(argv, descriptors=descriptors), ())
 
 
-def _try(
-    orders: dict[str, Any], kinds: Sequence[str], run: Callable[..., process.Completed]
-) -> tuple[process.Completed | None, list[Failure]]:
-    """Run the command in the first of these kinds of isolation; None and the reasons when none came about."""
-    encoded = json.dumps({**orders, "kinds": kinds}).encode()
+def _start(orders: dict[str, Any], run: Callable[..., process.Completed]) -> tuple[process.Completed, Failure | None]:
+    """Run the command; why it did not start, where it did not."""
+    encoded = json.dumps(orders).encode()
     with tempfile.TemporaryFile(buffering=0) as post:
         post.write(encoded)
         post.seek(0)
@@ -134,9 +131,7 @@ def _try(
         done = run(argv, descriptors=(descriptor,))
         post.seek(len(encoded))
         reported = post.read()
-    if reported:
-        return None, codec.decode(reported, list[Failure])
-    return done, []
+    return done, codec.decode(reported, Failure) if reported else None
 
 
 def check(rootfs: Path, binds: Sequence[Bind]) -> None:
@@ -190,7 +185,7 @@ def gpu_binds(host: gpus.HostGpu) -> list[Bind]:
 
 
 def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, str]) -> HostError:
-    """The error for a machine where nothing worked. `restrictions`: what `_restrictions` found; none without /proc."""
+    """The error for a machine where nothing worked. `restrictions`: what those that there are; none without /proc."""
     first = failures[0]
     if first.stage == "chdir":
         return HostError(
@@ -210,12 +205,11 @@ def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, st
         cause = "All user namespaces that user.max_user_namespaces allows are in use"
         step = f"{ask} user.max_user_namespaces=15000"
     else:
-        policy = "seccomp filter" if restrictions.get(SECCOMP) == FILTERED else "security policy"
         lacks = ", and it has no CAP_SYS_ADMIN" if uid == 0 else ""
-        cause = f"In the container around this shell a {policy} forbids user namespaces{lacks}"
+        cause = f"In the container around this shell a security policy forbids user namespaces{lacks}"
         step = "whoever starts the container can allow them: --privileged, or --cap-add SYS_ADMIN "
         step += "--security-opt seccomp=unconfined --security-opt apparmor=unconfined"
-    seen = "; ".join(f"{failure.kind}: {failure.stage}: {failure.what}" for failure in failures)
+    seen = "; ".join(f"{failure.stage}: {failure.what}" for failure in failures)
     return HostError(
         "no command can be run inside the image on this machine",
         cause=f"{cause} ({seen}).",
@@ -225,7 +219,4 @@ def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, st
 
 def _restrictions() -> dict[str, str]:
     files = {name: Path("/proc/sys", *name.split(".")) for name in RESTRICTIONS}
-    found = {name: path.read_text().strip() for name, path in files.items() if path.exists()}
-    status = Path("/proc/self/status")
-    mode = re.search(rf"^{SECCOMP}:\s*(\d)", status.read_text(), re.MULTILINE) if status.exists() else None
-    return found | ({SECCOMP: mode[1]} if mode else {})
+    return {name: path.read_text().strip() for name, path in files.items() if path.exists()}

@@ -57,14 +57,14 @@ def kind(request, monkeypatch):
     """Each way in turn, as if the others were forbidden."""
     if request.param != "user" and os.geteuid() != 0:
         pytest.skip("needs root")
-    real = sandbox._try
+    real = sandbox._start
 
-    def only(orders, kinds, run):
-        if request.param not in kinds:
-            return None, [sandbox.Failure(kinds[0], "unshare", 1, "forbidden by the test")]
-        return real(orders, [request.param], run)
+    def only(orders, run):
+        if request.param != orders["kind"]:
+            return None, sandbox.Failure("unshare", 1, "forbidden by the test")
+        return real(orders, run)
 
-    monkeypatch.setattr(sandbox, "_try", only)
+    monkeypatch.setattr(sandbox, "_start", only)
     return request.param
 
 
@@ -164,9 +164,9 @@ def test_an_attached_command_has_this_process_s_streams(rootfs, project, kind):
     marker = f"6000{os.getpid() % 100_000:05d}"
     command = ["sh", "-c", f"cat; echo complaint >&2; sleep {marker} >/dev/null 2>&1 & exit 7"]
     program = (
-        f"from pathlib import Path; from graphcrate.host import sandbox; real = sandbox._try; "
-        f"sandbox._try = lambda orders, kinds, run: real(orders, [{kind!r}], run) if {kind!r} in kinds else "
-        f"(None, [sandbox.Failure(kinds[0], 'unshare', 1, 'forbidden by the test')]); "
+        f"from pathlib import Path; from graphcrate.host import sandbox; real = sandbox._start; "
+        f"sandbox._start = lambda orders, run: real(orders, run) if {kind!r} == orders['kind'] else "
+        f"(None, sandbox.Failure('unshare', 1, 'forbidden by the test')); "
         f"print(sandbox.run_in(Path({str(rootfs)!r}), sandbox.Exec({command!r}, {ENVIRONMENT!r}, attached=True)))"
     )
     done = subprocess.run(
