@@ -6,6 +6,7 @@ socket, else the user's (rootless Docker).
 
 import contextlib
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,9 @@ def connected(environment: Mapping[str, str]) -> Iterator[Engine]:
     options = docker.utils.kwargs_from_env(environment={**environment, "DOCKER_HOST": where})
     options |= {"timeout": SECONDS, "use_ssh_client": where.startswith("ssh://")}
     try:
+        if where.startswith("unix://"):  # the SDK would not close a socket that nobody answers at
+            with socket.socket(socket.AF_UNIX) as trial:
+                trial.connect(where.removeprefix("unix://"))
         # The oldest version first: the SDK hides why it could not ask for the newest.
         with contextlib.closing(docker.APIClient(version="1.24", **options)) as probe:
             version = probe.version(api_version=False)

@@ -5,6 +5,7 @@ Distribution specification 1.1, "Pushing blobs". The file is read piece by piece
 
 import contextlib
 import hashlib
+import io
 import re
 import urllib.parse
 from collections.abc import Callable, Generator
@@ -52,11 +53,8 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
 
     def pieces(self, begin: int, length: int) -> Generator[bytes, None, None]:
         """These bytes, a piece at a time. Raises LayoutError for a file that is shorter or cannot be read."""
-        if self.path is None:
-            yield from (self.data[at : min(at + PIECE, begin + length)] for at in range(begin, begin + length, PIECE))
-            return
         try:
-            with self.path.open("rb", buffering=0) as stream:
+            with io.BytesIO(self.data) if self.path is None else self.path.open("rb", buffering=0) as stream:
                 stream.seek(begin)
                 while length > 0:
                     piece = stream.read(min(PIECE, length))

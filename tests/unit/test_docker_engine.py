@@ -1,6 +1,5 @@
 """Which Docker daemon is meant, and what is said of one that cannot be used."""
 
-import gc
 import hashlib
 import json
 import re
@@ -23,7 +22,6 @@ from tests.unit.docker_daemon import DockerDaemon
         ("something else", True, "no Docker daemon answers at tcp://127.0.0.1:", "docker info "),
     ],
 )
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the SDK leaves sockets open
 def test_a_daemon_that_cannot_be_used_is_told_with_what_to_type(tmp_path, monkeypatch, kind, installed, what, step):
     monkeypatch.setattr(docker_engine.process, "find", lambda program: f"/usr/bin/{program}" if installed else None)
     address = f"unix://{tmp_path}/docker.sock"
@@ -39,8 +37,6 @@ def test_a_daemon_that_cannot_be_used_is_told_with_what_to_type(tmp_path, monkey
             raise AssertionError("it is connected")
     assert caught.value.what.startswith(what)
     assert caught.value.next_step.startswith(step)
-    del caught
-    gc.collect()
     error = docker_engine.explain(address, PermissionError(13, "Permission denied"), {"USER": "ada"})
     assert "may not be used by this user" in error.what
     assert re.match("sudo usermod -aG docker ada .*--engine embedded", error.next_step)
