@@ -1,17 +1,15 @@
 """An image's files: what its layers come to, each once, and where the content of each is."""
 
-import hashlib
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
 import msgspec
 
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci.blob import CHUNK, TarStream, open_blob
-from graphcrate.oci.entries import Entries, parents, read_entries
+from graphcrate.oci.blob import CHUNK, TarStream
+from graphcrate.oci.entries import parents
 from graphcrate.oci.layout import REBUILD
-from graphcrate.oci.spec import LayerBlob
 
 XATTR = "SCHILY.xattr."  #: before the name of an extended attribute, in pax headers
 _LATEST = 0xFFFFFFFF  #: time that a squashfs can hold, in Unix seconds
@@ -64,28 +62,6 @@ class Addition(NamedTuple):
     mode: int = 0o755
     content: bytes | None = None  #: of a file
     link: str = ""  #: target of a symbolic link; with neither it is a folder, and one that is there stays
-
-
-def set_of(inodes: Iterable[Inode]) -> list[Inode]:
-    """Each once, by identity: two files may be alike."""
-    return list({id(inode): inode for inode in inodes}.values())
-
-
-def read_checked(
-    blob: LayerBlob,
-    digest: str,
-    keep: Callable[[str, tarfile.TarInfo, TarStream], Inode],
-    advance: Callable[[int], None],
-) -> Entries[Inode]:
-    """Read a layer to its end. Raises LayoutError where the bytes have another digest."""
-    seen = hashlib.sha256()
-    try:
-        with open_blob(blob, advance=advance, digest=seen) as stream:
-            entries = read_entries(stream, lambda path, header: keep(path, header, stream))
-    except LayoutError as error:
-        raise LayoutError(f"layer {digest}: {error.what}", cause=error.cause, next_step=REBUILD) from error
-    check_digest("layer", digest, f"sha256:{seen.hexdigest()}")
-    return entries
 
 
 def check_digest(what: str, digest: str, seen: str) -> None:

@@ -4,6 +4,7 @@ A block of a squashfs depends on its file's bytes alone. So a layer is packed in
 it is in, and a squashfs is put together from packed layers without compressing anything again.
 """
 
+import hashlib
 import json
 import tarfile
 import threading
@@ -19,15 +20,16 @@ import msgspec
 import zstandard
 from isal import isal_zlib
 
-from graphcrate.artifacts.formats.merged import IMPLIED, Inode, Stored, content_of, inode_of, read_checked
+from graphcrate.artifacts.formats.merged import IMPLIED, Inode, Stored, check_digest, content_of, inode_of
 from graphcrate.artifacts.formats.squashfs import STORED_DATA
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.model import codec
-from graphcrate.oci.blob import CHUNK, TarStream
-from graphcrate.oci.entries import Entries, overlaid
-from graphcrate.oci.layout import Layout, check_presence
+from graphcrate.model.errors import LayoutError
+from graphcrate.oci.blob import CHUNK, open_blob
+from graphcrate.oci.entries import Entries, overlaid, read_entries
+from graphcrate.oci.layout import REBUILD, Layout, check_presence
 from graphcrate.oci.spec import LayerBlob
 
 #: Raise it whenever the same layer would give other blocks. Part of the cache's keys and of a SIF's identity.
@@ -205,12 +207,13 @@ def _pack(
     depth: int,
     advance: Callable[[int], None],
 ) -> None:
-    """Write a layer's blocks and index into `folder`."""
+    """Write a layer's blocks and index into `folder`. Raises LayoutError where the bytes have another digest."""
     held: list[Inode] = []
+    seen = hashlib.sha256()
     with (folder / "data").open("xb", buffering=CHUNK) as data:
         packer = Packer(data, compression, pool, depth)
 
-        def keep(path: str, header: tarfile.TarInfo, stream: TarStream) -> Inode:
+        def keep(path: str, header: tarfile.TarInfo) -> Inode:
             inode = inode_of(path, header)
             if inode.is_file:
                 stored = packer.add(inode.size, content_of(header, stream))
@@ -218,7 +221,12 @@ def _pack(
             held.append(inode)
             return inode
 
-        entries = read_checked(blob, digest, keep, advance)
+        try:
+            with open_blob(blob, advance=advance, digest=seen) as stream:
+                entries = read_entries(stream, keep)
+        except LayoutError as error:
+            raise LayoutError(f"layer {digest}: {error.what}", cause=error.cause, next_step=REBUILD) from error
+        check_digest("layer", digest, f"sha256:{seen.hexdigest()}")
         packer.finish()
     numbers = {id(inode): number for number, inode in enumerate(held)}
     index = _Index(inodes=held, fragments=packer.fragments)

@@ -16,7 +16,7 @@ from typing import IO, BinaryIO
 import msgspec
 from isal import isal_zlib
 
-from graphcrate.artifacts.formats.merged import XATTR, Inode, Stored, set_of
+from graphcrate.artifacts.formats.merged import XATTR, Inode, Stored
 from graphcrate.artifacts.formats.packed import BLOCKS, Compression, Packed, Packer, compressor
 from graphcrate.artifacts.formats.squashfs import MAGIC, METADATA, NO_FRAGMENT, STORED, STORED_DATA, SUPERBLOCK
 from graphcrate.host.cache import remove_tree
@@ -107,7 +107,8 @@ def _copy(
     advance: Callable[[int], None],
 ) -> tuple[dict[int, Stored], list[tuple[int, int]]]:
     """Copy all blocks, layer by layer. Return where files are now, by identity, and the fragment blocks."""
-    files = [inode for inode in set_of(image[path] for path in sorted(image)) if inode.is_file]
+    distinct = {id(image[path]): image[path] for path in sorted(image)}  # two files may be alike
+    files = [inode for inode in distinct.values() if inode.is_file]
     placed: dict[int, Stored] = {}
     fragments: list[tuple[int, int]] = []
     for number, packed in enumerate(layers):
