@@ -113,6 +113,16 @@ def test_packages_see_those_of_the_image_that_they_are_laid_over(call, tmp_path)
     assert (answer[0], told(answer)) == (0, [])
 
 
+def test_what_metadata_and_record_say_counts(call, tmp_path):
+    info = f"{SITE}/odd-1.0.dist-info"
+    about = {"METADATA": b"Name: odd\nVersion: 1.0\nRequires-Python: <3.10\n", "RECORD": b"_module.so,,\n"}
+    odd = {f"{info}/{name}": text for name, text in about.items()}
+    root = written(unpacked(tmp_path / "root"), odd | {f"{SITE}/_module.so": make_elf(needed=("libgone.so",))})
+    findings = json.loads(call(root)[1])["findings"]
+    assert [(one["package"], one["check"]) for one in findings] == [("odd", "libraries"), ("odd", "metadata")]
+    assert findings[1]["what"] == "needs Python <3.10; the image has 3.11"
+
+
 @pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta/history"])
 def test_of_an_environment_the_packages_are_read(call, tmp_path, mark):
     root = unpacked(tmp_path / "root")
