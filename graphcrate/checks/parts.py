@@ -11,7 +11,7 @@ from graphcrate.artifacts.tree.opening import Fetch
 from graphcrate.checks import wording
 from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as contracts
-from graphcrate.checks.reading import read_image
+from graphcrate.checks.reading import read_image, read_view
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer
 from graphcrate.model.audit import Audit
@@ -65,15 +65,14 @@ def check(
     Raises UsageError for what does not exist, LayoutError for damaged bytes and for what is no image, NetworkError.
     """
     stored = _bytes(locate(ref, output), ctx) if "bytes" in parts else None
-    if not {"runtimes", "binaries"} & set(parts):
-        return Checked(image=ref, bytes=stored)
-    image = read_image(ref, ctx, output, fetch)
-    return Checked(
-        image=ref,
-        bytes=stored,
-        runtimes=_inspected(image.view, host, runtimes) if "runtimes" in parts else None,
-        binaries=auditing.judge(image.contents, host.gpus) if "binaries" in parts else None,
-    )
+    view = audit = None
+    if "binaries" in parts:
+        image = read_image(ref, ctx, output, fetch)
+        view, audit = image.view, auditing.judge(image.contents, host.gpus)
+    elif "runtimes" in parts:
+        view = read_view(ref, ctx, output, fetch)
+    inspected = _inspected(view, host, runtimes) if view and "runtimes" in parts else None
+    return Checked(image=ref, bytes=stored, runtimes=inspected, binaries=audit)
 
 
 def _inspected(view: ImageView, host: Host, runtimes: Sequence[Runtime]) -> Inspection:
