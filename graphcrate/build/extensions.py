@@ -61,7 +61,7 @@ class Compiling:
 
     def prepare(self) -> None:
         """Make the base with a compiler, where something is to be compiled. What fails here fails again later."""
-        steps = [step for step in self.plan.steps if isinstance(step, CompileStep)]
+        steps = self.plan.of(CompileStep)
         if len(built(self.lock, self.ctx)) < sum(len(step.packages) for step in steps):
             with contextlib.suppress(GraphcrateError):
                 self._build_base(steps[0])
@@ -72,7 +72,7 @@ class Compiling:
         from graphcrate.inputs.extensions.compile import provide
 
         made: dict[str, Path] = {}
-        for step in (step for step in self.plan.steps if isinstance(step, CompileStep)):
+        for step in self.plan.of(CompileStep):
             there = wheelhouse.cached(step, self.ctx.cache)
             if len(there) < len(step.packages):
                 build_base = self._build_base(step)
@@ -93,7 +93,7 @@ class Compiling:
 
     def toolkit(self, base: Base) -> Path:
         """Make the folder of a devel image's CUDA toolkit."""
-        folder = self._toolkit(next(step.toolkit for step in self.plan.steps if isinstance(step, ToolkitStep)), base)
+        folder = self._toolkit(next(step.toolkit for step in self.plan.of(ToolkitStep)), base)
         assert folder is not None
         return folder
 

@@ -141,7 +141,7 @@ class Embedded(Engine):
             environment=ctx.environment,
             progress=ctx.progress,
         )
-        compiled = sum(len(one.packages) for one in plan.steps if isinstance(one, CompileStep))
+        compiled = sum(len(one.packages) for one in plan.of(CompileStep))
         more = f", compile {compiled} packages" if compiled else ""
         ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{more}"))
         layout = embedded.build_layout(order)

@@ -80,7 +80,7 @@ def suffix(slim: Slim, *, named: bool) -> str:
 
 def plan_lines(plan: Plan) -> list[str]:
     """What is cut, what stays whole and why; empty where nothing is cut."""
-    steps = [step for step in plan.steps if isinstance(step, WheelsStep)]
+    steps = plan.of(WheelsStep)
     slim = next((step.slim for step in steps if step.slim is not msgspec.UNSET), None)
     if slim is None:
         return []

@@ -148,7 +148,7 @@ def check(environment: Mapping[str, str]) -> str:
 def build(order: Order) -> Artifact:
     """Build the plan's image as `<folder>/<name>.sif`. See `Builder.build`."""
     engine, plan, log = find(order.environment), order.plan, order.folder / LOG
-    packages = [package for step in plan.steps if isinstance(step, WheelsStep) for package in step.packages]
+    packages = [package for step in plan.of(WheelsStep) for package in step.packages]
     room = _ROOM_FOR_BASE + _ROOM * sum(package.file.size for package in packages)
     order.cache.require(room, f"building {plan.name}:{plan.tag} with {engine.name}")
     sif = order.folder / f"{plan.name}.sif"

@@ -34,7 +34,7 @@ def write(folder: Path, order: Order, text: str, name: str) -> None:
     The same order gives the same bytes, modes and times, so that engines find their cached steps again.
     """
     (folder / name).write_text(text, encoding="utf-8")
-    shipped = [step for step in order.plan.steps if isinstance(step, FilesStep) and step.title == EXAMPLES_TITLE]
+    shipped = [step for step in order.plan.of(FilesStep) if step.title == EXAMPLES_TITLE]
     for file in (file for step in shipped for file in step.files if not file.folder and not file.link):
         target = folder / file.path.removeprefix(f"{PROGRAMS}/")
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Plan: the ordered, typed steps from a lock to an image. Builders and renderers read it, nothing else."""
 
 import hashlib
+from typing import TypeVar
 
 import msgspec
 
@@ -105,6 +106,7 @@ class ConfigStep(msgspec.Struct, frozen=True, kw_only=True, tag="config"):
     working_folder: str = "/"
 
 
+AnyStep = TypeVar("AnyStep", bound=msgspec.Struct)
 Step = BaseStep | FilesStep | WheelsStep | CompileStep | ToolkitStep | RequirementsStep | ConfigStep
 
 
@@ -135,13 +137,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     #: packages that a person added; left out where nobody added anything
     added: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
+    def of(self, kind: type[AnyStep]) -> list[AnyStep]:
+        """Return the steps of this kind."""
+        return [step for step in self.steps if isinstance(step, kind)]
+
     @property
     def base(self) -> BaseStep:
-        return next(step for step in self.steps if isinstance(step, BaseStep))
+        return self.of(BaseStep)[0]
 
     @property
     def config(self) -> ConfigStep:
-        return next(step for step in self.steps if isinstance(step, ConfigStep))
+        return self.of(ConfigStep)[0]
 
 
 def content_id(value: msgspec.Struct) -> str:

@@ -77,19 +77,18 @@ def build_layers(order: Order, jobs: int) -> tuple[LayerRecord, ...]:
     """The layers above the base, lowest first; their blobs are in the cache. `jobs` 0: all work in this process."""
     plan, base = order.plan, order.base
     assert base is not None
-    python = next((step.python for step in plan.steps if isinstance(step, WheelsStep)), "")
+    python = next((step.python for step in plan.of(WheelsStep)), "")
     if python and not base.python_version.startswith(f"{python}."):
         raise BuildError(
             f"the plan is for Python {python} and the base has {base.python_version}",
             next_step="./build.py lock …    (locks base and packages again)",
         )
-    for step in plan.steps:
-        if isinstance(step, RequirementsStep):
-            raise BuildError(
-                f"the embedded builder cannot install {step.title!r}: no lock says which files those are",
-                cause=f"They come from the channel {step.channel.value}, which this machine could not reach.",
-                next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda}    (on a network that reaches it)",
-            )
+    for step in plan.of(RequirementsStep):
+        raise BuildError(
+            f"the embedded builder cannot install {step.title!r}: no lock says which files those are",
+            cause=f"They come from the channel {step.channel.value}, which this machine could not reach.",
+            next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda}    (on a network that reaches it)",
+        )
     shop = Workshop(
         python=python,
         glibc=base.glibc,
@@ -98,8 +97,8 @@ def build_layers(order: Order, jobs: int) -> tuple[LayerRecord, ...]:
         cache=order.cache,
         environment=settings.select_for_child(order.environment),
     )
-    ready = [WheelsLayer(step, shop) for step in plan.steps if isinstance(step, WheelsStep)]
-    later = [WheelsLayer(step, shop) for step in plan.steps if isinstance(step, CompileStep)]
+    ready = [WheelsLayer(step, shop) for step in plan.of(WheelsStep)]
+    later = [WheelsLayer(step, shop) for step in plan.of(CompileStep)]
     claims = Claims()
     with _beside(None if all(layer.exists for layer in later) else order.compiled) as wheels:
         make(ready, claims, order.progress, jobs)

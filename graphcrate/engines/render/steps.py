@@ -67,7 +67,7 @@ def base(plan: Plan, *, environment: bool = True) -> str:
     """Write what a stage starts with: packages that the base lacks, and small files, on demand those of the venv."""
     names = plan.base.image.packages
     runs = shell("base_packages", " ".join(names)) if names else ""
-    for files in _files(plan):
+    for files in plan.of(FilesStep):
         if files.title in (EXAMPLES_TITLE, ADDED_FILES_TITLE):
             continue
         inside = [file for file in files.files if f"{file.path}/".startswith(f"{VENV}/")]
@@ -85,15 +85,11 @@ def base(plan: Plan, *, environment: bool = True) -> str:
 
 def added_files(plan: Plan) -> str:
     """Write a person's own files, the last thing that an image gets: they change most."""
-    files = [file for step in _files(plan) if step.title == ADDED_FILES_TITLE for file in step.files]
+    files = [file for step in plan.of(FilesStep) if step.title == ADDED_FILES_TITLE for file in step.files]
     if not files:
         return ""
     folders = sorted({file.path.rpartition("/")[0] for file in files} - {""})
     return f"# Files of one's own.\n#: SC2016\nmkdir -p {' '.join(map(shlex.quote, folders))}\n{_planned(files)}"
-
-
-def _files(plan: Plan) -> Iterator[FilesStep]:
-    return (step for step in plan.steps if isinstance(step, FilesStep))
 
 
 def _planned(files: list[PlannedFile]) -> str:
@@ -118,7 +114,7 @@ def stages(plan: Plan) -> tuple[Stage, ...]:
 
 def _packages(plan: Plan) -> Iterator[Stage]:
     """Group locked packages that change together."""
-    locked = [package for wheels in plan.steps if isinstance(wheels, WheelsStep) for package in wheels.packages]
+    locked = [package for wheels in plan.of(WheelsStep) for package in wheels.packages]
     for title in (*GROUPS, ADDED):
         members = [package for package in locked if _group(plan, package) == title]
         if members:
@@ -132,7 +128,7 @@ def _group(plan: Plan, package: LockedPackage) -> str:
     """Which of `STAGES` a package is installed in; "" where it is not in the image."""
     if package.name in (plan.added or ()):
         return ADDED
-    installed = any(package in step.packages for step in plan.steps if isinstance(step, WheelsStep))
+    installed = any(package in step.packages for step in plan.of(WheelsStep))
     return group(package.name) if installed else ""
 
 
@@ -145,13 +141,13 @@ def _by_channel(packages: Iterable[LockedPackage]) -> dict[Channel, list[LockedP
 
 def _opened(plan: Plan) -> Iterator[Stage]:
     """Open requirements share one stage: they depend on each other."""
-    if runs := "".join(shell("open", opened) for opened in plan.steps if isinstance(opened, RequirementsStep)):
+    if runs := "".join(shell("open", opened) for opened in plan.of(RequirementsStep)):
         yield Stage(name="packages", title="torch, PyG and tools", runs=runs)
 
 
 def toolkit_stays(plan: Plan) -> bool:
     """Whether the toolkit stays in the image."""
-    return any(isinstance(step, ToolkitStep) for step in plan.steps)
+    return bool(plan.of(ToolkitStep))
 
 
 def _has_mirror(plan: Plan) -> bool:
@@ -160,8 +156,8 @@ def _has_mirror(plan: Plan) -> bool:
 
 
 def _toolkit(plan: Plan) -> Iterator[Stage]:
-    wanted: list[Toolkit | None] = [made.toolkit for made in plan.steps if isinstance(made, ToolkitStep)]
-    wanted += [made.compilation.toolkit for made in plan.steps if isinstance(made, CompileStep)]
+    wanted: list[Toolkit | None] = [made.toolkit for made in plan.of(ToolkitStep)]
+    wanted += [made.compilation.toolkit for made in plan.of(CompileStep)]
     toolkit, origin = next((one for one in wanted if one), None), "build"
     if toolkit is None:
         return
@@ -198,7 +194,7 @@ def _debs(plan: Plan, toolkit: DebianToolkit) -> str:
 
 def _extensions(plan: Plan) -> Iterator[Stage]:
     """Compile in a stage for each package, so that an engine which can makes them side by side; install in one."""
-    for compiled in (compiled for compiled in plan.steps if isinstance(compiled, CompileStep)):
+    for compiled in plan.of(CompileStep):
         suffix = "-added" if compiled.title == ADDED_SOURCES else ""
         yield _compile(plan, compiled, COMPILE_STAGE + suffix)
         packages = sorted(compiled.packages, key=lambda package: package.name)

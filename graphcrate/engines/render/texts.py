@@ -79,9 +79,9 @@ def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
 
 def requirements(plan: Plan) -> str:
     """Write every package with its one file's hash, for pip and uv; of an open plan what was asked for, without any."""
-    locked = [package for step in plan.steps if isinstance(step, WheelsStep) for package in step.packages]
-    compiled = [package for step in plan.steps if isinstance(step, CompileStep) for package in step.packages]
-    opened = [step for step in plan.steps if isinstance(step, RequirementsStep)]
+    locked = [package for step in plan.of(WheelsStep) for package in step.packages]
+    compiled = [package for step in plan.of(CompileStep) for package in step.packages]
+    opened = plan.of(RequirementsStep)
     channels = {package.channel for package in (*locked, *compiled)} | {step.channel for step in opened}
     how = "--no-deps --require-hashes " if plan.stack.locked else ""
     lines = [
@@ -97,7 +97,7 @@ def requirements(plan: Plan) -> str:
 
 def sources(plan: Plan) -> str:
     """Write what `requirements` leaves out, since it is compiled against what that installs; empty where nothing is."""
-    compiled = [step for step in plan.steps if isinstance(step, CompileStep)]
+    compiled = plan.of(CompileStep)
     if not compiled:
         return ""
     used, packages = compiled[0].compilation, [package for step in compiled for package in step.packages]
@@ -130,7 +130,7 @@ def readme(plan: Plan) -> str:
         "lock": f"{stack.candidate}.lock.json" if stack.locked else "",
         "make": ("" if plan.name == "pyg" else f"STACK={plan.name} ") + f"CUDA={stack.cuda}",
         "program": f"{EXAMPLES}/{'dna.py' if stack.torch_geometric else 'torch_check.py'}",
-        "compiled": next((step for step in plan.steps if isinstance(step, CompileStep)), None),
+        "compiled": next(iter(plan.of(CompileStep)), None),
         "cpu": cpu,
         "gpus": "" if cpu else " --gpus all",
         "nv": "" if cpu else " --nv",
@@ -154,11 +154,10 @@ def about(plan: Plan) -> tuple[str, ...]:
     if stack.meaning:
         limits = fallback_limits(stack.torch, stack.torch_cuda, stack.cuda)
         paragraphs.append(" ".join((f"{stack.meaning}.", *(f"It {limit}." for limit in limits))))
-    paragraphs += [_compiled(step) for step in plan.steps if isinstance(step, CompileStep)]
+    paragraphs += [_compiled(step) for step in plan.of(CompileStep)]
     paragraphs += [
         f"A devel image: its compiler and CUDA {step.toolkit.version} in {CUDA_HOME} stay, for extensions of your own."
-        for step in plan.steps
-        if isinstance(step, ToolkitStep)
+        for step in plan.of(ToolkitStep)
     ]
     if stack.missing:
         costs = (f"{missing.name} ({missing.cost})" if missing.cost else missing.name for missing in stack.missing)
