@@ -32,9 +32,6 @@ GRACE_SECONDS = 5.0  #: between the request to end (SIGTERM: programs remove wha
 #: Debian's package of a program, where the names differ
 PACKAGES = {
     "unshare": "util-linux",
-    "mount": "mount",
-    "newuidmap": "uidmap",
-    "newgidmap": "uidmap",
     "unsquashfs": "squashfs-tools",
     "ldconfig": "libc-bin",
 }

@@ -25,12 +25,6 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         """Of the manifest: what `name@sha256:…` means."""
         return digest_of(self.manifest)
 
-    @property
-    def size(self) -> int:
-        """Bytes of all blobs, each counted once."""
-        blobs = {layer.digest: layer.size for layer in self.layers}
-        return sum(blobs.values()) + len(self.config) + len(self.manifest)
-
 
 def digest_of(data: bytes) -> str:
     """`sha256:<hex>` of these bytes."""

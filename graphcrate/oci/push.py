@@ -16,7 +16,7 @@ from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.registry import ACCEPT, Repository
-from graphcrate.oci.upload import Arrived, Blob, Outcome, Pace, upload
+from graphcrate.oci.upload import Blob, Outcome, Pace, upload
 
 Form = Literal["oci", "docker"]
 THREADS = 4  #: uploads at once
@@ -60,18 +60,18 @@ def push_image(
         arrived = push_blobs(target, blobs, task.advance)
     sent = put_manifest(target, digest, document, media_type, lambda: push_blobs(target, blobs, lambda _: None))
     sizes = dict.fromkeys(Outcome, 0)
-    for blob, one in zip(blobs, arrived, strict=True):
-        sizes[one.outcome] += blob.size
+    for blob, (outcome, _) in zip(blobs, arrived, strict=True):
+        sizes[outcome] += blob.size
     return Pushed(
         digest=digest,
         media_type=media_type,
-        bytes_sent=sent + sum(one.sent for one in arrived),
+        bytes_sent=sent + sum(bytes_sent for _, bytes_sent in arrived),
         bytes_there=sizes[Outcome.THERE],
         bytes_mounted=sizes[Outcome.MOUNTED],
     )
 
 
-def push_blobs(target: Repository, blobs: Sequence[Blob], advance: Callable[[int], None]) -> list[Arrived]:
+def push_blobs(target: Repository, blobs: Sequence[Blob], advance: Callable[[int], None]) -> list[tuple[Outcome, int]]:
     """Bring these blobs into the repository, largest first; how each came there.
 
     The first error ends the others, too. Raises as `upload.upload`.

@@ -78,13 +78,6 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class Arrived(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of an upload. `sent`: bytes of the blob that went to the connection, those of failed tries too."""
-
-    outcome: Outcome
-    sent: int = 0
-
-
 class Pace:
     """How much of a blob goes in one request of a push: ever more until one fails. Shared by its threads."""
 
@@ -112,10 +105,10 @@ class Pace:
         return smaller >= max(REFUSABLE, self.least)
 
 
-def upload(repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace) -> Arrived:
-    """Bring the blob into the repository. `advance` gets bytes, negative for those that were lost.
+def upload(repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace) -> tuple[Outcome, int]:
+    """Bring the blob into the repository: how it came there, and its bytes that were sent, those of failed tries too.
 
-    Raises NetworkError, IntegrityError, LayoutError.
+    `advance` gets bytes, negative for those that were lost. Raises NetworkError, IntegrityError, LayoutError.
     """
     return _Upload(repository, blob, advance, pace).run()
 
@@ -146,7 +139,7 @@ class _Upload:
         self._losses = 0  #: uploads that the registry forgot or refused
         self._shown = self._sent = 0
 
-    def run(self) -> Arrived:
+    def run(self) -> tuple[Outcome, int]:
         """Ask for it, mount it or send it. Raises NetworkError, IntegrityError, LayoutError."""
         outcome = Outcome.SENT
         if self._repository.has(self._blob.descriptor):
@@ -156,7 +149,7 @@ class _Upload:
         else:
             self._repository.retrying(self._attempt, lambda: self._offset)
         self._show(self._blob.size)
-        return Arrived(outcome=outcome, sent=self._sent)
+        return outcome, self._sent
 
     def _mount(self) -> bool:
         """Mount the blob from the first source that has it; where none has, an upload may be begun."""

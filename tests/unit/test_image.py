@@ -46,12 +46,6 @@ def test_neither_owners_nor_sizes_of_the_tar_change_the_image():
     assert make_image(bare, CONFIG, 0).manifest == make_image(LAYERS, CONFIG, 0).manifest
 
 
-def test_a_blob_that_occurs_twice_counts_once():
-    image = make_image((LAYERS[0], LAYERS[0]), CONFIG, 0)
-    assert image.size == 10 + len(image.config) + len(image.manifest)
-    assert len(json.loads(image.manifest)["layers"]) == 2
-
-
 def manifest(*types):
     """A manifest of layers of these types."""
     config, *layers = (

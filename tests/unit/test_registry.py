@@ -266,7 +266,7 @@ def test_an_upload_goes_where_the_registry_says_and_its_login_to_the_registry_al
     client = Answering(wants_login, (404, {}, b""), (202, {"Location": location}, b""), (201, {}, b""))
     target = Repository(client, reference.parse("registry.example/team/image"), lambda: ALICE, writes=True)
     with contextlib.nullcontext() if known is not None else refused(NetworkError, place):
-        assert upload(target, blob, lambda _: None, Pace(0)).outcome is Outcome.SENT
+        assert upload(target, blob, lambda _: None, Pace(0))[0] is Outcome.SENT
         method, url, headers = client.asked[-1]
         assert (method, url) == ("PUT", f"{place}digest=sha256%3A{blob.descriptor.digest[7:]}")
         assert headers.get("Authorization") == (ALICE.basic if known else None)
