@@ -44,10 +44,6 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     variant, sources = context.variant, context.sources
     target = target_of(variant.base, variant.python)
     torch = find_torch(candidate, target, sources)
-    given = [*map(Requirement, (*context.recipe.requirements, *variant.requirements))]
-    for part in (part for one in given if canonicalize_name(one.name) == glt.NAME for part in one.specifier):
-        if part.operator in ("==", "==="):
-            _check_glt(part.version, [one.name for one in given], torch, candidate, variant, pin=True)
     offers = Offers(sources, torch.version, candidate.torch_cuda)
     extensions, missing = find_extensions(variant, candidate, target, offers)
     offered = [*([torch] if torch.channel is not Channel.PYPI else []), *extensions]
@@ -182,16 +178,13 @@ def _check(packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate
 
 
 def _check_glt(
-    version: str, packages: Collection[str], torch: Offer, candidate: Candidate, variant: Variant, *, pin: bool = False
+    version: str, packages: Collection[str], torch: Offer, candidate: Candidate, variant: Variant
 ) -> tuple[str, ...]:
-    """What to know of a graphlearn-torch beside these packages. Raises ResolutionError for one that cannot work.
-
-    Of a `pin`, which is judged before anything is fetched, what is absent may still come with something else.
-    """
+    """What to know of a graphlearn-torch beside these packages. Raises ResolutionError for one that cannot work."""
     verdict = glt.judge(version, torch.version, candidate.torch_cuda, variant.python, packages)
-    if len(verdict.reasons) > (len(verdict.absent) if pin else 0):
+    if verdict.reasons:
         step = verdict.next_step or "take another variant: ./build.py list"
-        if not pin and verdict.absent and set(verdict.absent) <= set(names_of(variant.extensions)):
+        if verdict.absent and set(verdict.absent) <= set(names_of(variant.extensions)):
             step = "make image … EXTENSIONS=auto    (compiles what no channel has as a wheel)"
         raise ResolutionError(" ".join(verdict.reasons).removesuffix("."), next_step=step)
     return verdict.notes

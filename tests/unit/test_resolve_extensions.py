@@ -223,12 +223,10 @@ def test_the_release_of_glt_for_this_torch(lock_glt):
     ("wanted", "options", "words", "next_step"),
     [
         ("graphlearn-torch==0.2.4", {}, "21 undefined symbols", "graphlearn-torch==0.2.2"),
-        ("graphlearn-torch", {}, "graphlearn-torch 0.2.4", "graphlearn-torch==0.2.2"),  # judged by what comes out
         ("graphlearn-torch==0.2.2", {"extensions": ()}, "imports torch_sparse", "add torch-sparse to the recipe"),
         ("graphlearn-torch==0.2.2", {"mode": "wheels"}, "imports torch_sparse at start-up", "EXTENSIONS=auto"),
     ],
 )
-def test_a_glt_that_breaks_is_refused(lock_glt, program, wanted, options, words, next_step):
+def test_a_glt_that_breaks_is_refused(lock_glt, wanted, options, words, next_step):
     with refused(ResolutionError, words, next_step):
         lock_glt(wanted, **options)
-    assert bool(program.calls) == ("==0.2.4" not in wanted), "a pin is judged before anything is resolved"
