@@ -117,14 +117,6 @@ def test_a_mirror_with_another_file_is_followed_by_the_official_place(torch_lock
     assert progress.done == progress.total
 
 
-def test_wrong_bytes_everywhere(server, cache, torch_lock, get):
-    server.faults[TORCH_PATH] = [Fault(wrong=True)] * 9
-    file = torch_lock.packages[0].file
-    with refused(IntegrityError, "no source of the pytorch channel", "127.0.0.1 has sha256", file.sha256):
-        get(torch_lock)
-    assert not cache.file(file.sha256, file.name).exists()
-
-
 def test_a_part_of_one_source_is_completed_from_the_next(server, torch_lock, progress, get):
     with WheelServer() as mirror:
         mirror.pytorch("cu118", dict([TORCH]), prefix="")
@@ -136,7 +128,14 @@ def test_a_part_of_one_source_is_completed_from_the_next(server, torch_lock, pro
     assert progress.done == progress.total
 
 
-def test_a_file_that_nobody_lists_or_that_was_replaced(server, torch_lock, progress, tmp_path, get):
+def test_a_file_that_is_wrong_everywhere_or_that_nobody_lists_or_that_was_replaced(
+    server, cache, torch_lock, progress, tmp_path, get
+):
+    server.faults[TORCH_PATH] = [Fault(wrong=True)] * 9
+    file = torch_lock.packages[0].file
+    with refused(IntegrityError, "no source of the pytorch channel", "127.0.0.1 has sha256", file.sha256):
+        get(torch_lock)
+    assert not cache.file(file.sha256, file.name).exists()
     server.pages.clear()
     with refused(NetworkError, "HTTP 404 (127.0.0.1)", TORCH[0]):
         get(torch_lock)

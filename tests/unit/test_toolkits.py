@@ -69,7 +69,6 @@ def test_architectures_that_cannot_be_made(wanted, version, words):
 class Sandbox:
     """Stands in for the sandbox: notes what it was given, makes an nvcc."""
 
-    version: str = "11.8.89"
     code: int = 0
     runs: list = dataclasses.field(default_factory=list)
 
@@ -79,7 +78,7 @@ class Sandbox:
         self.runs.append((packages.target, inside, cuda.target))
         (cuda.source / "bin").mkdir()
         (cuda.source / "bin" / "nvcc").write_bytes(b"nvcc")
-        return Completed(self.code, ("cp: oh", f"Cuda compilation tools, release 11.8, V{self.version}"))
+        return Completed(self.code, ("cp: oh",))
 
 
 @pytest.fixture
@@ -105,7 +104,6 @@ def packages(tmp_path, cache):
     [(DEBIAN, [f"debs/{DEB.file.name}", f"wheels/{RUNTIME.file.name}"]), (WHEELS, [f"wheels/{RUNTIME.file.name}"])],
 )
 def test_a_toolkit_of_packages_is_made_once(sandbox, packages, cache, tmp_path, toolkit, inside):
-    sandbox.version = toolkit.version
     assert toolkits.cached(toolkit, cache) is None
     made = toolkits.prepare(toolkit, packages, tmp_path, place(cache))
     assert (made / "bin" / "nvcc").read_bytes() == b"nvcc"
