@@ -2,6 +2,7 @@
 
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +15,18 @@ from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import opening
 from graphcrate.artifacts.tree.compare import ALLOWANCES
+from graphcrate.host.http import Client
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import DiskFullError
+from graphcrate.oci import push
 from graphcrate.oci.layout import read_layout
+from graphcrate.oci.reference import parse
+from graphcrate.oci.registry import Repository
 from graphcrate.oci.validate import validate
+from graphcrate.publish.destinations import oras
 from tests.engines import tricky
 from tests.engines.conftest import as_user
+from tests.engines.pushing import LOGIN
 from tests.engines.workplace import call, tree
 
 pytestmark = pytest.mark.engine("unsquashfs", "root")
@@ -289,6 +296,40 @@ def test_scripts_for_engines_before_3_6_do_the_same(made, scratch, action):
     seen = dict(line.split("=", 1) for line in variables.split("\0") if line)
     assert {name: seen[name] for name in tricky.ENVIRONMENT} == {**tricky.ENVIRONMENT, "EMPTY": "x"}
     assert seen["LD_LIBRARY_PATH"] == "/.singularity.d/libs"
+
+
+def pushed(address, sif, name, login=None):
+    """Push it as `publish` does."""
+    where = parse(f"{address}/{name}")
+    target = Repository(Client({}), where, lambda: login, writes=True)
+    done = oras.push_sif(sif, sha256(sif.read_bytes()).hexdigest(), where, target, Progress(), {})
+    push.put_manifest(target, where.tag, target.manifest(done.digest).data, done.media_type)
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.engine("docker-registry", "apptainer build")
+@pytest.mark.parametrize("login", [None, LOGIN], ids=["open", "login"])
+def test_apptainer_pulls_the_very_file_from_a_registry_and_runs_it(request, made, apptainer, scratch, login):
+    sif = made("sif")
+    address = request.getfixturevalue("basic_registry" if login else "registry")
+    pushed(address, sif, "team/tricky:1.0", login)
+    told = {"APPTAINER_DOCKER_USERNAME": login.user, "APPTAINER_DOCKER_PASSWORD": login.password} if login else {}
+    url, pulled = f"oras://{address}/team/tricky:1.0", scratch / "pulled.sif"
+    call("apptainer", "pull", "--no-https", pulled, url, environment={**apptainer, **told})
+    assert pulled.read_bytes() == sif.read_bytes()
+    assert call("apptainer", "exec", "--no-https", url, "hello", environment={**apptainer, **told}).strip() == "hello"
+
+
+@pytest.mark.slow
+@pytest.mark.engine("docker-registry", "apptainer build")
+def test_what_apptainer_pushes_itself_is_there_already(registry, made, apptainer):
+    """Its own push has the same layer and config: nothing is left to send but the manifest."""
+    sif = made("sif")
+    call("apptainer", "push", "--no-https", sif, f"oras://{registry}/team/theirs:1", environment=apptainer)
+    found = pushed(registry, sif, "team/theirs:2")
+    assert found.bytes_there == sif.stat().st_size + 2
+    assert found.bytes_sent < 1000
 
 
 @pytest.mark.engine("docker daemon")

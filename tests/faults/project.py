@@ -121,8 +121,6 @@ def fill_registry(server):
     """Let a registry (`registry_server.RegistryServer`) have the base; its reference."""
     run = {"Env": ["PATH=/usr/sbin:/usr/bin"], "Cmd": ["sh"]}
     server.image("faults/base", [base_layer()], "1", run=run)
-    for digest in server.blobs:
-        server.homes.setdefault("faults/base", set()).add(digest)
     return f"{server.host}/faults/base:1"
 
 

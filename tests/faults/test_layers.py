@@ -48,7 +48,6 @@ def test_hostile_layers(origin, warm):
         for member, _ in (entry for layer in layers for entry in layer):
             member.linkname = member.linkname.replace(OUT, str(outside))
         origin.registry.image("faults/hostile", layers, "1", run={"Env": ["PATH=/usr/bin"]})
-        origin.registry.homes.setdefault("faults/hostile", set()).update(origin.registry.blobs)
         done, unchanged = relocked(origin, warm, f"{origin.door.address}/faults/hostile:1")
         project.failed(warm, done, 4, 12)
         assert unchanged
@@ -93,7 +92,6 @@ def test_malformed_manifest(origin, warm, case):
     manifest = json.loads(data)
     (case or malformed(mediaType=spec.LAYER_GZIP))(manifest)
     origin.registry.put("faults/bad", manifest, spec.MANIFEST, "1")
-    origin.registry.homes.setdefault("faults/bad", set()).update(origin.registry.blobs)
     done, unchanged = relocked(origin, warm, f"{origin.door.address}/faults/bad:1")
     project.failed(warm, done, 4, 5, 6, 8, 12)
     assert unchanged
@@ -104,7 +102,6 @@ def test_malformed_manifest(origin, warm, case):
 def test_many_layers(origin, cold):
     layers = [project.base_layer(), *([tars.file(f"opt/layer-{number}")] for number in range(199))]
     origin.registry.image("faults/many", layers, "1", run={"Env": ["PATH=/usr/sbin:/usr/bin"], "Cmd": ["sh"]})
-    origin.registry.homes.setdefault("faults/many", set()).update(origin.registry.blobs)
     recipe = cold.folder / "recipes/torch.toml"
     recipe.write_text(recipe.read_text().replace("faults/base:1", "faults/many:1"))
     project.lock(cold)

@@ -76,8 +76,8 @@ class RegistryServer(loopback.Loopback):
             self.documents[f"{name}/manifests/{what}"] = (media_type, data)
         return {"mediaType": media_type, "digest": digest, "size": len(data)}
 
-    def blob(self, data: bytes, media_type: str) -> dict:
-        self.blobs[tars.sha256(data)] = data
+    def blob(self, data: bytes, media_type: str, name: str) -> dict:
+        self.home(name, data)
         return {"mediaType": media_type, "digest": tars.sha256(data), "size": len(data)}
 
     def image(
@@ -98,7 +98,7 @@ class RegistryServer(loopback.Loopback):
         for number, content in enumerate(plain):
             kind = types[number % len(types)]
             named = kind.replace("oci.image.layer.v1.tar", "docker.image.rootfs.diff.tar").replace("+", ".")
-            described.append(self.blob(tars.compressed(content, kind), named if docker else kind))
+            described.append(self.blob(tars.compressed(content, kind), named if docker else kind, name))
         config = {
             "architecture": architecture,
             "os": system,
@@ -110,7 +110,7 @@ class RegistryServer(loopback.Loopback):
         manifest = {
             "schemaVersion": 2,
             "mediaType": kinds[0],
-            "config": self.blob(json.dumps(config).encode(), kinds[1]),
+            "config": self.blob(json.dumps(config).encode(), kinds[1], name),
             "layers": described,
         }
         described = self.put(name, manifest, kinds[0], *tags)
