@@ -114,6 +114,7 @@ def test_signed_with_a_key(ctx, publish, registry, tmp_path):
     assert (len(told), any(ok for ok, _ in told.values())) == (6, False)
     found = publish(key=private)
     assert found.signed == "key"
+    publish()  # again, without a key: what is signed stays
     told = checks(ctx, found.reference, key=public)
     assert (len(told), all(ok for ok, _ in told.values())) == (6, True), told
     assert all(b"canary" not in data for data in registry.blobs.values())
@@ -197,6 +198,7 @@ def test_a_folder_gets_the_files_and_what_proves_them(folder, on_cpu, publish, t
     endings = ("sif", "sqsh", "oci.tar")
     assert files == {f"torch-{TAG}.{end}{more}" for end in endings for more in ("", ".sha256")}
     assert published.reference == str(tmp_path / "shared" / f"torch-{TAG}.sif")
+    assert published.lines["singularity"].startswith(f"singularity run --nv {tmp_path}/shared/torch.sif python ")
     proofs = tmp_path / "shared" / f"torch-{TAG}.proofs"
     documents = {path.name: json.loads(path.read_text()) for path in proofs.iterdir()}
     assert documents.pop("report.json") == json.loads((folder / "report.json").read_text())
@@ -214,6 +216,7 @@ def test_an_archive_from_a_folder_is_the_image_again_elsewhere(folder, publish, 
     words = shlex.split(published.lines["elsewhere"].partition("    (")[0])
     make, target, _, tar, _, archive, _, unpacked, _, copy, report, copied = words[:1] + words[2:]
     assert (make, tar, copy, target) == ("mkdir", "tar", "cp", unpacked)
+    assert published.digest == tars.sha256(Path(archive).read_bytes())
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
     Path(target).mkdir(parents=True)
