@@ -17,7 +17,7 @@ from graphcrate.artifacts.formats.merged import Addition, check_digest, with_add
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.formats.squashfs import Squashfs
-from graphcrate.artifacts.locate import find_image, locate
+from graphcrate.artifacts.locate import find_image
 from graphcrate.compat import facts
 from graphcrate.compat.facts import numbers
 from graphcrate.host import settings
@@ -26,7 +26,6 @@ from graphcrate.host.cache import require_room
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import HostError, LayoutError, UsageError
-from graphcrate.model.tree import Form as ImageForm
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.validate import inspect_layer
@@ -46,14 +45,6 @@ SIF_FORMAT = 1
 _GROWTH = 1.05
 _CHUNK = 1 << 20
 _KERNEL = re.compile(r"\d+\.\d+")
-_CALLED: Mapping[ImageForm, str] = {
-    "sif": "a SIF",
-    "squashfs": "a squashfs",
-    "archive": "an archive (skopeo copy docker-archive:FILE oci:FOLDER:TAG makes a layout of it)",
-    "folder": "a folder",
-    "docker": "in Docker's store",
-    "podman": "in Podman's store",
-}
 #: what a person may say → the field of the request, and the kinds of results that it is for
 Options = Mapping[str, tuple[str, tuple[str, ...]]]
 _OPTIONS: Options = {"--compression": ("compression", ("sif", "sqsh")), "--kernel": ("kernel", ("sif", "sqsh"))}
@@ -122,13 +113,6 @@ def convert(request: Request, ctx: Context) -> Converted:
     """
     start = settings.now()
     check_options(request, _OPTIONS, request.to, request.to)
-    image = locate(request.ref, request.images)
-    if image.form not in ("layout", "registry"):
-        raise UsageError(
-            f"{request.ref} is {_CALLED[image.form]}, and a conversion begins with an OCI layout",
-            cause="Every other form is made from the layout, which alone has all of the image.",
-            next_step="./build.py convert NAME:TAG --to …    (./build.py image … makes the layout)",
-        )
     layout, report = find_image(request.ref, request.images)
     name = report.name.rpartition("/")[2] or "image"
     target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,14 @@ FORMS = (
 _PATH_PREFIXES = ("oci:", "oci-archive:", "docker-archive:")
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _LABELS = ("candidate", "torch", "torch.cuda", "cuda", "python", "lock.sha256")
+_CALLED: Mapping[Form, str] = {
+    "sif": "a SIF",
+    "squashfs": "a squashfs",
+    "archive": "an archive (skopeo copy docker-archive:FILE oci:FOLDER:TAG makes a layout of it)",
+    "folder": "a folder",
+    "docker": "in Docker's store",
+    "podman": "in Podman's store",
+}
 _REMOTE = ("oras://", "library://", "http://", "https://")
 
 
@@ -74,9 +83,10 @@ def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
     Raises UsageError for another form of image, and where the name has another digest by now, LayoutError.
     """
     found = locate(ref, output)
-    if found.path.is_file():
+    if called := _CALLED.get(found.form):
         raise UsageError(
-            f"{ref} is a {found.form}, and this takes an OCI layout",
+            f"{ref} is {called}, and this takes an OCI layout",
+            cause="Every other form is made from the layout, which alone has all of the image.",
             next_step="give NAME:TAG of a build, or the folder of a layout: ./build.py list",
         )
     if not found.has_layout:

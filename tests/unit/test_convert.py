@@ -199,7 +199,7 @@ def test_what_is_no_layout_is_said_by_name(tmp_path, image):
     (tmp_path / "x.sqsh").write_bytes(b"hsqs")
     (tmp_path / "x.tar").write_bytes(b"\x1f\x8b")
     for path, what in ((made.path, "a SIF"), ("x.sqsh", "a squashfs"), ("x.tar", "an archive")):
-        with refused(UsageError, f"is {what}", ", and a conversion begins with an OCI layout"):
+        with refused(UsageError, f"is {what}", ", and this takes an OCI layout"):
             converted(tmp_path, ref=str(tmp_path / path))
     with refused(UsageError, "there is no image 'pyg:2'"):
         converted(tmp_path, ref="pyg:2")
