@@ -87,8 +87,6 @@ def _contents(names: Sequence[str], ctx: Context, base: str, output: Path) -> Co
 
 def _packages(folder: Path) -> Path | None:
     """The folder of installed packages that a person means: it itself, or that of an environment (venv, conda)."""
-    if (folder / "oci-layout").is_file() or (folder / "index.json").is_file():
-        return None
     if any(folder.glob("*.dist-info")):
         return folder
     is_environment = (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()
