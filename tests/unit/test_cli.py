@@ -163,13 +163,6 @@ def test_a_fault_of_our_own_is_not_explained_away(call, monkeypatch, error):
         call("image", "pyg")
 
 
-def test_a_file_where_a_folder_has_to_be_is_told(call, tmp_path):
-    small_layouts.layout(tmp_path, [tars.folder("./")])
-    (tmp_path / "there.sif").touch()
-    code, _, err = call("convert", tmp_path, "--to", "oci-archive", "--output", tmp_path / "there.sif" / "x.tar")
-    assert (code, f"{tmp_path}/there.sif" in err, "next:  " in err) == (7, True, True)
-
-
 def test_every_command_that_a_text_names_is_there():
     texts = [path for folder in ("graphcrate", "docs", "examples") for path in (ROOT / folder).rglob("*.*")]
     texts = [path for path in texts if path.suffix in (".py", ".md", ".toml") or "templates" in path.parts]
@@ -198,22 +191,10 @@ WRITTEN = [("dna.md", "dna.sbatch"), ("dgx2.md", "dgx2_torch.sbatch")]
 WRITTEN += [("multi-node.md", f"multi_node_{name}.sbatch") for name in ("singularity", "pyxis")]
 
 
-def test_a_job_goes_to_stdout_alone(outside):
-    code, out, err = outside("job", "registry.example.com/team/pyg:1", "--runtime", "pyxis", "--partition", "a100")
-    assert (code, err) == (0, "")
-    assert out.startswith("#!/bin/bash\n#SBATCH --job-name=pyg\n")
-    assert "registry.example.com#team/pyg:1" in out
-
-
 def test_pyxis_on_many_nodes_has_a_process_for_each_gpu_unless_told_otherwise(outside):
     request = ("job", "registry.example.com/team/pyg:1", "--runtime", "pyxis", "--nodes", "2", "--gpus", "4")
     assert "--ntasks-per-node=4" in outside(*request)[1]
     assert "--ntasks-per-node=4" not in outside(*request, "--no-per-gpu")[1]
-
-
-def test_the_address_for_pai_is_one_line(outside):
-    code, out, _ = outside("job", "registry.cn-shanghai.aliyuncs.com/team/glt:1", "--runtime", "pai-dsw")
-    assert (code, out) == (0, "registry-vpc.cn-shanghai.aliyuncs.com/team/glt:1\n")
 
 
 @pytest.mark.parametrize(("page", "name"), WRITTEN)
