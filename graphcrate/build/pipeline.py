@@ -99,7 +99,7 @@ def _build_and_test(job: _Job) -> BuildReport:
     stack, additions = _for_gpus(job, resolution), job.request.additions
     if not additions:
         return _finish(job, stack)
-    job, added = _with_additions(job, resolution)
+    added = _for_gpus(job, _add(job, resolution))
     below: BuildReport | None = None
     if _is_on_top(added.lock, additions):
         plain = msgspec.structs.replace(job.request, additions=Additions(), recipe=None)
@@ -110,7 +110,8 @@ def _build_and_test(job: _Job) -> BuildReport:
 def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     """What `build_image` would make and from what, in words and as a value. Resolves, and makes nothing."""
     engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
-    job, resolution = _resolve_all(_start(request, ctx, engine))
+    job = _start(request, ctx, engine)
+    resolution = _resolve_all(job)
     plan = _plan(job, resolution)
     return _plan_lines(job, f"{plan.name}:{plan.tag}", resolution, plan), plan
 
@@ -119,7 +120,8 @@ def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
     """Write what engines build an image with additions from, and its local wheels, to `output`/NAME/cu118; its path."""
     from graphcrate.engines.render import files
 
-    job, resolution = _resolve_all(_start(request, ctx, with_engine.EMBEDDED))
+    job = _start(request, ctx, with_engine.EMBEDDED)
+    resolution = _resolve_all(job)
     plan = _plan(job, resolution)
     folder = output / plan.name / cuda_label(resolution.lock.cuda)
     files.write(folder, files.of_plan(plan))
@@ -128,16 +130,10 @@ def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
     return folder
 
 
-def _resolve_all(job: _Job) -> tuple[_Job, Resolution]:
+def _resolve_all(job: _Job) -> Resolution:
     """Resolve the stack and what a person adds to it."""
     resolution = _resolve(job)
-    return _with_additions(job, resolution) if job.request.additions else (job, _for_gpus(job, resolution))
-
-
-def _with_additions(job: _Job, resolution: Resolution) -> tuple[_Job, Resolution]:
-    added = _for_gpus(job, _add(job, resolution))
-    recipe, variant = own.extend(job.recipe, job.variant, job.request.additions)
-    return dataclasses.replace(job, recipe=recipe, variant=variant), added
+    return _for_gpus(job, _add(job, resolution) if job.request.additions else resolution)
 
 
 def _finish(job: _Job, resolution: Resolution, below: BuildReport | None = None) -> BuildReport:
@@ -225,7 +221,7 @@ def _reuse_or_build(job: _Job, wanted: Resolution) -> BuildReport:
             is_compiler = job.request.devel or isinstance(drift, extensions.CompilerDriftError)
             # Mirrors of different ages could take turns for ever.
             renewals += 1
-            arguments = (job.ctx, job.variant, wanted.lock, resolution.lock)
+            arguments = (job.ctx, own.with_apt(job.variant, job.request.additions), wanted.lock, resolution.lock)
             if renewals > _MOST_RENEWALS or not base.renew_base(*arguments, compiler=is_compiler):
                 raise
             job.ctx.progress.note(f"{drift.what}; taking the packages of today instead")

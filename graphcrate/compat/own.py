@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.compat import toml
 from graphcrate.model.errors import UsageError
-from graphcrate.model.recipe import Additions, Recipe, Variant
+from graphcrate.model.recipe import Additions, Variant
 
 #: packages that people expect under one name
 FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
@@ -120,14 +120,10 @@ def recorded(additions: Additions) -> Additions:
     return msgspec.structs.replace(additions, packages=names)
 
 
-def extend(recipe: Recipe, variant: Variant, additions: Additions) -> tuple[Recipe, Variant]:
-    """The recipe and its variant with the Debian packages that a person adds."""
-    if not additions.apt:
-        return recipe, variant
+def with_apt(variant: Variant, additions: Additions) -> Variant:
+    """The variant with the Debian packages that a person adds."""
     packages = tuple(dict.fromkeys((*variant.base.packages, *additions.apt)))
-    extended = msgspec.structs.replace(variant, base=msgspec.structs.replace(variant.base, packages=packages))
-    variants = tuple(extended if one is variant else one for one in recipe.variants)
-    return msgspec.structs.replace(recipe, variants=variants), extended
+    return msgspec.structs.replace(variant, base=msgspec.structs.replace(variant.base, packages=packages))
 
 
 def suffix(additions: Additions) -> str:

@@ -77,7 +77,8 @@ def make_plan(
         missing=lock.missing,
     )
     variant = recipe.variant(lock.cuda)
-    base = steps.BaseStep(base=lock.base, image=_locked_image(lock, variant.base.packages if variant else ()))
+    packages = (*(variant.base.packages if variant else ()), *(additions.apt if additions else ()))
+    base = steps.BaseStep(base=lock.base, image=_locked_image(lock, packages))
     # Wheels, then what is compiled against them: nothing else waits for a compiler.
     added = lock.additions.packages
     wheels = _layers([package for package in lock.packages if not package.compiled and package.name not in added])
@@ -355,7 +356,7 @@ def _labels(name: str, stack: steps.Stack, tag: str, lock_sha256: str, installs:
 
 
 def _locked_image(lock: Lock, packages: tuple[str, ...]) -> BaseImage:
-    """What an engine pulls for this lock's base. `packages`: what the recipe adds to a Debian."""
+    """What an engine pulls for this lock's base. `packages`: what recipe and person add to a Debian."""
     if isinstance(lock.base, DebianBase):
         return _debian(lock.base.suite, lock.python, packages)
     digest = f"@{lock.base.digest}" if lock.base.digest else ""

@@ -127,7 +127,7 @@ class _Resolver:
         packages = {one.name: one for one in (*wheels, *sdists, *self._local.values())}
         moved = tuple(sorted(name for name in packages if name in there))
         notes += [f"{name} {packages[name].version} instead of the stack's {there[name].version}" for name in moved]
-        _, variant = own.extend(self._context.recipe, self._context.variant, self._additions)
+        variant = own.with_apt(self._context.variant, self._additions)
         base = lock_base(ctx, variant) if self._additions.apt else stack.base
         return msgspec.structs.replace(
             stack,
