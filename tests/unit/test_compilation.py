@@ -166,6 +166,8 @@ def test_the_base_with_the_compiler_is_made_beforehand_where_something_is_compil
     (step,) = planning.compile_steps(COMPILED)
     monkeypatch.setattr(extensions.Compiling, "_build_base", build)
     monkeypatch.setattr(extensions, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
-    extensions.Compiling(SimpleNamespace(steps=(step,)), COMPILED, None, None).prepare()  # reported when it is wanted
-    extensions.Compiling(SimpleNamespace(steps=()), plain_lock(), None, None).prepare()
+    extensions.Compiling(
+        SimpleNamespace(of=lambda _: [step]), COMPILED, None, None
+    ).prepare()  # reported when it is wanted
+    extensions.Compiling(SimpleNamespace(of=lambda _: []), plain_lock(), None, None).prepare()
     assert build.call_args_list == ([] if there else [call(step)])
