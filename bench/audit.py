@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from graphcrate.artifacts.formats import binary
+from graphcrate.artifacts.tree.binaries import read_binary
 from graphcrate.model.audit import GpuCode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,7 +83,7 @@ def with_code(rootfs: Path) -> dict[Path, GpuCode]:
     found = {}
     for path in sorted(rootfs.rglob("*.so*")):
         if path.is_file() and not path.is_symlink():
-            one = binary.read(path, path.name)
+            one = read_binary(path, path.name)
             if one is not None and one.code != GpuCode():
                 found[path] = one.code
     return found

@@ -1,6 +1,6 @@
 """Contents for audits, made of small libraries: what an image, or wheels alone, would have."""
 
-from graphcrate.artifacts.formats import binary
+from graphcrate.artifacts.tree.binaries import read_binary
 from graphcrate.checks.audit import run as audit
 from graphcrate.model.audit import Contents, Distribution
 from tests.unit.elfmaker import make_elf
@@ -85,7 +85,7 @@ def contents(files, *packages, base=True, python="3.11", links=None, **fields):
     binaries = {}
     for path, what in files.items():
         data = what if isinstance(what, bytes) else make_elf(**what)
-        found = binary.read([data], path)
+        found = read_binary([data], path)
         if found is not None:
             binaries[path] = found
     return Contents(

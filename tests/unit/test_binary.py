@@ -4,8 +4,8 @@ import tempfile
 
 import pytest
 
-from graphcrate.artifacts.formats import binary
 from graphcrate.artifacts.formats.elf import Extent
+from graphcrate.artifacts.tree import binaries
 from graphcrate.model.audit import GpuCode
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 
@@ -18,16 +18,16 @@ def test_names_of_libraries_but_not_those_that_code_cuts():
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
-        assert binary.mentions(file, None) == whole
-        assert binary.mentions(file, Extent(8, 4)) == whole[1:]
-        assert binary.mentions(file, Extent(data.index(b"nccl") - 5, 2)) == whole[:2]
+        assert binaries.mentions(file, None) == whole
+        assert binaries.mentions(file, Extent(8, 4)) == whole[1:]
+        assert binaries.mentions(file, Extent(data.index(b"nccl") - 5, 2)) == whole[:2]
 
 
 def test_a_stream_and_a_file_tell_the_same(tmp_path):
     data = make_elf(needed=("libc.so.6",), defined=("a",), fatbin=CODE, relocatable=b"\0libother.so.2\0")
     (tmp_path / "a.so").write_bytes(data)
-    streamed = binary.read((data[at : at + 100] for at in range(0, len(data), 100)), "a.so")
-    assert binary.read(tmp_path / "a.so", "a.so") == streamed
+    streamed = binaries.read_binary((data[at : at + 100] for at in range(0, len(data), 100)), "a.so")
+    assert binaries.read_binary(tmp_path / "a.so", "a.so") == streamed
     assert (streamed.code, streamed.size) == (GpuCode(sass=("7.0",), ptx=("8.0",)), len(data))
     assert "libother.so.2" in streamed.mentions
 
@@ -35,5 +35,5 @@ def test_a_stream_and_a_file_tell_the_same(tmp_path):
 @pytest.mark.parametrize("data", [b"", b"\x7f", b"\x7fEL", b"#!/bin/sh\n", make_elf(kind=1)])
 def test_what_no_loader_takes_is_nothing(data, tmp_path):
     (tmp_path / "a").write_bytes(data)
-    assert binary.read([data], "a") is None
-    assert binary.read(tmp_path / "a", "a") is None
+    assert binaries.read_binary([data], "a") is None
+    assert binaries.read_binary(tmp_path / "a", "a") is None

@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphcrate.artifacts.formats import binary, elf, fatbin, sif
+from graphcrate.artifacts.formats import elf, fatbin, sif
 from graphcrate.artifacts.formats.elf import Extent
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.artifacts.pull import decode
+from graphcrate.artifacts.tree.binaries import read_binary
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.oci import realms, spec
@@ -136,7 +137,7 @@ TARGETS = {
     "squashfs": (lambda: list(map(squashfs_samples.sample, test_squashfs.COMPRESSIONS)), read_squashfs),
     "sif": (in_sif, read_sif),
     "elf": (lambda: test_elf.WHOLE, lambda data, _: elf.read_stream(io.BytesIO(data), "a.so")),
-    "binary": (lambda: test_elf.WHOLE, lambda data, _: binary.read([data], "a.so")),
+    "binary": (lambda: test_elf.WHOLE, lambda data, _: read_binary([data], "a.so")),
     "fatbin": (lambda: test_fatbin.WHOLE, read_code),
     "layer": (lambda: tars.tar(LAYER), read_layer),
     "blob": (lambda: [tars.compressed(tars.tar(LAYER), kind) for kind in COMPRESSIONS], read_blob),

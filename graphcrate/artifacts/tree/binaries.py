@@ -1,16 +1,20 @@
 """What an audit asks about, of images, wheels and folders: programs and libraries, packages' metadata, links."""
 
+import mmap
+import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.artifacts.formats import binary
-from graphcrate.artifacts.formats.elf import SYSTEM_FOLDERS
+from graphcrate.artifacts.formats import elf, fatbin
+from graphcrate.artifacts.formats.elf import SYSTEM_FOLDERS, Extent, ForeignError, UnlistedError
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, whole
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.facts import numbers
@@ -18,6 +22,7 @@ from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model import codec
 from graphcrate.model.audit import Binary, Contents, Distribution
 from graphcrate.model.contract import Settings
+from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import VENV
 
 _VERSION = 5  #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` says
@@ -34,6 +39,9 @@ _TOOLKIT = re.compile(r"(/usr/local/cuda(?:-[\d.]+)?|.*/pkgs/cuda-toolkit[^/]*)/
 _CACHED = re.compile(r".*/pkgs/[^/]+-[^/]+-[^/]+/")  #: name-version-build in conda's cache, where no Python looks
 _LABELS = "graphcrate."  #: an image of ours keeps a toolkit on purpose alone (FLAVOUR=devel)
 _ARCHITECTURES = f"{_LABELS}architectures"
+_MAGIC = b"\x7fELF"
+_LOADABLE = ("ET_DYN", "ET_EXEC")
+_ENDING, _STEM, _LONGEST = re.compile(rb"(\.so(?:\.\d+)*)\0"), re.compile(rb"[A-Za-z0-9_+.\-]+\Z"), 80
 #: what no loader takes, by name: most of an image's files
 _TEXTS = (
     *(".py", ".pyc", ".pyi", ".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".txt", ".md", ".rst", ".json", ".js"),
@@ -60,7 +68,7 @@ def wanted(folder: Path, below: str = "", kept_whole: Keep = nothing) -> Wanted:
         """Keep of a program or library what the loader goes by, of METADATA and its like the text, else nothing."""
         if _is_text(f"{below}{path}") or kept_whole(path, size):
             return whole(path, size, content)
-        found = binary.read(content, path, folder)
+        found = read_binary(content, path, folder)
         return msgspec.msgpack.encode(found) if found else b""
 
     return Wanted(
@@ -154,7 +162,7 @@ def _sorted(data: Mapping[str, bytes], raw: Container[str] = ()) -> tuple[dict[s
     """Texts and binaries among what was kept; `raw` is what was kept whole."""
     texts = {path: kept for path, kept in data.items() if _is_text(path)}
     others = ((path, kept) for path, kept in data.items() if kept and path not in texts)
-    found = ((path, binary.read([kept], path) if path in raw else codec.unpack(kept, Binary)) for path, kept in others)
+    found = ((path, read_binary([kept], path) if path in raw else codec.unpack(kept, Binary)) for path, kept in others)
     return texts, {path: one for path, one in found if one is not None}
 
 
@@ -171,6 +179,61 @@ def _described(found: Contents) -> Contents:
         architectures=tuple(filter(None, re.split(r"[,;]", labels.get(_ARCHITECTURES, "")))),
         meant=any(label.startswith(_LABELS) for label in labels),
     )
+
+
+def read_binary(content: Iterable[bytes] | Path, name: str, folder: Path | None = None) -> Binary | None:
+    """Read a file; None where no loader would take it: no ELF, an object file, a core.
+
+    `folder`: where what comes in pieces is copied to for the while. A file that is damaged or of 32 bits has a `fault`,
+    one whose GPU code is not understood a `code_fault`.
+    """
+    if isinstance(content, Path):
+        with content.open("rb") as file:
+            return _judged(file, name) if file.read(len(_MAGIC)) == _MAGIC else None
+    pieces = iter(content)
+    first = next(pieces, b"")
+    if not first.startswith(_MAGIC):
+        return None
+    with tempfile.TemporaryFile(dir=folder) as temporary:
+        temporary.write(first)
+        temporary.writelines(pieces)
+        temporary.flush()
+        return _judged(cast("BinaryIO", temporary), name)
+
+
+def _judged(file: BinaryIO, name: str) -> Binary | None:
+    size = file.seek(0, os.SEEK_END)
+    try:
+        found = elf.read_stream(file, name)
+    except UnlistedError as error:
+        return Binary(size=size, opaque=error.what)
+    except IntegrityError as error:
+        return Binary(size=size, fault=error.what, foreign=isinstance(error, ForeignError))
+    if found.type not in _LOADABLE:
+        return None
+    try:
+        code, fault = fatbin.read(file, found.fat_binaries, name) if found.fat_binaries else [], ""
+    except IntegrityError as error:  # a CUDA yet to come may write it otherwise, and the library loads all the same
+        code, fault = [], error.what
+    named = mentions(file, found.fat_binaries)
+    return msgspec.structs.replace(found.binary, code=fatbin.usual(code), code_fault=fault, mentions=named)
+
+
+def mentions(file: BinaryIO, code: Extent | None) -> tuple[str, ...]:
+    """Names of libraries in a file but for these bytes of GPU code, sorted: who opens what he does not link names it.
+
+    `code` None: in all of the file, which is not empty.
+    """
+    names: set[bytes] = set()
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for start, end in ((0, code.offset), (code.offset + code.size, len(data))) if code else ((0, len(data)),):
+            for ending in _ENDING.finditer(data, start, end):
+                at = ending.start()
+                stem = _STEM.search(data, max(at - _LONGEST, start), at)
+                # What has no byte before it may be the end of a longer name.
+                if stem and stem.start() > start and not _STEM.match(data, stem.start() - 1, stem.start()):
+                    names.add(stem[0] + ending[1])
+    return tuple(sorted(name.decode() for name in names))
 
 
 def interpreter_of(contents: Contents) -> str:
