@@ -3,7 +3,6 @@
 The differences that are allowed, each with its reason, are in `graphcrate/artifacts/tree/allowances.toml`.
 """
 
-import dataclasses
 import json
 import os
 import shutil
@@ -43,7 +42,7 @@ def mine(workplace, built_image):
 
 def built(workplace, request, engine, environment):
     """The image by an engine, with its smoke tests passed: workplace and what names the image."""
-    place = dataclasses.replace(workplace, environment={**workplace.environment, **environment})
+    place = workplace.having(**environment)
     finished = place.run(*request, "--engine", engine).ok()
     report = json.loads(next((place.folder / "dist" / "mine").glob(f"*/{engine}/report.json")).read_text())
     assert {(suite["suite"], suite["status"]) for suite in report["suites"]} >= {

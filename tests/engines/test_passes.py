@@ -1,6 +1,5 @@
 """`test` with the small real image: a pass is remembered wherever its folder goes, and podman gets an image once."""
 
-import dataclasses
 import shutil
 
 import pytest
@@ -37,8 +36,7 @@ def test_an_image_is_tested_once_and_its_passes_go_with_it(workplace, built_imag
 @pytest.mark.slow
 @pytest.mark.engine("podman", "runc", "root")
 def test_podman_gets_a_layout_once_and_loads_an_archive(workplace, built_image, podman, scratch):
-    own = {name: value for name, value in podman.items() if name.startswith("CONTAINERS_")}
-    place = dataclasses.replace(workplace, environment={**workplace.environment, **own})
+    place = workplace.having(**{name: podman[name] for name in podman if name.startswith("CONTAINERS_")})
     request = ("test", built_image.layout, "--runner", "podman", "--output", scratch, "--json")
     told = place.run(*request).json
     (suite,) = told["suites"]

@@ -35,7 +35,7 @@ sleep 2
 @pytest.fixture
 def place(workplace, slurm, scratch):
     """The workplace in this Slurm, with an output folder of its own."""
-    return dataclasses.replace(workplace, environment={**workplace.environment, **slurm.environment})
+    return workplace.having(**slurm.environment)
 
 
 def ask(scratch, *more):
@@ -91,8 +91,7 @@ def with_program(place, scratch, name, text):
     folder.mkdir()
     (folder / name).write_text(text)
     (folder / name).chmod(0o755)
-    environment = {**place.environment, "PATH": f"{folder}:{os.environ['PATH']}"}
-    return dataclasses.replace(place, environment=environment)
+    return place.having(PATH=f"{folder}:{os.environ['PATH']}")
 
 
 def test_a_node_that_dies_is_named(place, slurm, small_sif, scratch):
@@ -151,7 +150,7 @@ def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch, ki
     """On nodes without GPUs, whatever the site has of NVIDIA's tools and enroot's hooks."""
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **kind)
     void = {"NVIDIA_VISIBLE_DEVICES": "void"} if Path("/dev/nvidiactl").exists() else {}  # else said by itself
-    here = dataclasses.replace(place, environment={**place.environment, "PATH": site.path, **void})
+    here = place.having(PATH=site.path, **void)
     asked = ask(scratch, "--suite", "torch,ddp", "--partition", "a100", "--json")
     image = scratch / "a.sqsh"  # nothing beside it says that it has no PyG: ddp finds its rank, and ends there
     place.run("convert", built_image.layout, "--to", "sqsh", "--output", image)
@@ -170,8 +169,7 @@ def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch, ki
 
 def test_a_container_that_pyxis_cannot_start_is_told(place, slurm, built_image, scratch):
     site = make_site(scratch / "site", program("srun"), program("apptainer"))
-    environment = {**place.environment, "PATH": site.path, "MELLANOX_VISIBLE_DEVICES": "all"}  # goes along
-    here = dataclasses.replace(place, environment=environment)
+    here = place.having(PATH=site.path, MELLANOX_VISIBLE_DEVICES="all")  # which goes along
     finished = here.run("test", built_image.layout, *ask(scratch, "--partition", "a100"))
     assert finished.code == 7
     assert "pyxis does not start" in finished.err

@@ -120,7 +120,7 @@ def test_docker_compiles_the_same_library(ground, docker):
     with own_place(ground / "stack-cpu") as place:
         ours = place.run("image", *request)
         assert "torch-scatter" in {package["name"] for package in ours.json["packages"]}
-        there = dataclasses.replace(place, environment={"DOCKER_HOST": docker})
+        there = place.having(DOCKER_HOST=docker)
         theirs = there.run("image", *request, "--engine", "docker")
         told = there.run("diff", place.layout(ours.json), f"docker:{theirs.json['artifact']['reference']}", "--json")
     assert told.json["unexpected"] == []

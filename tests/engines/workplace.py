@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphcrate.host.cache import kept_bytes
@@ -140,6 +140,10 @@ class Workplace:
     def run(self, *arguments, timeout=1500):
         """Run the command to its end."""
         return finish(self.start(*arguments), timeout)
+
+    def having(self, **variables):
+        """The same place with these variables in its environment."""
+        return replace(self, environment={**self.environment, **variables})
 
     def layout(self, report):
         """The OCI layout of a report (its path is relative to where the command ran)."""

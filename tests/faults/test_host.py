@@ -194,8 +194,7 @@ SECRETS = {"index": "canary-index", "registry": "canary-registry", "key": "canar
 )
 def test_secrets(origin, cold):
     host, index = origin.door.address, origin.index.url("/simple").replace("//", f"//user:{SECRETS['index']}@")
-    hidden = {"UV_DEFAULT_INDEX": index, "COSIGN_PASSWORD": SECRETS["key"], "WANDB_API_KEY": SECRETS["other"]}
-    place = dataclasses.replace(cold, environment={**cold.environment, **hidden})
+    place = cold.having(UV_DEFAULT_INDEX=index, COSIGN_PASSWORD=SECRETS["key"], WANDB_API_KEY=SECRETS["other"])
     (cold.cache.parent / ".docker").mkdir()
     auth = base64.b64encode(f"user:{SECRETS['registry']}".encode()).decode()
     login = cold.cache.parent / ".docker/config.json"

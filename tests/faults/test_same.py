@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults import project, pythons
 from tests.faults.rows import ALL, Ended, Watch, row, rows
-from tests.faults.ways import behind, owned, pretending, run_by, setting, shell, small_disk
+from tests.faults.ways import behind, owned, pretending, run_by, shell, small_disk
 
 YEAR = 365 * 86400
 FORMS = ("sif", "sqsh", "docker")
@@ -35,7 +35,7 @@ FACTORS = {
     "home": {
         "as it is": as_it_is,
         "not set": lambda place: behind(place, "env", "-u", "HOME"),
-        "a folder that is not there": lambda place: setting(place, HOME="/no/such/home"),
+        "a folder that is not there": lambda place: place.having(HOME="/no/such/home"),
     },
     "umask": {
         "022": lambda place: shell(place, "umask 022"),
@@ -47,16 +47,16 @@ FACTORS = {
         "one": lambda place: behind(place, "taskset", "-c", f"{CORES[0]}"),
         "two": lambda place: behind(place, "taskset", "-c", ",".join(map(str, CORES[:2]))),
     },
-    "zone": {name: lambda place, name=name: setting(place, TZ=name) for name in ("UTC", "Pacific/Chatham", "EST5EDT")},
+    "zone": {name: lambda place, name=name: place.having(TZ=name) for name in ("UTC", "Pacific/Chatham", "EST5EDT")},
     "locale": {
-        "C.UTF-8": lambda place: setting(place, LC_ALL="C.UTF-8"),
-        "tr_TR.UTF-8": lambda place: setting(place, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8"),
-        "C without UTF-8": lambda place: setting(place, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"),
+        "C.UTF-8": lambda place: place.having(LC_ALL="C.UTF-8"),
+        "tr_TR.UTF-8": lambda place: place.having(LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8"),
+        "C without UTF-8": lambda place: place.having(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"),
     },
     "hash seed": {
         "random": as_it_is,
-        "0": lambda place: setting(place, PYTHONHASHSEED="0"),
-        "7": lambda place: setting(place, PYTHONHASHSEED="7"),
+        "0": lambda place: place.having(PYTHONHASHSEED="0"),
+        "7": lambda place: place.having(PYTHONHASHSEED="7"),
     },
     "clock": {
         "right": as_it_is,

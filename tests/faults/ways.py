@@ -20,10 +20,6 @@ def shell(place, script):
     return behind(place, "sh", "-c", f'{script} && exec "$@"', "sh")
 
 
-def setting(place, **variables):
-    return dataclasses.replace(place, environment={**place.environment, **variables})
-
-
 def owned(place, number):
     """The place of the user and the group of this number: all there is theirs."""
     home = place.cache.parent
@@ -34,9 +30,9 @@ def owned(place, number):
 
 def run_by(place, python):
     """The place with another Python (`pythons.Python`)."""
-    place = setting(place, PYTHONPATH=f"{place.folder}:{python.packages}")
+    place = place.having(PYTHONPATH=f"{place.folder}:{python.packages}")
     if python.libraries:
-        place = setting(place, LD_LIBRARY_PATH=python.libraries)
+        place = place.having(LD_LIBRARY_PATH=python.libraries)
     return dataclasses.replace(place, program=(python.path, "-s", "-m", "graphcrate.cli.main"))
 
 
@@ -45,7 +41,7 @@ def pretending(place, what):
     # a copy: other users may not get to this checkout
     script = shutil.copy(Path(__file__).with_name("pretending.py"), place.cache.parent)
     if "PYTHONPATH" not in place.environment:
-        place = setting(place, PYTHONPATH=str(place.folder))
+        place = place.having(PYTHONPATH=str(place.folder))
     return dataclasses.replace(place, program=(place.program[0], "-s", script, what))
 
 
