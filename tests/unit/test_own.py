@@ -144,7 +144,7 @@ def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
     added = Added(packages=("big", "numpy", "small"), asked=("small",), moved=("numpy",))
     lock = plain_lock(wheel("numpy"), wheel("small"), wheel("big", size=40_000_000))
     lock = msgspec.structs.replace(lock, added=added)
-    more = {"packages": ("small",), "environment": {"MINE": "1"}, "files": {"/opt/mine": "text"}}
+    more = {"packages": ("small",), "apt": ("git",), "environment": {"MINE": "1"}, "files": {"/opt/mine": "text"}}
     plain, plan = plans(plain_lock(wheel("numpy")), lock, **more)
     assert plans(lock, lock, name="mine")[1].name == "mine"
     assert plan.steps[: len(plain.steps) - 1] != plain.steps[:-1]  # numpy has left its layer
@@ -152,7 +152,8 @@ def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
     assert wheels[-2:] == [("big 1.0", ["big"]), ("added packages", ["numpy", "small"])]
     assert [step.title for step in plan.steps if isinstance(step, FilesStep)][-1] == "added files"
     assert plan.config.environment["MINE"] == "1"
-    assert plan.tag == f"{plain.tag}-small"
+    assert plan.tag == f"{plain.tag}-small-git"
+    assert {"git", *plain.base.image.packages} == {*plan.base.image.packages}
     assert plan.config.labels["org.opencontainers.image.version"] == plan.tag
 
 
