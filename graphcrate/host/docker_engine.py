@@ -9,12 +9,10 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import docker
 import docker.errors
 import docker.utils
-import msgspec
 import requests.exceptions
 import urllib3.exceptions
 from docker.context import ContextAPI
@@ -31,17 +29,8 @@ SECONDS = 120
 FAILURES = (docker.errors.DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError)
 
 
-class Engine(msgspec.Struct, frozen=True, kw_only=True):
-    """A daemon that answers. `version` as it says ("20.10.24+dfsg1"), `api_version` as a tuple."""
-
-    api: Any  #: docker.APIClient
-    endpoint: str  #: as in DOCKER_HOST
-    version: str
-    api_version: tuple[int, ...]
-
-
 @contextlib.contextmanager
-def connected(environment: Mapping[str, str]) -> Iterator[Engine]:
+def connected(environment: Mapping[str, str]) -> Iterator[docker.APIClient]:
     """The daemon that this environment means. Raises HostError when there is none or it may not be used."""
     where = endpoint(environment)
     options = docker.utils.kwargs_from_env(environment={**environment, "DOCKER_HOST": where})
@@ -52,13 +41,12 @@ def connected(environment: Mapping[str, str]) -> Iterator[Engine]:
                 trial.connect(where.removeprefix("unix://"))
         # The oldest version first: the SDK hides why it could not ask for the newest.
         with contextlib.closing(docker.APIClient(version="1.24", **options)) as probe:
-            version = probe.version(api_version=False)
-        number = tuple(map(int, version["ApiVersion"].split(".")))
-        api = docker.APIClient(version=version["ApiVersion"], **options)
+            version = probe.version(api_version=False)["ApiVersion"]
+        api = docker.APIClient(version=version, **options)
     except (*FAILURES, OSError, ValueError, KeyError) as error:
-        raise explain(where, error, environment) from error
+        raise explain(error, environment) from error
     with contextlib.closing(api):
-        yield Engine(api=api, endpoint=where, version=version["Version"], api_version=number)
+        yield api
 
 
 def endpoint(environment: Mapping[str, str]) -> str:
@@ -72,8 +60,9 @@ def endpoint(environment: Mapping[str, str]) -> str:
     return f"unix://{own}" if own.exists() and not Path(SOCKET.removeprefix("unix://")).exists() else SOCKET
 
 
-def explain(where: str, error: BaseException, environment: Mapping[str, str]) -> HostError:
-    """Why the daemon at this address cannot be used, and what to type."""
+def explain(error: BaseException, environment: Mapping[str, str]) -> HostError:
+    """Why the daemon that this environment means cannot be used, and what to type."""
+    where = endpoint(environment)
     said, what, cause = str(error), f"no Docker daemon answers at {where}: {error}", ""
     step = "docker info    shows the same, and docker context ls where it looks"
     if "Permission denied" in said:

@@ -79,29 +79,31 @@ def whole(image: str) -> str:
 def _docker(environment: Mapping[str, str]) -> OciEngine:
     from graphcrate.host import docker_engine  # Docker's library takes as long to load as a command without it
 
-    with docker_engine.connected(environment) as daemon:
-        if daemon.api_version < DOCKER_STAGES:
-            raise HostError(
-                f"Docker Engine {daemon.version} is too old for a build in stages: that needs 17.05 or later",
-                next_step=f"install a newer Docker Engine, {docker_engine.ELSEWHERE}",
-            )
+    with docker_engine.connected(environment) as api:
+        version, speaks = api.version()["Version"], tuple(map(int, api.api_version.split(".")))
+    where = docker_engine.endpoint(environment)
+    if speaks < DOCKER_STAGES:
+        raise HostError(
+            f"Docker Engine {version} is too old for a build in stages: that needs 17.05 or later",
+            next_step=f"install a newer Docker Engine, {docker_engine.ELSEWHERE}",
+        )
     variables = settings.select_for_child(environment, DOCKER_VARIABLES)
     clients = [client for client in _programs(variables) if _client_version(client, variables)]
     if not clients:
         raise HostError(
             "the docker command is not installed",
-            cause=f"A daemon answers at {daemon.endpoint}, and its command builds and runs images.",
+            cause=f"A daemon answers at {where}, and its command builds and runs images.",
             next_step=f"sudo apt-get install docker-cli    (docker.io on older systems), {docker_engine.ELSEWHERE}",
         )
-    able = [] if daemon.api_version < BUILDKIT_API else [one for one in clients if _has_buildkit(one, variables)]
+    able = [] if speaks < BUILDKIT_API else [one for one in clients if _has_buildkit(one, variables)]
     return OciEngine(
         name="docker",
-        command=((able or clients)[0], "--host", daemon.endpoint),
+        command=((able or clients)[0], "--host", where),
         # No BUILDX_BUILDER of the user's: another builder than the daemon's cannot see our base.
         environment=variables
         | {"DOCKER_BUILDKIT": "1" if able else "0", "BUILDX_BUILDER": "default"}
         | {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},  # an index instead of an image
-        version=daemon.version,
+        version=version,
         build_options=("--progress", "plain") if able else ("--force-rm",),
         gpu_options=("--gpus", "all"),
         buildkit=bool(able),

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from types import SimpleNamespace
 
 import docker.errors
 import pytest
@@ -107,7 +106,7 @@ class Api:
 def test_an_image_of_docker_is_streamed(call, monkeypatch, tmp_path):
     @contextlib.contextmanager
     def connected(environment):
-        yield SimpleNamespace(api=Api(), endpoint="tcp://127.0.0.1:5")
+        yield Api()
 
     monkeypatch.setattr(docker_engine, "connected", connected)
     (tmp_path / "saved.tar").write_bytes(docker_archive())

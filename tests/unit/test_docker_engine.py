@@ -37,7 +37,7 @@ def test_a_daemon_that_cannot_be_used_is_told_with_what_to_type(tmp_path, monkey
             raise AssertionError("it is connected")
     assert caught.value.what.startswith(what)
     assert caught.value.next_step.startswith(step)
-    error = docker_engine.explain(address, PermissionError(13, "Permission denied"), {"USER": "ada"})
+    error = docker_engine.explain(PermissionError(13, "Permission denied"), {"USER": "ada", "DOCKER_HOST": address})
     assert "may not be used by this user" in error.what
     assert re.match("sudo usermod -aG docker ada .*--engine embedded", error.next_step)
 

@@ -37,15 +37,15 @@ def read_docker(reference: str, tools: Tools) -> Opened:
 
     from graphcrate.host import docker_engine
 
-    with docker_engine.connected(tools.ctx.environment) as engine:
+    with docker_engine.connected(tools.ctx.environment) as api:
         try:
-            size = int(engine.api.inspect_image(reference)["Size"])
-            engine.api.timeout = None  # Docker may write all of it to its disk before the first byte comes
-            return _read(f"docker:{reference}", "docker", engine.api.get_image(reference, _PIECE), size, tools)
+            size = int(api.inspect_image(reference)["Size"])
+            api.timeout = None  # Docker may write all of it to its disk before the first byte comes
+            return _read(f"docker:{reference}", "docker", api.get_image(reference, _PIECE), size, tools)
         except (docker.errors.ImageNotFound, docker.errors.NullResource) as error:
             raise _unknown("Docker", reference, "docker image ls") from error
         except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-            raise docker_engine.explain(engine.endpoint, error, tools.ctx.environment) from error
+            raise docker_engine.explain(error, tools.ctx.environment) from error
 
 
 def read_podman(reference: str, tools: Tools) -> Opened:
