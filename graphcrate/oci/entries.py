@@ -76,7 +76,7 @@ def read_entries(stream: TarStream, keep: Callable[[str, tarfile.TarInfo], Kept]
             if target in layer.found and target not in layer.folders:
                 layer.found[path] = layer.found[target]
             else:
-                layer.links_below[path] = layer.links_below.get(target, target)
+                layer.links_below[path] = target
         else:
             layer.found[path] = keep(path, member)
     # Not `above`: a whiteout makes no folder of those above it.
