@@ -13,16 +13,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from graphcrate.host.cache import Cache
-from graphcrate.inputs.bases.archive import Archive
-from graphcrate.model.errors import GraphcrateError
-from tests.conftest import program
-from tools.prepare import HOST, StopError, apt_install, finished, has_apt_as_root, quiet, say
+from tools.prepare import HOST, StopError, apt_install, failure, finished, has_apt_as_root, quiet, say
 
 ROOT = Path("/opt/graphcrate-engines")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 LINKS = Path("/usr/local/bin")
 SUITE = "sid"  #: the suite of Debian that has them all
+SUITES = "bullseye|bookworm|trixie|forky|sid|stable|oldstable|testing|unstable"
 MULTIARCH = "lib/x86_64-linux-gnu"
 FIRST_ID, IDS = 200_000, 65_536  #: subordinate ids for root: where they may begin, how many a container needs
 #: program → Debian's package
@@ -46,8 +43,13 @@ PROGRAMS = {
 
 def packages_of(programs: Mapping[str, str]) -> list[str]:
     """Debian's packages of those programs that are missing, and Debian's keys where Ubuntu lacks them."""
-    missing = [package for name, package in programs.items() if not program(name)]
+    missing = [package for program, package in programs.items() if not find(program)]
     return missing if KEYRING.exists() else [*missing, "debian-archive-keyring"]
+
+
+def find(program: str) -> str | None:
+    """Where a program lies. A plain user's PATH often lacks the system's folders."""
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
 
 
 def install() -> None:
@@ -63,14 +65,14 @@ def install() -> None:
 
 def prepare_apptainer() -> None:
     """Apptainer that works for root here, also under the name singularity. Raises StopError."""
-    if not program("apptainer"):
+    if not find("apptainer"):
         if offered_by_apt("apptainer"):
             apt_install(["apptainer"])
             adapt(Path("/etc/apptainer/apptainer.conf"))
         else:
             install_apart("apptainer", arrange_apptainer, "buildcfg")
-    if not program("singularity"):  # the name that spython and many scripts call
-        link(LINKS / "singularity", str(program("apptainer")))
+    if not find("singularity"):  # the name that spython and many scripts call
+        link(LINKS / "singularity", str(find("apptainer")))
     for kind in ("uid", "gid"):
         allow_fakeroot(kind)
     with contextlib.suppress(OSError):  # many containers have no such device; Apptainer then unpacks images
@@ -79,7 +81,7 @@ def prepare_apptainer() -> None:
 
 def prepare_cosign() -> None:
     """cosign, which checks the signatures that the tests make. Raises StopError."""
-    if program("cosign"):
+    if find("cosign"):
         return
     if offered_by_apt("cosign"):
         apt_install(["cosign"])
@@ -98,13 +100,16 @@ def install_apart(name: str, arrange: Callable[[Path, Path, Path], None], trial:
 
     `arrange` gets the folder with the packages' files, the one to make, and the one that it will be.
     """
+    mirror = find_mirror()
+    if not KEYRING.exists():
+        apt_install(["debian-archive-keyring"])
     prefix, work = ROOT / name, ROOT / "unfinished"
     say(f"as root, installing {name} of Debian {SUITE} in {prefix}; this machine's own packages stay as they are")
     shutil.rmtree(work, ignore_errors=True)
     shutil.rmtree(prefix, ignore_errors=True)  # it has no link: an earlier run did not come to its end
     try:
         work.mkdir(parents=True)
-        for deb in fetch(work, name):
+        for deb in fetch(work, mirror, name):
             must(["dpkg-deb", "--extract", str(deb), str(work / "files")], f"{deb.name} cannot be unpacked")
         arrange(work / "files", work / "done", prefix)
         (work / "done").rename(prefix)
@@ -117,17 +122,82 @@ def install_apart(name: str, arrange: Callable[[Path, Path, Path], None], trial:
     link(LINKS / name, f"{prefix}/bin/{name}")
 
 
-def fetch(work: Path, *packages: str) -> list[Path]:
-    """Packages of SUITE and the libraries that they are linked to, in this folder. Raises StopError."""
-    (folder := work / "debs").mkdir(parents=True)
-    with contextlib.closing(Cache(work / "cache")) as cache:
-        try:
-            archive = Archive(SUITE, cache, os.environ)
-            needed = [one for one in archive.resolve(packages) if one.name in packages or one.name.startswith("lib")]
-            archive.download(needed, folder, lambda _: None)
-        except GraphcrateError as error:
-            raise StopError(HOST, error.what, "DEBIAN_MIRROR=http://a-mirror/debian make test-engines") from error
-    return sorted(folder.iterdir())
+def find_mirror() -> str:
+    """The archive that this machine's apt uses, else mmdebstrap's default. Raises StopError."""
+    if chosen := os.environ.get("DEBIAN_MIRROR", "").rstrip("/"):
+        return chosen
+    if mirror := mirror_among(quiet(["apt-get", "update", "--print-uris"]).stdout):
+        return mirror
+    if find("mmdebstrap"):  # Ubuntu's apt knows no Debian, its mmdebstrap does
+        hook = 'cat "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/* 2>/dev/null; exit 1'
+        asked = quiet(["mmdebstrap", "--variant=custom", "--skip=update", f"--setup-hook={hook}", SUITE, "/dev/null"])
+        if mirror := mirror_among(asked.stdout + asked.stderr):
+            return mirror
+    raise StopError(
+        HOST, "no Debian mirror is known on this machine", "DEBIAN_MIRROR=http://a-mirror/debian make test-engines"
+    )
+
+
+def mirror_among(text: str) -> str:
+    """The first archive of Debian's own suites in `apt-get update --print-uris` or one-line sources; empty if none."""
+    printed = rf"^'(\S+?)/+dists/(?:{SUITES})/InRelease'"
+    written = rf"^deb (?:\[[^]]*\] )?(\S+?)/* (?:{SUITES}) "
+    url: str
+    for first, second in re.findall(f"{printed}|{written}", text, re.MULTILINE):
+        url = first or second
+        # other people's archives use these suites too: "docker.com/linux/debian bookworm"
+        if "debian" in url.partition("//")[2] and "/linux/" not in url:
+            return url
+    return ""
+
+
+def fetch(work: Path, mirror: str, *packages: str) -> list[Path]:
+    """Packages of SUITE and the libraries that they depend on, signed by Debian. Raises StopError."""
+    for name in ("lists/partial", "archives/partial", "empty", "debs"):
+        (work / name).mkdir(parents=True)
+    (work / "status").touch()
+    source = f"deb [signed-by={KEYRING} arch=amd64 target=Packages] {mirror} {SUITE} main\n"
+    (work / "sources.list").write_text(source)
+    (work / "apt.conf").write_text(apt_configuration(work))
+    environment = {**os.environ, "APT_CONFIG": str(work / "apt.conf")}
+
+    def apt(*words: str) -> str:
+        result = quiet(words, environment, work / "debs")
+        if result.returncode:
+            raise failure("apt-get", result.stderr + result.stdout, "make test-engines")
+        return result.stdout
+
+    apt("apt-get", "-q", "update")
+    libraries = libraries_of(apt("apt-cache", "show", "--no-all-versions", *packages))
+    apt("apt-get", "-q", "download", *sorted({*packages, *libraries}))
+    return sorted((work / "debs").iterdir())
+
+
+def apt_configuration(work: Path) -> str:
+    """apt.conf for folders of our own. A file, because apt reads the machine's own before it looks at its arguments."""
+    values = {
+        "Dir::State": work,
+        "Dir::State::lists": work / "lists",
+        "Dir::State::status": work / "status",
+        "Dir::Cache": work,
+        "Dir::Log": work / "empty",
+        "Dir::Etc::sourcelist": work / "sources.list",
+        "Dir::Etc::sourceparts": work / "empty",
+        "Dir::Etc::preferences": "/dev/null",
+        "Dir::Etc::preferencesparts": work / "empty",
+        "APT::Architecture": "amd64",
+        "APT::Sandbox::User": "root",
+        "APT::Update::Error-Mode": "any",
+        "Acquire::Languages": "none",
+        "Acquire::Retries": "3",
+    }
+    return "".join(f'{name} "{value}";\n' for name, value in values.items())
+
+
+def libraries_of(stanzas: str) -> list[str]:
+    """Packages of libraries in the Depends lines of packages' descriptions."""
+    depends = ", ".join(re.findall(r"^Depends: (.*)$", stanzas, re.MULTILINE))
+    return sorted(set(re.findall(r"(?:^|[,|] *)(lib[a-z0-9.+-]+)", depends)))
 
 
 def arrange_apptainer(files: Path, target: Path, prefix: Path) -> None:
@@ -143,8 +213,8 @@ def arrange_apptainer(files: Path, target: Path, prefix: Path) -> None:
     shutil.move(files / "usr" / MULTIARCH / "apptainer", target / "libexec")
     (target / MULTIARCH).parent.mkdir()
     (target / MULTIARCH).symlink_to("../libexec")
-    for path in (target / "bin/apptainer", target / "libexec/apptainer/bin/starter"):
-        use_libraries(path, prefix)
+    for program in (target / "bin/apptainer", target / "libexec/apptainer/bin/starter"):
+        use_libraries(program, prefix)
     adapt(target / "etc/apptainer/apptainer.conf")
 
 
@@ -163,12 +233,12 @@ def keep_libraries(files: Path, target: Path) -> None:
         shutil.move(path, private)
 
 
-def use_libraries(path: Path, prefix: Path) -> None:
+def use_libraries(program: Path, prefix: Path) -> None:
     """Have a program load the libraries that it was built with. Raises StopError."""
     # rpath, not runpath: it counts before LD_LIBRARY_PATH, and for what the libraries themselves need
     flags = ["--force-rpath", "--set-rpath", f"{prefix}/libraries"]
     flags += ["--set-interpreter", f"{prefix}/libraries/ld-linux-x86-64.so.2"]
-    must(["patchelf", *flags, str(path)], f"{path.name} of Debian {SUITE} is not the program that was expected")
+    must(["patchelf", *flags, str(program)], f"{program.name} of Debian {SUITE} is not the program that was expected")
 
 
 def adapt(configuration: Path) -> None:

@@ -85,10 +85,8 @@ class Archive:
         """Fetch the lists of main and these components. Raises NetworkError, IntegrityError for what is not signed."""
         self._suite, self._cache, self._client = suite, cache, Client(environment)
         mirror = own_mirror(environment) or MIRROR
-        places = [(mirror.main, suite)]
-        if suite != "sid":  # whose packages are only replaced by newer ones
-            places.append((mirror.main, f"{suite}-updates"))
-            places += [(mirror.security, f"{suite}-security")] if mirror.security else []
+        places = [(mirror.main, suite), (mirror.main, f"{suite}-updates")]
+        places += [(mirror.security, f"{suite}-security")] if mirror.security else []
         lists = parallel(lambda place, _: list(self._lists(*place, ("main", *components))), places, threads=_THREADS)
         self._by_name: dict[str, list[Stanza]] = {}
         self._providers: dict[str, list[tuple[Stanza, str]]] = {}
