@@ -18,7 +18,7 @@ from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.registry import ACCEPT, Repository
 from graphcrate.oci.upload import Blob, Outcome, Pace, upload
 
-Form = Literal["oci", "docker"]
+Form = Literal["docker", "oci"]  # in the order of the command line: typing takes one of two orders for the other
 THREADS = 4  #: uploads at once
 _BLOB_UNKNOWN = ("MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN")
 
