@@ -5,6 +5,7 @@ nothing is against them. So a package that wants another torch is refused with w
 more package shares its layers with the stack's own.
 """
 
+import difflib
 import hashlib
 import re
 import zipfile
@@ -42,6 +43,15 @@ _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
 _ABSENT = re.compile(r"Because (\S+) was not found in the package registry")
 #: what uv says around its explanation, and advice that is about uv's options
 _UV_WORDS = re.compile(r"^(error: .*\n|  cause: |hint: Wheels are.*\n?)", re.M)
+#: what people add most, for the nearest name
+WELL_KNOWN = (
+    "accelerate", "datasets", "deepspeed", "dgl", "einops", "faiss-cpu", "fastapi", "flask", "graphviz", "h5py",
+    "hydra-core", "ipykernel", "jupyterlab", "lightning", "matplotlib", "mlflow", "mpi4py", "networkx", "numba",
+    "numpy", "omegaconf", "opencv-python-headless", "optuna", "pandas", "peft", "pillow", "polars", "pyarrow",
+    "pytorch-lightning", "pyyaml", "ray", "rdkit", "scikit-learn", "scipy", "seaborn", "sentencepiece",
+    "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm",
+    "transformers", "wandb", "xgboost",
+)  # fmt: skip
 _MOST_TURNS = 12  #: of uv, each with one more sdist
 
 
@@ -287,11 +297,14 @@ class _Resolver:
         return msgspec.structs.replace(compilation, base=base)
 
     def _explained(self, error: ResolutionError) -> ResolutionError:
-        """uv's explanation without its own advice."""
-        text, what = "\n".join(error.what.splitlines()[1:]), f"these packages cannot be added to {self._title}"
+        """uv's explanation without its own advice; for a name that no index has, the nearest that we know."""
+        text = "\n".join(error.what.splitlines()[1:])
+        what = f"these packages cannot be added to {self._title}"
         if absent := _ABSENT.search(text):
+            name = absent[1]
+            near = difflib.get_close_matches(name, {*WELL_KNOWN, *(one.name for one in self._stack.packages)}, n=3)
             return ResolutionError(
-                f"{what}: the package index has no {absent[1]}",
+                f"{what}: the package index has no {name}" + (f"; did you mean {' or '.join(near)}?" if near else ""),
                 next_step="look the name up where the package is documented: it may differ from what is imported",
             )
         return self._refusal(f"{what}\n{_UV_WORDS.sub('', text).rstrip()}")

@@ -117,7 +117,7 @@ def test_an_older_release_is_taken_with_the_reason_where_the_newest_wants_anothe
         ("torch==2.13.0", "torch==2.13.0 is asked for, and pyg for CUDA 11.8 has torch 2.0.1"),
         ("nvidia-cublas-cu11==11.10.3.66", "has nvidia-cublas-cu11 11.11.3.6"),
         ("wants-numpy", "wants-numpy depend on numpy>=2"),
-        ("tqmd", "the package index has no tqmd"),
+        ("tqmd", "the package index has no tqmd; did you mean tqdm"),
         ("other-python", "cp38"),
         ("compiled", r"compiled 1.0 is there as source only, and has to be compiled \(src/a.cpp\)"),
     ],

@@ -111,6 +111,9 @@ def test_what_cannot_be_installed_is_named(debian):
     }.items():
         with refused(ResolutionError, message):
             debian.opened(*listed).resolve(["a"])
+    with pytest.raises(ResolutionError) as caught:
+        debian.opened(stanza("graphviz"), stanza("zlib1g")).resolve(["graphvz"])
+    assert caught.value.next_step == "correct the name; near it: graphviz"
 
 
 def test_packages_come_by_their_hashes(debian, tmp_path):

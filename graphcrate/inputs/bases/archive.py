@@ -6,6 +6,7 @@ is a Debian, `MIRROR`. No lock ever holds its name.
 """
 
 import bz2
+import difflib
 import email.utils
 import functools
 import gzip
@@ -139,9 +140,10 @@ class Archive:
             if stanza.name in chosen:
                 return stanza
         if not found:
+            near = difflib.get_close_matches(clause.strip(), self._by_name, n=3)
             raise ResolutionError(
                 f"Debian {self._suite} cannot give a base: {asking} needs {clause.strip()}, which is not in it",
-                next_step="correct the name: apt-cache search WORD    finds it on a Debian",
+                next_step="correct the name" + (f"; near it: {', '.join(near)}" if near else ""),
             )
         return found[0]
 
