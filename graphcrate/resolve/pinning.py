@@ -14,6 +14,7 @@ from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from graphcrate.compat import pairs
 from graphcrate.compat.packages import markers
 from graphcrate.host import process, settings
 from graphcrate.host.connections import HttpError, Reason
@@ -30,7 +31,6 @@ CONSTRAINTS = (
     ("2.3", "numpy<2"),  # compiled against numpy 1: "A module that was compiled using NumPy 1.x …"
     ("2.2", "setuptools<70"),  # torch.utils.cpp_extension imports pkg_resources.packaging
 )
-FREE_AUDIO = Version("2.9")  #: from here on a torchaudio is for torch's stable ABI
 #: of the user's `UV_*` variables those about the network; the others would change what is resolved
 KEPT = (
     "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_REQUEST_TIMEOUT", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_INSECURE_HOST",
@@ -69,12 +69,8 @@ def _link_of(wheel: dict[str, Any]) -> Link:
 
 def constraints_of(torch: str) -> list[str]:
     """What goes with this torch beyond what its metadata says."""
-    release = Version(torch)
-    found = [constraint for first, constraint in CONSTRAINTS if release < Version(first)]
-    if release < FREE_AUDIO:
-        # Newer ones name no torch at all in their metadata, and are not for this one.
-        found.append(f"torchaudio=={'0' if release.major == 1 else release.major}.{release.minor}.*")
-    return found
+    found = [constraint for first, constraint in CONSTRAINTS if Version(torch) < Version(first)]
+    return [*found, *pairs.constraints(torch)]
 
 
 def resolve_pins(

@@ -70,7 +70,8 @@ def test_torch_comes_from_its_channel_and_the_rest_from_the_index(server, lock, 
     assert (torch.channel, torch.version, torch.file) == (Channel.PYTORCH, "2.0.1+cu118", file_of(name, content))
     assert {package.channel for package in locked.packages if package is not torch} == {Channel.PYPI}
     assert locked.notes == ()
-    assert program.calls[1]["constraints"] == ["numpy<2", "setuptools<70", "torchaudio==2.0.*"]
+    constraints = ["numpy<2", "setuptools<70", "torchvision==0.15.2", "torchaudio==2.0.2"]
+    assert program.calls[1]["constraints"] == constraints
     assert not any(host in encode(locked).decode() for host in ("://", str(server.port)))
 
 

@@ -1,0 +1,34 @@
+"""Which torchvision and torchaudio go with a torch."""
+
+import pytest
+from packaging.version import Version
+
+from graphcrate.compat import facts, pairs
+
+
+@pytest.mark.parametrize(
+    ("torch", "constraints"),
+    [
+        ("1.13.1+cu116", {"torchvision==0.14.1", "torchaudio==0.13.1"}),
+        ("2.0.0", {"torchvision==0.15.1", "torchaudio==2.0.1"}),
+        ("2.7.1", {"torchvision==0.22.1", "torchaudio==2.7.1"}),
+        ("2.10.0", {"torchvision==0.25.0", "torchaudio==2.10.0"}),  # and not 2.11.0, which is for CUDA 13
+        ("2.12.1+cpu", {"torchvision==0.27.1", "torchaudio==2.11.0"}),
+        ("2.15.0", {"torchvision==0.29.2", "torchaudio==2.11.1"}),
+        ("2.15.1", {"torchaudio>=2.11.1"}),  # newer than the table
+        ("3.0.0.dev20270101+cu132", {"torchaudio>=2.11.1"}),
+        ("2.8.1", {"torchaudio==2.8.*"}),  # never published
+        ("1.12.1", {"torchaudio==0.12.*"}),  # older than the table
+    ],
+)
+def test_what_keeps_torchvision_and_torchaudio_to_their_torch(torch, constraints):
+    assert set(pairs.constraints(torch)) == constraints
+
+
+def test_the_table_is_in_order_has_a_source_for_each_row_and_every_torch_that_was_measured():
+    rows = pairs.pairs()
+    assert [row.torch for row in rows] == sorted((row.torch for row in rows), key=Version)
+    assert not [row.torch for row in rows if not row.source or not row.known]
+    assert {build.torch for build in facts.torch_builds()} <= {row.torch for row in rows}
+    of_index = {(build.torch, build.cuda) for build in facts.torch_builds()}
+    assert {(row.torch, row.cuda) for row in rows} <= of_index, "torchvision and torchaudio are for torch's own CUDA"
