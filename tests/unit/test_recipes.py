@@ -32,9 +32,9 @@ def parse(text):
 @pytest.mark.parametrize(
     ("old", "new", "field", "words"),
     [
-        ('python = "3.11"', "python = 3.10", "variant[1].python", "3.10 is 3.1"),
+        ('python = "3.11"', "python = 3.10", "variant[0].python", "3.10 is 3.1"),
         ('name = "pypi"', 'nome = "pypi"', "variant[1].candidate[0].nome", "unknown field"),
-        ('suite = "bookworm"', 'suite = "buster"', "variant[1].base", "bullseye, bookworm, trixie"),
+        ('suite = "bookworm"', 'suite = "buster"', "variant[0].base", "bullseye, bookworm, trixie"),
         ('"numpy<2"', '"numpy<<2"', "variant[0].requirements", "PEP 508"),
         ('cuda = "11.8"', 'cuda = "12.8"', "variant[5].cuda", "twice"),
         ('cuda = "11.8"', 'cuda = "eleven"', "variant[2].cuda", "is not a CUDA version"),
