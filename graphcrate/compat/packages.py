@@ -1,6 +1,7 @@
 """What packages need: what their metadata says for linux/amd64, what they do not say of themselves; and PyG.
 
-The data are `optional.toml`, `hidden.toml` and `pyg.toml`; which graphlearn-torch fits which torch says `compat.glt`.
+The data are `optional.toml`, `features.toml`, `hidden.toml` and `pyg.toml`; which graphlearn-torch fits which torch
+says `compat.glt`.
 """
 
 import contextlib
@@ -26,6 +27,15 @@ class Optional(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     one_of: bool = False
     by_torch: bool = False
+
+
+class OfFeature(msgspec.Struct, frozen=True, kw_only=True):
+    """A library that one `feature` needs and nothing else, made for GPUs from capability `since` on."""
+
+    stem: str
+    since: str
+    feature: str
+    known: str
 
 
 class Hidden(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +66,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
 #: all optional libraries
 optional = functools.cache(functools.partial(table, "optional", tuple[Optional, ...], "optional"))
+#: libraries of one feature each
+of_features = functools.cache(functools.partial(table, "features", tuple[OfFeature, ...], "library"))
 _hidden = functools.cache(functools.partial(table, "hidden", tuple[Hidden, ...], "hidden"))
 _features = functools.cache(functools.partial(table, "pyg", tuple[_Feature, ...], "feature"))
 _releases = functools.cache(functools.partial(table, "pyg", tuple[Release, ...], "release"))
@@ -71,6 +83,12 @@ def reason(package: str, file: str, torch: str = "") -> str | None:
 def matches(one: Optional, package: str, file: str) -> bool:
     """Whether the entry is about this file of a package."""
     return fnmatch.fnmatchcase(package, one.package) and fnmatch.fnmatchcase(file, one.file)
+
+
+def of_feature(file: str) -> OfFeature | None:
+    """The feature that a library is for, by its path; None for one that all of its package needs."""
+    name = file.rpartition("/")[2]
+    return next((one for one in of_features() if name.startswith(one.stem)), None)
 
 
 def is_for(file: str, torch: str) -> bool:

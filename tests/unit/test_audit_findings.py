@@ -51,12 +51,37 @@ def test_code_is_told_by_package_and_what_is_missing_with_its_fix():
     assert "GPU code" not in [line for line, _ in wording.audit(judged, everything=False).lines()]
 
 
+def opened(folder, library, codes, owner):
+    """An image in which torch opens this library, of that package."""
+    path = f"{SITE}/{folder}/{library}"
+    user = {"needed": (library,), "runpath": f"$ORIGIN/../../{folder}"}
+    files = {path: {"fatbin": fat_binary(*(entry(SASS, code) for code in codes))}, f"{SITE}/torch/lib/libuser.so": user}
+    if owner != "torch":
+        return stack(GOOD, package(owner, files=[path]), files=files)
+    torch = msgspec.structs.replace(PACKAGES[0], files=PACKAGES[0].files | {path})
+    return stack(GOOD, files=files, packages=(torch, *PACKAGES[1:]))
+
+
 def test_what_nvidias_libraries_lack_is_no_failure():
-    library = f"{SITE}/nvidia/cusparselt/lib/libcusparseLt.so.0"
-    user = {"needed": ("libcusparseLt.so.0",), "runpath": "$ORIGIN/../../nvidia/cusparselt/lib"}
-    files = {library: {"fatbin": fat_binary(entry(SASS, 80))}, f"{SITE}/torch/lib/libuser.so": user}
-    image = stack(GOOD, package("nvidia-cusparselt-cu12", files=[library]), files=files)
-    check(image, "warn architectures | nvidia-cusparselt-cu12", gpus=["V100"])
+    image = opened("nvidia/cublas/lib", "libcublas.so.12", (80,), "nvidia-cublas-cu12")
+    check(image, "warn architectures | nvidia-cublas-cu12", gpus=["V100"])
+
+
+@pytest.mark.parametrize(
+    ("folder", "library", "owner"),
+    [
+        ("torch/lib", "libcusparseLt-f80c68d1.so.0", "torch"),  # torch 2.3.1's own
+        ("nvidia/cusparselt/lib", "libcusparseLt.so.0", "nvidia-cusparselt-cu12"),
+    ],
+)
+def test_a_library_of_one_feature_that_lacks_code_costs_that_feature_alone(folder, library, owner):
+    image = opened(folder, library, (80, 86, 89), owner)
+    for gpu in ("V100", "H100"):
+        check(image, f"note architectures | {owner} | has no code for {gpu}", gpus=[gpu])
+        assert "sparsity" in audit.judge(image, [gpu]).findings[0].breaks
+    check(image, gpus=["A100"])
+    fixes = [audit.judge(image, [gpu]).findings[0].fix for gpu in ("V100", "H100")]
+    assert fixes == ["", "another torch: ./build.py explain --gpu h100"]  # there is none for V100
 
 
 def test_two_copies_of_one_library_of_cuda():

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from posixpath import basename
 
 from graphcrate.checks.audit.packages import BASE, TORCH, Packages
-from graphcrate.compat.facts import compiles_for, compute_capability, has_code, ordered
+from graphcrate.compat.facts import compiles_for, compute_capability, has_code, is_older, ordered
+from graphcrate.compat.packages import of_feature
 from graphcrate.compat.rules import capability_name
 from graphcrate.model.audit import Contents, Finding, GpuCode, PackageCode, Severity
 
@@ -25,8 +26,7 @@ def of_packages(contents: Contents, packages: Packages) -> tuple[PackageCode, ..
 def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Iterator[Finding]:
     """For each GPU model, the libraries that have no code for it.
 
-    What NVIDIA's own libraries lack is not all they do (cuSPARSELt begins with 8.0), and those that nobody opens do
-    not matter.
+    Of NVIDIA's own, those that nobody opens do not matter. What a library of one feature lacks is a note.
     """
     wanted: dict[str, list[str]] = {}
     for model in gpus:
@@ -53,11 +53,13 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
         if binary.code == GpuCode() or (_is_nvidias(owner.name) and not is_named):
             continue
         for capability, models in wanted.items():
-            if lacks := _lacks(binary.code, owner.name, capability, capability_name(*models)):
+            if lacks := _lacks(path, binary.code, owner.name, capability, capability_name(*models)):
                 yield packages.finding("architectures", lacks[0], path, *lacks[1:])
 
 
-def _lacks(code: GpuCode, package: str, capability: str, label: str) -> tuple[Severity, str, str, str] | None:
+def _lacks(
+    path: str, code: GpuCode, package: str, capability: str, label: str
+) -> tuple[Severity, str, str, str] | None:
     """(severity, what, what breaks, fix) of a library that does not run natively as a whole."""
     has = f"it has {', '.join((*code.sass, *code.some)) or 'no machine code'}"
     own = not _is_nvidias(package)
@@ -70,6 +72,9 @@ def _lacks(code: GpuCode, package: str, capability: str, label: str) -> tuple[Se
     if any(compiles_for(ptx, capability) for ptx in code.ptx):
         breaks = "the driver compiles it at the first start, which is slow, and only if it is new enough"
         return "warn", f"has PTX alone for {label}: {has}", breaks, fix
+    if only := of_feature(path):
+        breaks = f"{only.feature}; all else works"
+        return "note", f"has no code for {label}: {has}", breaks, "" if is_older(capability, only.since) else fix
     breaks = "`no kernel image is available for execution on the device`" if own else "its functions fail"
     return "fail" if own else "warn", f"has no code for {label}: {has}", breaks, fix
 
