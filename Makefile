@@ -1,9 +1,9 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image FLAVOUR=devel|jupyter SLIM=yes|all KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
+# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes DISK=40GB KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help image sif publish render generate lock list test test-unit test-engines test-all faults fuzz lint bench clean
+.PHONY: help image images sif publish render generate lock list test test-unit test-engines test-all faults fuzz lint bench clean
 
 STACK ?= pyg
 # A setting that is misspelt would be left out in silence. What programs read from the environment may be given here too.
@@ -22,6 +22,7 @@ own = $(call option,with,$(WITH)) $(call option,requirements,$(REQUIREMENTS)) $(
 request = '$(or $(RECIPE),$(STACK))' $(call option,cuda,$(CUDA)) $(call option,channel,$(CHANNEL)) \
           $(call option,mirror,$(MIRROR)) $(call option,wheels,$(WHEELS)) \
           $(call option,extensions,$(EXTENSIONS)) $(call option,toolkit,$(TOOLKIT))
+locked = $(if $(LOCKED),--locked)
 machine = $(call option,gpu,$(GPU)) $(call option,driver,$(DRIVER)) $(call option,target,$(TARGET))
 
 help: ## show this
@@ -29,15 +30,18 @@ help: ## show this
 	@sed -n 's/^# Settings: /  settings:     /p' Makefile
 
 image: .venv/ready-run ## build an image and prove it by a training run: make image CUDA=11.8
-	@$(graphcrate) image $(request) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM))
+	@$(graphcrate) image $(request) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(locked)
+
+images: .venv/ready-run ## build, check and test the image of every committed lock; goes on where it stopped: make images DISK=60GB
+	@$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(call option,disk,$(DISK))
 
 sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=5.14
-	@image=$$($(graphcrate) image $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) --engine embedded) && \
+	@image=$$($(graphcrate) image $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(locked) --engine embedded) && \
 	$(graphcrate) convert "$$image" --to sif --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK)).sif' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION))
 
 publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key
 	@$(graphcrate) publish '$(or $(RECIPE),$(STACK))' $(call option,cuda,$(CUDA)) --plan $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only)
-	@image=$$($(graphcrate) image $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) --engine embedded) && \
+	@image=$$($(graphcrate) image $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(locked) --engine embedded) && \
 	$(graphcrate) publish "$$image" $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only)
 
 render: .venv/ready-run ## write the Dockerfiles and Singularity definitions under images/

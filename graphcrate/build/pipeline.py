@@ -22,7 +22,7 @@ from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import BaseDriftError
-from graphcrate.model.errors import HostError, UsageError
+from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions, Candidate, Recipe, Variant
@@ -140,10 +140,12 @@ def _finish(job: _Job, resolution: Resolution, below: BuildReport | None = None)
     """Build or reuse, test and judge the image of a resolution. `below`: the image under it."""
     report = _reuse_or_build(job, resolution)
     _link_newest(job, report)
+    if report.audit is not None and report.audit.fail:  # what cannot work is not tested for minutes
+        _draw(job, report)
+        new_image.raise_if_broken(report)
     if job.request.smoke:
         report = _test(job, report, resolution.lock, below)
     _draw(job, report)
-    new_image.raise_if_broken(report)
     return report
 
 
@@ -171,6 +173,12 @@ def _add(job: _Job, resolution: Resolution, *, fresh: bool = False) -> Resolutio
     path = own_lock(request.recipe, resolution.lock) if request.recipe else None
     committed = decode_lock(path.read_bytes()) if path and path.is_file() else None
     added = additions.add(context, resolution, request.additions, committed, fresh=fresh)
+    if request.locked and added.lock != committed:
+        raise LockedError(
+            "what you add to the stack is not locked" + (f" in {path}" if path else ""),
+            cause="LOCKED=yes (--locked) builds from locks alone.",
+            next_step="./build.py lock ./mine.toml    (a recipe of your own has its lock beside it)",
+        )
     if path and added.lock != committed:
         write_file(path, encode(added.lock))
         ctx.progress.note(f"locked in {path}")
@@ -207,24 +215,26 @@ def _test(job: _Job, report: BuildReport, lock: Lock, below: BuildReport | None)
 def _reuse_or_build(job: _Job, wanted: Resolution) -> BuildReport:
     """Return the report of the image that is there, where nothing changed, else build it.
 
-    A base whose packages Debian has replaced is built with those of today; each turn takes newer ones.
+    A base with packages that no place has is built with those of today, which is said; each turn takes newer ones.
     """
-    renewals = 0
+    renewals, locked = 0, job.request.locked
     while True:
-        resolution = base.with_living_base(job.ctx, wanted)
+        resolution = wanted if locked else base.with_living_base(job.ctx, wanted)
         plan = _plan(job, resolution)
         if report := _reuse(job, plan, resolution):
             return report
         try:
             return _build(job, plan, resolution)
         except BaseDriftError as drift:
+            if locked:
+                raise LockedError(drift.what, cause=drift.cause) from drift
             is_compiler = job.request.devel or isinstance(drift, extensions.CompilerDriftError)
             # Mirrors of different ages could take turns for ever.
             renewals += 1
             arguments = (job.ctx, own.with_apt(job.variant, job.request.additions), wanted.lock, resolution.lock)
             if renewals > _MOST_RENEWALS or not base.renew_base(*arguments, compiler=is_compiler):
                 raise
-            job.ctx.progress.note(f"{drift.what}; taking the packages of today instead")
+            job.ctx.progress.note(f"{drift.what}; taking the packages of today instead (LOCKED=yes refuses that)")
 
 
 def _reuse(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport | None:
@@ -390,6 +400,7 @@ def _report(
         notes=(*lock.notes, *artifact.notes, *([saved] if saved else [])),
         layers=layers,
         lock_sha256=lock.sha256,
+        drift=lock.drifted,
         fallback=rules.fallback(job.variant, resolution.candidate),
         build_key=job.engine.key(plan),
     )

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from graphcrate.compat import slim
+from graphcrate.compat import planning, slim
 from graphcrate.compat.rules import fallback_limits, models_named
-from graphcrate.model.lock import DebianBase, Lock
+from graphcrate.model.lock import DebianBase, Drift, Lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.report import BuildReport, Outcome, SmokeReport
 from graphcrate.model.words import listed, size
@@ -50,6 +50,8 @@ def plan_lines(
         cost = f"; without it: {missing.cost}" if missing.cost else ""
         lines.append(f"  missing   {missing.name}: {missing.reason}{cost}")
     lines += [f"  note      {note}" for note in lock.notes]
+    if lock.drifted:
+        lines.append(f"  drift     {drift_line(lock.drifted)}")
     lines += slim.plan_lines(plan) if plan else []
     lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
     return lines
@@ -66,13 +68,22 @@ def _compiled_lines(lock: Lock) -> list[str]:
     return [f"  compile   {', '.join(compiled)}{gpus}, with {compilation.compiler}{nvcc}"]
 
 
+def drift_line(drift: Sequence[Drift]) -> str:
+    """Say what of Debian is of today and not the lock's."""
+    where = listed(sorted({"the base with the compiler" if one.of == "compiler" else "the base" for one in drift}))
+    names = len({one.name for one in drift})
+    return f"no place has {names} packages of {where} as locked; those of today: {planning.drifted(drift)}"
+
+
 def lines(report: BuildReport, seconds: float) -> Iterator[str]:
-    """Four lines at most. `seconds`: what this command took, whatever the image took once."""
+    """Five lines at most. `seconds`: what this command took, whatever the image took once."""
     if report.suites:
         yield f"tested  {_tested(report.suites)}"
     yield f"image   {report.image}, {size(report.bytes)}, after {seconds:.0f} s"
     if report.suites and report.cuda != "cpu" and not any(suite.driver for suite in report.suites):
         yield f"mind    no suite of it has run on a GPU yet: ./build.py test {report.image} on a node with one"
+    if report.drift:
+        yield f"drift   {drift_line(report.drift)}; LOCKED=yes refuses that"
     if report.layout:
         yield f"next    ./build.py run {report.image} -- python …; ./build.py convert {report.image} --to sif"
 

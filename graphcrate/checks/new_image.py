@@ -39,7 +39,12 @@ def vet(report: BuildReport, folder: Path, ctx: Context, gpu: str | None) -> Bui
     broken = [one for one in found.findings if one.severity == "fail"]
     failures = tuple(f"{one.package} {one.file}".rstrip() + f": {one.what}" for one in broken)
     audited = Audited(
-        binaries=found.binaries, fail=counts["fail"], warn=counts["warn"], note=counts["note"], failures=failures
+        binaries=found.binaries,
+        fail=counts["fail"],
+        warn=counts["warn"],
+        note=counts["note"],
+        failures=failures,
+        gpus=auditing.by_capability(image.contents),
     )
     return msgspec.structs.replace(report, contracts=contracts, audit=audited)
 

@@ -51,6 +51,9 @@ Flavour = Annotated[
     Literal["runtime", "devel", "jupyter"],
     typer.Option(help="devel: keep compiler and CUDA toolkit in the image; jupyter: JupyterLab, matplotlib, pandas."),
 ]
+Locked = Annotated[
+    bool, typer.Option("--locked", help="Build from committed locks alone; where a file of one is nowhere, refuse.")
+]
 PlanOnly = Annotated[bool, typer.Option("--plan", "--dry-run", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
@@ -121,6 +124,7 @@ def image(
             help="Cut libraries to the GPUs of --gpu or --target; all: NVIDIA's too (docs/slim.md has the terms)."
         ),
     ] = "no",
+    locked: Locked = False,
     plan: PlanOnly = False,
     as_json: options.Json = False,
 ) -> None:
@@ -149,6 +153,7 @@ def image(
         toolkit=toolkit,
         devel=flavour == "devel",
         slim=slim,
+        locked=locked,
     )
     if plan:
         lines, value = pipeline.plan_image(request, here())
@@ -172,6 +177,36 @@ def _build(request: "BuildRequest", as_json: bool) -> None:
         insisting = msgspec.structs.replace(request, cuda=report.cuda, channel=report.fallback.channel)
         lines += summary.fallback_lines(report, insisting.command())
     sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
+
+
+@app.command()
+def matrix(
+    name: Annotated[str, typer.Argument(help="Recipe; all if left out.", metavar="[NAME]")] = "",
+    cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA version; all if left out.")] = None,
+    candidate: Annotated[str, typer.Option(help="Candidate, such as pypi; all if left out.")] = "",
+    disk: Annotated[str, typer.Option(help="What cache and images may take together, such as 40GB; else all.")] = "",
+    again: Annotated[bool, typer.Option("--again", help="Build and test again what is proved.")] = False,
+    output: options.Output = Path("dist"),
+    as_json: options.Json = False,
+) -> None:
+    """Build, check and test the image of every committed lock in turn. Prints what was proved, and ends with 9 where
+    an image was not; the same command goes on with those.
+    """
+    from graphcrate.build import matrix as proving
+    from graphcrate.cli import tables
+
+    request = proving.Request(
+        recipe=name,
+        cuda=cuda or "",
+        candidate=candidate,
+        disk=options.bytes_of(disk),
+        again=again,
+        output=output,
+    )
+    here().require_checkout("its locks and their proofs")
+    results = proving.run(request, here())
+    write(results, "".join(f"{line}\n" for line in tables.proofs(results)), as_json=as_json)
+    proving.raise_if_failed(results)
 
 
 @app.command("list")

@@ -44,6 +44,16 @@ def joined(gpus: list[str] | None) -> str:
     return ",".join(gpus or ())
 
 
+def bytes_of(text: str) -> int | None:
+    """A number of bytes as people write it (40GB, 500M, powers of ten); None of nothing. Raises UsageError."""
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)i?B?", text, re.IGNORECASE)
+    if not found:
+        raise UsageError(f"{text!r} is not a number of bytes", next_step="--disk 40GB    (DISK=40GB of make)")
+    return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
+
+
 Cuda = Annotated[
     str | None,
     typer.Option(

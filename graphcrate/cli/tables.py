@@ -7,12 +7,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from graphcrate.build.matrix import Result
 from graphcrate.cli import options
 from graphcrate.compat import facts
 from graphcrate.compat.catalog import lock_path
 from graphcrate.compat.explain import MARKS, Support
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, Entry, Section
+from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, LayerRecord
 from graphcrate.model.words import joined, size
@@ -47,6 +49,28 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(_HEADS))]
     for row in rows:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def proofs(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a line for each image of the matrix: what was proved of it, or why it was not."""
+    rows: list[tuple[str, ...]] = [("image", "state", "digest", "bytes", "seconds", "suites", "GPUs by audit")]
+    for one in results:
+        name = f"{one.recipe} {one.cuda} {one.candidate}"
+        if (proof := one.proof) is None:
+            rows.append((name, one.state, one.error.partition("\n")[0], "", "", "", ""))
+            continue
+        suites = ",".join(suite.suite for suite in proof.suites)
+        cells = (proof.digest[:19], size(proof.bytes), f"{proof.seconds:.0f}", suites, " ".join(gpus_of(proof)))
+        rows.append((name, one.state, *cells))
+    widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def gpus_of(proof: LockProof) -> list[str]:
+    """Compute capabilities that an image runs on by its audit, as people call them: sm_70; with + those by PTX."""
+    works = {name: "+" if how == "jit" else "" for name, how in proof.gpus.items() if how != "fails"}
+    return [f"sm_{name.replace('.', '')}{mark}" for name, mark in works.items()]
 
 
 def heat_map(found: Support) -> Text:

@@ -12,7 +12,7 @@ from graphcrate.compat import compilers, facts, own
 from graphcrate.compat import slim as slimming
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.model import plan as steps
-from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
+from graphcrate.model.lock import Compilation, DebianBase, Drift, Lock, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
 from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
 
@@ -237,7 +237,7 @@ def _plan(
     )
     config = steps.ConfigStep(
         environment=_environment(stack, lock.compilation if lock and devel else None),
-        labels=_labels(name, stack, tag, lock.sha256 if lock else "", installs),
+        labels=_labels(name, stack, tag, lock, installs),
         command=("/bin/bash",),
     )
     return Plan(
@@ -330,7 +330,7 @@ def _environment(stack: steps.Stack, compilation: Compilation | None) -> dict[st
     return environment
 
 
-def _labels(name: str, stack: steps.Stack, tag: str, lock_sha256: str, installs: Sequence[Step]) -> dict[str, str]:
+def _labels(name: str, stack: steps.Stack, tag: str, lock: Lock | None, installs: Sequence[Step]) -> dict[str, str]:
     labels = {
         "org.opencontainers.image.title": name,
         "org.opencontainers.image.description": stack.description,
@@ -338,13 +338,14 @@ def _labels(name: str, stack: steps.Stack, tag: str, lock_sha256: str, installs:
         "graphcrate.version": __version__,
         "graphcrate.recipe": name,
         "graphcrate.candidate": stack.candidate,
-        "graphcrate.lock.sha256": lock_sha256,
+        "graphcrate.lock.sha256": lock.sha256 if lock else "",
         "graphcrate.cuda": stack.cuda,
         "graphcrate.python": stack.python,
         "graphcrate.torch": stack.torch,
         "graphcrate.torch.cuda": stack.torch_cuda,
         "graphcrate.torch_geometric": stack.torch_geometric,
         "graphcrate.missing": ",".join(missing.name for missing in stack.missing),
+        "graphcrate.drift": drifted(lock.drifted) if lock else "",
     }
     for step in installs:
         if isinstance(step, steps.CompileStep):
@@ -353,6 +354,20 @@ def _labels(name: str, stack: steps.Stack, tag: str, lock_sha256: str, installs:
             labels["graphcrate.architectures"] = ",".join(step.compilation.architectures)
             labels["graphcrate.nvcc"] = toolkit.version if toolkit else ""
     return {key: value for key, value in labels.items() if value}
+
+
+def drifted(drift: Sequence[Drift]) -> str:
+    """ "bash 5.2-1 → 5.2-2, new 1 (new)": what is not what was locked, in a label and for people."""
+    return ", ".join(
+        dict.fromkeys(
+            f"{one.name} {one.locked} → {one.taken}"
+            if one.locked and one.taken
+            else f"{one.name} {one.taken} (new)"
+            if one.taken
+            else f"{one.name} {one.locked} (gone)"
+            for one in drift
+        )
+    )
 
 
 def _locked_image(lock: Lock, packages: tuple[str, ...]) -> BaseImage:

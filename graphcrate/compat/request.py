@@ -18,7 +18,10 @@ Extensions = Literal["auto", "wheels", "source", "none"]
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says about sources; `toolkit`: its provider; `devel`: it stays in the image, with a compiler."""
+    """What a person says about sources; `toolkit`: its provider; `devel`: it stays in the image, with a compiler.
+
+    `locked`: nothing but what a committed lock names, or an error.
+    """
 
     channel: str | None = None
     mirror: str | None = None
@@ -26,6 +29,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     extensions: Extensions = "auto"
     toolkit: str | None = None
     devel: bool = False
+    locked: bool = False
 
 
 class BuildRequest(SourceOptions, frozen=True, kw_only=True):
@@ -61,6 +65,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             "with": "" if self.recipe else " ".join(self.additions.packages),
             "apt": "" if self.recipe else " ".join(self.additions.apt),
         }
+        settings |= {"locked": "yes" if self.locked else ""}
         said = {name: str(value) for name, value in settings.items() if value not in (None, "", "auto", "no")}
         more = [] if self.output == Path("dist") else ["--output", str(self.output)]
         more += [] if self.smoke else ["--no-smoke"]

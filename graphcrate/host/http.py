@@ -131,13 +131,15 @@ class Client:
         sha256: str | None,
         headers: Mapping[str, str] = {},
         advance: Callable[[int], None],
+        tries: int = TRIES,
     ) -> str:
         """Fill `partial` with the file at `url`, going on where an earlier try stopped, whoever served it.
 
         The hash decides, not the server's validators: a part taken from one mirror is completed from another, and a
         part that turns out wrong is fetched once more from its start. `advance` gets bytes (negative when a part is
-        thrown away). Returns the sha256, also where none was promised (None: then `partial` must be new). Raises
-        IntegrityError for other bytes than promised (`partial` is removed), HttpError, and OSError of the disk.
+        thrown away); `tries`: more of a request that fails. Returns the sha256, also where none was promised (None:
+        then `partial` must be new). Raises IntegrityError for other bytes than promised (`partial` is removed),
+        HttpError, and OSError of the disk.
         """
         with partial.open("a+b") as file:
             part = Part(file, advance)
@@ -145,7 +147,7 @@ class Client:
                 resumed = part.position > 0
                 if size is None or part.position < size:
                     # Each piece that arrives resets the count of failures.
-                    self.retry().call(lambda: self._fill(part, url, size, headers), lambda: part.position)
+                    self.retry(tries).call(lambda: self._fill(part, url, size, headers), lambda: part.position)
                 if part.position == size or size is None:
                     if sha256 in (None, part.sha256):
                         file.flush()

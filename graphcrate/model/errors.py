@@ -105,6 +105,17 @@ class ProofError(GraphcrateError, exit_code=17):
     """What is said about a published image is not there, not signed by this key, or not about this image."""
 
 
+class LockedError(
+    GraphcrateError,
+    exit_code=18,
+    usual="without --locked (LOCKED=yes) what is available today is taken instead, and said",
+):
+    """Something that was locked is no longer available anywhere, or nothing was locked, and `--locked` takes no other.
+
+    Also of `lock --check`: a file of a committed lock is nowhere any more.
+    """
+
+
 #: msgspec keeps DecodeError for what is no JSON, or not of the wanted form. Text that is no UTF-8 is a
 #: UnicodeDecodeError, and brackets within brackets without end are a RecursionError.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

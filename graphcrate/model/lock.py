@@ -46,20 +46,26 @@ class MissingPackage(msgspec.Struct, frozen=True, kw_only=True):
     unreachable: tuple[Channel, ...] = ()  #: channels that did not answer when the lock was made and may have it
 
 
-class DebianPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """One .deb. `file.name` is its base name; `source` the archive that carries it (main, security, updates)."""
+class DebianPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One .deb. `file.name` is its base name."""
 
     name: str
     version: str
     architecture: str
     file: LockedFile
+    #: below the root of its archive: "pool/main/b/bash/bash_5.2.15-2_amd64.deb", "pool/updates/…" of the security
+    #: archive; empty in locks of before 2026-11-25
+    path: str = ""
 
 
-class DebianBase(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_field="provider"):
+class DebianBase(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_field="provider", omit_defaults=True):
     """A minimal Debian made of exactly these packages."""
 
     suite: str
     packages: tuple[DebianPackage, ...]
+    #: when the lists were made that they were taken from, as Debian's snapshot service writes times
+    #: ("20261125T021215Z"); empty as `path`
+    listed: str = ""
 
 
 class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, tag="registry", tag_field="provider"):
@@ -71,13 +77,14 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, tag="registry", ta
     interpreter: str  #: absolute path of the wanted Python inside the image
 
 
-class DebianToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_field="provider"):
+class DebianToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_field="provider", omit_defaults=True):
     """Debian's nvcc, unpacked and not installed, with headers and libraries from wheels. `version` is nvcc's."""
 
     version: str  #: "11.8.89"
     suite: str
     packages: tuple[DebianPackage, ...]
     wheels: tuple[LockedPackage, ...]
+    listed: str = ""  #: as of a DebianBase
 
 
 class WheelToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="pypi", tag_field="provider"):
@@ -116,6 +123,15 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
     moved: tuple[str, ...] = ()  #: of `packages`, those of which the stack has another version
 
 
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """A Debian package of a lock that no place has, or one that came or went with it, and what was taken instead."""
+
+    of: Literal["base", "compiler"]  #: the image's base, or the base with the compiler
+    name: str
+    locked: str  #: version; empty: the lock has no such package
+    taken: str  #: today's version; empty: today's base has no such package
+
+
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that goes into one image of `recipe` at `cuda`, by one candidate."""
 
@@ -133,6 +149,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[MissingPackage, ...] = ()
     notes: tuple[str, ...] = ()  #: e.g. metadata that disagrees with what is installed
     added: Added | msgspec.UnsetType = msgspec.UNSET  #: by a person; left out of the file where nothing was
+    #: packages of today in place of locked ones; left out of the file where there are none, so of all committed locks
+    drift: tuple[Drift, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def package(self, name: str) -> LockedPackage | None:
         """The package of this normalised name, or None."""
@@ -142,6 +160,11 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     def additions(self) -> Added:
         """What a person added, if anything."""
         return self.added if isinstance(self.added, Added) else Added()
+
+    @property
+    def drifted(self) -> tuple[Drift, ...]:
+        """What of Debian is not what was locked."""
+        return self.drift if isinstance(self.drift, tuple) else ()
 
     @property
     def interpreter(self) -> str:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from graphcrate.model.contract import Finding
+from graphcrate.model.lock import Drift
 from graphcrate.model.recipe import Additions
 
 
@@ -144,6 +145,8 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     warn: int
     note: int
     failures: tuple[str, ...] = ()  #: "package file: what"
+    #: compute capability ("7.0") → "native", "jit" (the driver compiles PTX) or "fails"; of older reports empty
+    gpus: dict[str, str] = {}
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +184,7 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     layers: tuple[LayerRecord, ...] = ()
     lock_sha256: str = ""
+    drift: tuple[Drift, ...] = ()  #: Debian packages of the day of the build in place of those of the committed lock
     contracts: tuple[Finding, ...] = ()  #: what the runtimes' contracts found; none: nobody asked
     audit: Audited | None = None  #: None: nobody asked
     fallback: Fallback | None = None  #: None: its torch was built for the CUDA version that the image is for

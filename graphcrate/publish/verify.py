@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.locate import find_image
+from graphcrate.compat import planning
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
@@ -99,6 +100,11 @@ def _rebuilt(about: Statement | None, document: Document, wheels: Path | None, c
         # the target and driver are met by the variant that was chosen for them
         request = BuildRequest.again(asked, target="", driver="", wheels=wheels, output=folder, smoke=False)
         report = build(request, ctx)
+        if report.lock_sha256 != wanted and report.drift:
+            said = (
+                f"other bytes, as Debian packages of today stand in for locked ones: {planning.drifted(report.drift)}"
+            )
+            return Check("rebuild", False, f"{said}; DEBIAN_SNAPSHOT=URL of a snapshot service may have them")
         if report.lock_sha256 != wanted:
             difference = f"the lock here is {report.lock_sha256[:12]}…, the image's was {wanted[:12]}…"
             return Check("rebuild", False, f"{difference}: check out the commit that it was built from")

@@ -1,23 +1,28 @@
-"""The base of a lock: made by its provider, and replaced when the mirror no longer has what the lock names."""
+"""The base of a lock: made by its provider, and replaced by today's where no place has what the lock names."""
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from graphcrate.compat import compilers
+from graphcrate.host import settings
 from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, provider
-from graphcrate.model.lock import DebianBase, Lock, RegistryBase, encode
+from graphcrate.model.lock import DebianBase, DebianPackage, Drift, Lock, RegistryBase, encode
 from graphcrate.model.plan import content_id
 from graphcrate.model.recipe import BaseSpec, Variant
 from graphcrate.resolve.locks import Resolution
 
+AnyBase = DebianBase | RegistryBase
+REMEMBERED = 86_400.0  #: seconds that a base of today stands in for one that no place had
 
-def lock_base(ctx: Context, variant: Variant) -> DebianBase | RegistryBase:
+
+def lock_base(ctx: Context, variant: Variant) -> AnyBase:
     """What the variant's base consists of today. Raises ResolutionError, NetworkError, HostError."""
     of_name = provider(variant.base.provider)
-    base: DebianBase | RegistryBase = of_name.lock(variant.base, variant.python, ctx)
+    base: AnyBase = of_name.lock(variant.base, variant.python, ctx)
     return base
 
 
@@ -30,7 +35,7 @@ def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str) -> 
     return base
 
 
-def prepare_base(ctx: Context, base: DebianBase | RegistryBase | None) -> Base:
+def prepare_base(ctx: Context, base: AnyBase | None) -> Base:
     """The base in the cache. Raises BaseDriftError when its files are gone, and what its provider raises."""
     assert base is not None, "an open plan is for engines"
     of_name = provider("debian" if isinstance(base, DebianBase) else "registry")
@@ -39,35 +44,68 @@ def prepare_base(ctx: Context, base: DebianBase | RegistryBase | None) -> Base:
 
 
 def with_living_base(ctx: Context, resolution: Resolution) -> Resolution:
-    """The resolution with the bases that stand in for the lock's own, which are gone, by `renew_base`."""
-    lock, notes = resolution.lock, list(resolution.lock.notes)
-    gone = "has newer packages than the committed lock, whose own are gone from the mirror (make lock renews it)"
-    if (base := kept(_replacement(ctx, lock.base), DebianBase)) is not None:
-        lock = msgspec.structs.replace(lock, base=base)
-        notes.append(f"the base {gone}")
-    if lock.compilation and (base := kept(_replacement(ctx, lock.compilation.base), DebianBase)) is not None:
-        lock = msgspec.structs.replace(lock, compilation=msgspec.structs.replace(lock.compilation, base=base))
-        notes.append(f"the base with the compiler {gone}")
-    return msgspec.structs.replace(resolution, lock=msgspec.structs.replace(lock, notes=tuple(notes)))
+    """The resolution with the bases of today that stand in for the lock's own, where `renew_base` found those nowhere.
+
+    What differs is in the lock's `drift`. The committed lock stays as it is.
+    """
+    lock, drift = resolution.lock, resolution.lock.drifted
+    if (today := _standing_in(ctx, lock.base)) is not None:
+        drift += differences("base", lock.base, today)
+        lock = msgspec.structs.replace(lock, base=today)
+    if lock.compilation and (today := _standing_in(ctx, lock.compilation.base)) is not None:
+        drift += differences("compiler", lock.compilation.base, today)
+        lock = msgspec.structs.replace(lock, compilation=msgspec.structs.replace(lock.compilation, base=today))
+    if drift == resolution.lock.drifted:
+        return resolution
+    return msgspec.structs.replace(resolution, lock=msgspec.structs.replace(lock, drift=drift))
+
+
+def differences(of: Literal["base", "compiler"], locked: AnyBase, today: DebianBase) -> tuple[Drift, ...]:
+    """The packages of a base that are not those of another, sorted by name."""
+    assert isinstance(locked, DebianBase), "an image of a registry is the locked one or none"
+    old, new = ({package.name: package for package in base.packages} for base in (locked, today))
+    return tuple(
+        Drift(of=of, name=name, locked=_version(old.get(name)), taken=_version(new.get(name)))
+        for name in sorted(old.keys() | new.keys())
+        if name not in old or name not in new or old[name].file.sha256 != new[name].file.sha256
+    )
+
+
+def _version(package: DebianPackage | None) -> str:
+    return package.version if package else ""
 
 
 def renew_base(ctx: Context, variant: Variant, lock: Lock, tried: Lock, *, compiler: bool) -> bool:
-    """Remember today's base (or that with the `compiler`) as the one that stands in for the lock's.
+    """Remember today's base (or that with the `compiler`) as the one that stands in for the lock's, for a day.
 
     False where today's is that of `tried`, the lock by `with_living_base`. Raises as `lock_base`.
     """
     own, gone = lock.base, tried.base
     if compiler and lock.compilation and tried.compilation:
         own, gone = lock.compilation.base, tried.compilation.base
-        today: DebianBase | RegistryBase = lock_compiler(ctx, variant, own.suite, lock.compilation.compiler)
+        today: AnyBase = lock_compiler(ctx, variant, own.suite, lock.compilation.compiler)
     else:
         today = lock_base(ctx, variant)
-    if today == own:  # there again: a mirror that lags
-        _replacement(ctx, own).unlink(missing_ok=True)
+    if isinstance(today, DebianBase) and not differences("base", own, today):  # there again: a mirror that lags
+        _record(ctx, own).unlink(missing_ok=True)
     elif today != gone:
-        ctx.cache.keep(_replacement(ctx, own), encode(today))
+        assert isinstance(today, DebianBase)
+        ctx.cache.keep(_record(ctx, own), encode(StandIn(base=today, since=settings.now())))
     return today != gone
 
 
-def _replacement(ctx: Context, base: DebianBase | RegistryBase) -> Path:
+class StandIn(msgspec.Struct, frozen=True, kw_only=True):
+    """A base of today, taken in place of a locked one, and when (Unix seconds)."""
+
+    base: DebianBase
+    since: float
+
+
+def _standing_in(ctx: Context, base: AnyBase) -> DebianBase | None:
+    """What stands in for a base. After a day the lock's own is looked for again: a mirror may have it by then."""
+    found = kept(_record(ctx, base), StandIn)
+    return found.base if found is not None and 0 <= settings.now() - found.since < REMEMBERED else None
+
+
+def _record(ctx: Context, base: AnyBase) -> Path:
     return ctx.cache.path("bases", "replaced", f"{content_id(base)}.json")

@@ -12,7 +12,7 @@ import msgspec
 from graphcrate.compat.request import Extensions
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
-from graphcrate.model.errors import NetworkError, ResolutionError, UsageError
+from graphcrate.model.errors import LockedError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import Outcome
@@ -80,6 +80,10 @@ class LockCandidate:
     def lock(self, *, fallback: bool) -> Lock:
         """A lock whose files are available. `fallback`: a later candidate is complete. Raises UnavailableError."""
         lock = self.complete
+        if lock is None and self._request.locked:
+            lock = self._locks[0] if self._locks else None
+            if lock is None:
+                raise UnavailableError(f"{self.value.name}: no committed lock answers this request")
         if lock is None:
             if fallback and not self._is_local:
                 self._raise_if_out()
@@ -146,7 +150,8 @@ class LockCandidate:
             self._context.recipe, self._context.variant, self.value
         ):
             self._progress.note(f"the committed lock of {self.value.name} answers an older recipe and is left aside")
-        if (resolved := kept(self._path("json"), Lock)) is not None:
+        resolved = None if self._request.locked else kept(self._path("json"), Lock)
+        if resolved is not None:
             locks.append(resolved)
         if there := self._context.local_torch if self._is_local else ():
             return [lock for lock in locks if (torch := lock.package("torch")) and torch.file.name in there]
@@ -188,11 +193,15 @@ class LockCandidate:
         return self._cache.path("resolutions", f"{self._digest}.{ending}")
 
 
-def _none(context: ResolveContext, failures: Mapping[str, UnavailableError]) -> ResolutionError | NetworkError:
+def _none(
+    context: ResolveContext, failures: Mapping[str, UnavailableError]
+) -> ResolutionError | NetworkError | LockedError:
     recipe, variant, request = context.recipe, context.variant, context.request
     tried = "".join(f"\n    {name}: {failure.what}" for name, failure in failures.items())
     what = f"no candidate of {recipe.name} CUDA {variant.cuda} is available{tried}"
     step = next((failure.next_step for failure in failures.values() if failure.next_step), "")
+    if request.locked:
+        return LockedError(what, cause="LOCKED=yes (--locked) builds from committed locks alone.")
     if request.channel:
         return ResolutionError(what, cause=f"CHANNEL={request.channel} forbids every other candidate.", next_step=step)
     if all(failure.unreachable for failure in failures.values()):

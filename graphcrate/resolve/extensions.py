@@ -197,7 +197,7 @@ def lock_toolkit(
         wanted = reference.parse(option.reference)
         _, digest = pull.find(wanted, ctx)
         return ImageToolkit(version=option.version, reference=wanted.name, digest=digest)
-    debs = _debian(option, ctx) if option.provider == "debian" else ()
+    debs, listed = _debian(option, ctx) if option.provider == "debian" else ((), "")
     pins = toolkits.requirements(option, installed)
     # What the wheels depend on is there to run programs, and nothing runs here. As overrides too: what they ask of one
     # another must not undo a pin.
@@ -205,14 +205,14 @@ def lock_toolkit(
     pinned = resolve_pins(pins, target, offers, overrides=pins)
     wheels = lock_offers((one for one in pinned if one.name in names), offers.sources)
     if option.provider == "debian":
-        return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels)
+        return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels, listed=listed)
     return WheelToolkit(version=option.version, wheels=wheels)
 
 
-def _debian(option: toolkits.Option, ctx: Context) -> tuple[DebianPackage, ...]:
-    """The packages with this nvcc, the archive's first of each where it has several."""
+def _debian(option: toolkits.Option, ctx: Context) -> tuple[tuple[DebianPackage, ...], str]:
+    """The packages with this nvcc, the archive's first of each where it has several; and when they were listed."""
     with ctx.cache.guard():
-        archive = Archive(option.suite, ctx.cache, ctx.environment, toolkits.COMPONENTS)
+        archive = Archive(option.suite, ctx, toolkits.COMPONENTS)
         offered = archive.available(option.packages)
     chosen = []
     for name in sorted(option.packages):
@@ -226,4 +226,4 @@ def _debian(option: toolkits.Option, ctx: Context) -> tuple[DebianPackage, ...]:
                 next_step="DEBIAN_MIRROR=http://a-mirror/debian make image …, or TOOLKIT=image",
             )
         chosen.append(fitting[0])
-    return tuple(chosen)
+    return tuple(chosen), archive.listed

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from graphcrate.cli.cache import measure, release
 from graphcrate.host.cache import Cache
+from graphcrate.host.cleaning import measure, release
 from graphcrate.model.errors import CacheError, UsageError
 
 SIZE = 40960

@@ -41,6 +41,24 @@ class Look:
     by_gpu: Mapping[str, tuple[Finding, ...]]
 
 
+def by_capability(contents: Contents) -> dict[str, str]:
+    """What an image is to a GPU of each compute capability ("7.0"): "native", "jit" or "fails"."""
+    owners, models = Packages(contents), _models()
+    found = {}
+    for capability, model in models.items():
+        severities = {one.severity for one in code.findings(contents, owners, [model]) if one.fix}
+        found[capability] = "fails" if "fail" in severities else "native"
+    return found
+
+
+def _models() -> dict[str, str]:
+    """A model of each compute capability."""
+    models: dict[str, str] = {}
+    for model, capability in facts.gpus().items():
+        models.setdefault(capability, model)
+    return models
+
+
 def look(contents: Contents) -> Look:
     """Look at an image: its audit, its packages, and what keeps it from running on each GPU."""
     owners = Packages(contents)
@@ -49,10 +67,7 @@ def look(contents: Contents) -> Look:
         owner = owners.owner(path)
         version, known = sizes.get(owner.name, (owners.version(owner), 0))
         sizes[owner.name] = version, known + binary.size
-    models: dict[str, str] = {}
-    for model, capability in facts.gpus().items():
-        models.setdefault(capability, model)
-    by_gpu = {capability: tuple(code.findings(contents, owners, [model])) for capability, model in models.items()}
+    by_gpu = {capability: tuple(code.findings(contents, owners, [model])) for capability, model in _models().items()}
     return Look(judge(contents), sizes, by_gpu)
 
 

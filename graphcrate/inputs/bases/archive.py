@@ -1,8 +1,7 @@
-"""Debian's archives without apt: signed lists of packages, what depends on what, and the packages' files.
+"""Debian's archives without apt: signed lists of packages, and what depends on what.
 
 A list counts only if its hash stands in a Release file that one of Debian's own keys signed (debian-archive-keys.asc:
-those of bullseye, bookworm and trixie). Which mirror, in this order: `DEBIAN_MIRROR`, this machine's own sources if it
-is a Debian, `MIRROR`. No lock ever holds its name.
+those of bullseye, bookworm and trixie). Which mirrors: `mirrors.archives`.
 """
 
 import bz2
@@ -16,19 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import msgspec
-
 from graphcrate.host import settings
-from graphcrate.host.cache import Cache
 from graphcrate.host.connections import HttpError, redacted
+from graphcrate.host.context import Context
 from graphcrate.host.http import Client
-from graphcrate.host.parallel import Advance, parallel
+from graphcrate.host.parallel import parallel
+from graphcrate.inputs.bases.mirrors import SNAPSHOT_TIME, Mirror, archives
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.lock import DebianPackage, LockedFile
 
 ARCHITECTURE = "amd64"
 REGISTRY_INSTEAD = 'or take a base from a registry: base.provider = "registry" in the recipe'
-SUITES = ("buster", "bullseye", "bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable")
 _KEYS = Path(__file__).with_name("debian-archive-keys.asc")
 _UNPACKERS: Mapping[str, Callable[[bytes], bytes]] = {
     ".xz": lzma.decompress,
@@ -40,22 +37,14 @@ _PRIORITIES = {"required": 0, "important": 1, "standard": 2, "optional": 3}  #: 
 _THREADS = 8  #: small files from one server
 
 
-class Mirror(msgspec.Struct, frozen=True):
-    """URLs of Debian's main archive and of its security archive; `security` empty when there is none."""
-
-    main: str
-    security: str = ""
-
-
-#: For a machine that is not a Debian and names none. A mirror of the Linux kernel's own site.
-MIRROR = Mirror("https://mirrors.kernel.org/debian", "https://mirrors.kernel.org/debian-security")
+def is_retired(suite: str, now: float) -> bool:
+    return suite in ("buster", "bullseye")
 
 
 class Stanza(NamedTuple):
     """A package in an archive's list."""
 
     fields: Mapping[str, str]
-    archive: str  #: URL of the archive
 
     @property
     def name(self) -> str:
@@ -66,40 +55,58 @@ class Stanza(NamedTuple):
         return self.fields["Version"]
 
     @property
-    def url(self) -> str:
-        return f"{self.archive}/{self.fields['Filename']}"
-
-    @property
     def package(self) -> DebianPackage:
         """As a lock has it."""
         name = PurePosixPath(self.fields["Filename"]).name
         file = LockedFile(name=name, size=int(self.fields["Size"]), sha256=self.fields["SHA256"].lower())
-        return DebianPackage(name=self.name, version=self.version, architecture=self.fields["Architecture"], file=file)
+        return DebianPackage(
+            name=self.name,
+            version=self.version,
+            architecture=self.fields["Architecture"],
+            file=file,
+            path=self.fields["Filename"],
+        )
 
 
 class Archive:
     """What one suite has now, with its updates and its security archive."""
 
-    def __init__(
-        self, suite: str, cache: Cache, environment: Mapping[str, str], components: Sequence[str] = ()
-    ) -> None:
-        """Fetch the lists of main and these components. Raises NetworkError, IntegrityError for what is not signed."""
-        self._suite, self._cache, self._client = suite, cache, Client(environment)
-        mirror = own_mirror(environment) or MIRROR
-        places = [(mirror.main, suite), (mirror.main, f"{suite}-updates")]
-        places += [(mirror.security, f"{suite}-security")] if mirror.security else []
-        lists = parallel(lambda place, _: list(self._lists(*place, ("main", *components))), places, threads=_THREADS)
+    def __init__(self, suite: str, ctx: Context, components: Sequence[str] = ()) -> None:
+        """Fetch the lists of main and these components. Raises NetworkError, IntegrityError for what is not signed.
+
+        The suite comes from the first mirror that has it, its updates and its security archive from the first that have
+        those; a suite that has left the mirrors from the archive of retired suites.
+        """
+        self._suite, self._ctx, self._client = suite, ctx, Client(ctx.environment)
+        self._components = ("main", *components)
+        known = archives(ctx.environment)
+        mains = [Place(mirror.main, suite) for mirror in known.listing if mirror.main]
+        securities = [Place(mirror.security, f"{suite}-security") for mirror in known.listing if mirror.security]
+        retired = known.retired if is_retired(suite, settings.now()) else Mirror("")
+        self._mains = [*mains, *([Place(retired.main, suite, is_retired=True)] if retired.main else [])]
+        of_retired = [Place(retired.security, f"{suite}-security", is_retired=True)] if retired.security else []
+        updates = [place._replace(suite=f"{suite}-updates") for place in self._mains]
+        lists = parallel(
+            lambda places, _: self._first(places), [self._mains, updates, [*securities, *of_retired]], threads=_THREADS
+        )
+        #: when the newest of the lists was made, as the snapshot service writes it
+        self.listed = max(found.time for found in lists if found is not None)
         self._by_name: dict[str, list[Stanza]] = {}
         self._providers: dict[str, list[tuple[Stanza, str]]] = {}
-        for (archive, _), texts in zip(places, lists, strict=True):
-            for text in texts:
-                for stanza in parse(text, archive):
+        for found in filter(None, lists):
+            for text in found.texts:
+                for stanza in parse(text):
                     self._by_name.setdefault(stanza.name, []).append(stanza)
         for stanzas in self._by_name.values():
             stanzas.sort(key=lambda stanza: version_key(stanza.version), reverse=True)
             for name, constraint in _alternatives(stanzas[0].fields.get("Provides", "").replace(",", "|")):
                 version = constraint.removeprefix("=").strip()
                 self._providers.setdefault(name, []).append((stanzas[0], version))
+
+    def paths(self) -> dict[str, str]:
+        """Where the archives have each file that they list: sha256 → path."""
+        listed = (stanza.package for stanzas in self._by_name.values() for stanza in stanzas)
+        return {package.file.sha256: package.path for package in listed}
 
     def available(self, names: Iterable[str]) -> list[DebianPackage]:
         """Every version that the archives have now of these packages."""
@@ -147,54 +154,85 @@ class Archive:
             )
         return found[0]
 
-    def download(self, packages: Sequence[DebianPackage], folder: Path, advance: Advance) -> None:
-        """Fetch `available` .debs into an empty folder, by their hashes. Raises NetworkError, IntegrityError."""
-        urls = {stanza.package: stanza.url for package in packages for stanza in self._by_name[package.name]}
+    def _first(self, places: Sequence["Place"]) -> "_Lists | None":
+        """What the first of these places that has its suite lists. Only the suite itself must be somewhere.
 
-        def fetch(package: DebianPackage, advancing: Advance) -> None:
-            file = package.file
-            place = folder / file.name
-            self._client.download(urls[package], place, size=file.size, sha256=file.sha256, advance=advancing)
+        Raises IntegrityError where no place has it and one has what Debian did not sign, or no longer.
+        """
+        failures: list[HttpError | IntegrityError] = []
+        for place in places:
+            try:
+                return self._lists(place)
+            except (HttpError, IntegrityError) as error:
+                failures.append(error)
+        if unsigned := next((one for one in failures if isinstance(one, IntegrityError)), None):
+            raise unsigned
+        if places == self._mains:
+            raise self._no_lists(failures)
+        if places:
+            kind = places[0].suite.partition("-")[2]
+            self._ctx.progress.note(f"Debian {self._suite}: no mirror has its {kind} list; going on without it")
+        return None
 
-        parallel(fetch, packages, threads=_THREADS, advance=advance, size=lambda package: package.file.size)
+    def _no_lists(self, failures: Sequence[HttpError | IntegrityError]) -> NetworkError:
+        told = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
+        return NetworkError(
+            f"Debian {self._suite}'s package lists cannot be fetched: {told}",
+            cause="No network, a proxy that no variable names, or mirrors without this suite.",
+            next_step=f"DEBIAN_MIRROR=http://a-mirror/debian make image …    ({REGISTRY_INSTEAD})",
+        )
 
-    def _lists(self, archive: str, suite: str, components: Sequence[str]) -> Iterator[bytes]:
-        """The texts of the lists of packages of these components."""
-        place = f"{archive}/dists/{suite}"
-        release = verified(self._read(f"{place}/InRelease"), place)
-        check_valid(release, place, settings.now())
+    def _lists(self, place: "Place") -> "_Lists":
+        """The lists of packages of a suite at one place. Raises HttpError, IntegrityError, NetworkError."""
+        release = verified(self._client.request("GET", f"{place.url}/InRelease").body, place.url)
+        if not place.is_retired:
+            check_valid(release, place.url, settings.now())
+        texts = tuple(self._list(place.url, release, component) for component in self._components)
+        date = re.search(r"^Date: (.+)$", release, re.MULTILINE)
+        moment = email.utils.parsedate_to_datetime(date[1]) if date else None
+        return _Lists(texts, moment.strftime(SNAPSHOT_TIME) if moment else "")
+
+    def _list(self, place: str, release: str, component: str) -> bytes:
+        """The list of packages of a component, by its hash in the Release file."""
         lines = re.findall(r"^ ([0-9a-f]{64}) +\d+ (\S+)$", release.partition("\nSHA256:")[2], re.MULTILINE)
         by_name = {name: sha256 for sha256, name in lines}
-        for component in components:
-            stem = f"{component}/binary-{ARCHITECTURE}/Packages"
-            kind = next((kind for kind in _UNPACKERS if f"{stem}{kind}" in by_name), None)
-            if kind is None:
-                raise NetworkError(
-                    f"{redacted(place)} has no list of packages of {component}",
-                    next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
-                )
-            sha256 = by_name[f"{stem}{kind}"]
-            # By its hash where the mirror has that: under its name there may be a newer list by now.
-            by_hash = "\nAcquire-By-Hash: yes" in release
-            name = f"{stem.rpartition('/')[0]}/by-hash/SHA256/{sha256}" if by_hash else f"{stem}{kind}"
-            target = self._cache.path("bases", "lists", sha256)
-            if not target.is_file():
-                with self._cache.folder() as folder:
-                    self._client.download(
-                        f"{place}/{name}", folder / "list", size=None, sha256=sha256, advance=lambda _: None
-                    )
-                    self._cache.adopt(folder / "list", target)
-            yield _UNPACKERS[kind](target.read_bytes())
-
-    def _read(self, url: str) -> bytes:
-        try:
-            return self._client.request("GET", url).body
-        except HttpError as error:
+        stem = f"{component}/binary-{ARCHITECTURE}/Packages"
+        kind = next((kind for kind in _UNPACKERS if f"{stem}{kind}" in by_name), None)
+        if kind is None:
             raise NetworkError(
-                f"Debian {self._suite}'s package lists cannot be fetched: {error.what}",
-                cause="No network, a proxy that no variable names, or a mirror without this suite.",
-                next_step=f"DEBIAN_MIRROR=http://a-mirror/debian make image …    ({REGISTRY_INSTEAD})",
-            ) from error
+                f"{redacted(place)} has no list of packages of {component}",
+                next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
+            )
+        sha256 = by_name[f"{stem}{kind}"]
+        # By its hash where the mirror has that: under its name there may be a newer list by now.
+        by_hash = "\nAcquire-By-Hash: yes" in release
+        name = f"{stem.rpartition('/')[0]}/by-hash/SHA256/{sha256}" if by_hash else f"{stem}{kind}"
+        cache = self._ctx.cache
+        target = cache.path("bases", "lists", sha256)
+        if not target.is_file():
+            with cache.folder() as folder:
+                self._client.download(
+                    f"{place}/{name}", folder / "list", size=None, sha256=sha256, advance=lambda _: None
+                )
+                cache.adopt(folder / "list", target)
+        return _UNPACKERS[kind](target.read_bytes())
+
+
+class Place(NamedTuple):
+    """A suite at an archive. `is_retired`: no Valid-Until of its lists counts, as nobody signs them again."""
+
+    archive: str
+    suite: str
+    is_retired: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"{self.archive}/dists/{self.suite}"
+
+
+class _Lists(NamedTuple):
+    texts: tuple[bytes, ...]
+    time: str
 
 
 def verified(document: bytes, place: str) -> str:
@@ -223,12 +261,12 @@ def check_valid(release: str, place: str, now: float) -> None:
         )
 
 
-def parse(text: bytes, archive: str) -> Iterator[Stanza]:
-    """The packages of a list ("Field: value", a blank line between stanzas) of the archive at this URL."""
+def parse(text: bytes) -> Iterator[Stanza]:
+    """The packages of a list ("Field: value", a blank line between stanzas)."""
     for stanza in text.decode("utf-8", "replace").split("\n\n"):
         fields = dict(re.findall(r"^(\S+): *(.*)$", stanza, re.MULTILINE))
         if {"Package", "Version", "Architecture", "Filename", "Size", "SHA256"} <= fields.keys():
-            yield Stanza(fields, archive)
+            yield Stanza(fields)
 
 
 def _alternatives(clause: str) -> list[tuple[str, str]]:
@@ -259,30 +297,3 @@ def _parts(text: str) -> tuple[object, ...]:
         ((*(-1 if c == "~" else ord(c) if c.isalpha() else ord(c) + 256 for c in letters), 0), int(digits or 0))
         for letters, digits in re.findall(r"(\D*)(\d*)", text)
     )
-
-
-def own_mirror(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) -> Mirror | None:
-    """The archives that a variable or this machine's own sources, in `folder`, name; None where none does."""
-    if chosen := environment.get("DEBIAN_MIRROR", "").rstrip("/"):
-        default = f"{chosen}-security" if chosen.endswith("/debian") else ""
-        return Mirror(chosen, environment.get("DEBIAN_SECURITY_MIRROR", default).rstrip("/"))
-    main = security = ""
-    files = [folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))]
-    for path in files:
-        for place, suite in own_sources(path.read_text(errors="replace")) if path.is_file() else ():
-            url, (name, _, kind) = place.rstrip("/"), suite.partition("/")[0].partition("-")
-            # Other people's archives use these names too ("docker.com/linux/debian bookworm"), never with such a pool.
-            if name in SUITES and "debian" in url.rpartition("//")[2] and "/linux/" not in url:
-                main = main or ("" if kind else url)
-                security = security or (url if kind == "security" else "")
-    return Mirror(main, security) if main else None
-
-
-def own_sources(text: str) -> Iterator[tuple[str, str]]:
-    """(URL, suite) of each source in a file of sources.list(5), in the one-line or the deb822 form."""
-    yield from re.findall(r"^deb\s+(?:\[[^]]*\]\s*)?(https?://\S+)\s+(\S+)\s", text, re.MULTILINE)
-    for stanza in re.split(r"\n\s*\n", text):
-        fields = dict(re.findall(r"^(\w[\w-]*): *(.*)$", stanza, re.MULTILINE))
-        for url in fields.get("URIs", "").split() if "deb" in fields.get("Types", "").split() else ():
-            if url.startswith(("http://", "https://")):
-                yield from ((url, suite) for suite in fields.get("Suites", "").split())

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,16 +11,16 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.planning import DEBIAN_PACKAGES, SYSTEM_PATH
 from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases import Base, BaseDriftError
+from graphcrate.inputs.bases import Base
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive
+from graphcrate.inputs.bases.debs import fetch
 from graphcrate.inputs.bases.install import install
 from graphcrate.inputs.bases.normalise import entries
 from graphcrate.model.errors import ResolutionError
-from graphcrate.model.lock import DebianBase, DebianPackage
-from graphcrate.model.plan import LAYER_MTIME, content_id
+from graphcrate.model.lock import DebianBase
+from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.model.report import LayerRecord, Owner
-from graphcrate.model.words import joined
 from graphcrate.oci.layer import LAYER_FORMAT, LayerWriter
 from graphcrate.oci.spec import LayerBlob
 
@@ -37,8 +36,8 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
     with ctx.cache.guard():
-        archive = Archive(spec.suite, ctx.cache, ctx.environment)
-        base = DebianBase(suite=spec.suite, packages=archive.resolve(wanted))
+        archive = Archive(spec.suite, ctx)
+        base = DebianBase(suite=spec.suite, packages=archive.resolve(wanted), listed=archive.listed)
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:
         raise ResolutionError(
@@ -49,9 +48,11 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
 
 
 def prepare(lock: DebianBase, ctx: Context) -> Base:
-    """Install the locked packages into a base in the cache. Raises BaseDriftError where one was replaced, HostError."""
-    key = hashlib.sha256(f"{content_id(lock)} {BASE_FORMAT} {LAYER_FORMAT}".encode()).hexdigest()
-    cache = ctx.cache
+    """Install the locked packages into a base in the cache; no list of packages is asked for.
+
+    Raises BaseDriftError where no place has one of them, NetworkError where no place answers, HostError.
+    """
+    key, cache = _key(lock), ctx.cache
     record, rootfs = cache.path("bases", "debian", key, "layer.json"), cache.path("bases", "debian", key, "rootfs")
     if (layer := _cached(record, cache)) is None or not rootfs.is_dir():
         with cache.exclusively(f"base-{key}"), cache.guard():
@@ -73,6 +74,12 @@ def prepare(lock: DebianBase, ctx: Context) -> Base:
     )
 
 
+def _key(lock: DebianBase) -> str:
+    """What a base's bytes depend on, as one word. Where its packages were listed is not a part of it."""
+    files = " ".join(package.file.sha256 for package in lock.packages)
+    return hashlib.sha256(f"{lock.suite} {files} {BASE_FORMAT} {LAYER_FORMAT}".encode()).hexdigest()
+
+
 def python_version(lock: DebianBase) -> str:
     """Exact version of the base's Python, e.g. "3.11.2"."""
     return _upstream(lock, r"python3\.\d+")
@@ -91,7 +98,7 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
 
 def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
     ctx.cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
-    debs = fetch(lock.packages, lock.suite, ctx)
+    debs = fetch(lock.packages, lock.suite, ctx, listed=lock.listed)
     with ctx.cache.folder() as folder:
         root, partial = folder / "root", folder / "layer"
         size = sum(path.stat().st_size for path in debs)
@@ -106,47 +113,3 @@ def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
         ctx.cache.adopt(partial, ctx.cache.blob(layer.digest))
     owner = Owner(name="debian", version=lock.suite, bytes=layer.unpacked_size)
     return msgspec.structs.replace(layer, owners=(owner,))
-
-
-def fetch(
-    packages: Sequence[DebianPackage],
-    suite: str,
-    ctx: Context,
-    *,
-    components: Sequence[str] = (),
-    what: str = "base",
-) -> list[Path]:
-    """The locked .debs in the cache, in this order, their hashes checked. `what` they are for stands in messages.
-
-    Raises BaseDriftError when the archives have replaced one, NetworkError, IntegrityError, HostError.
-    """
-    cache = ctx.cache
-    places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
-    absent = [package for package, place in places.items() if not place.is_file()]
-    if absent:
-        with cache.folder() as folder:
-            archive = Archive(suite, cache, ctx.environment, components)
-            check_drift(suite, absent, archive.available([package.name for package in absent]), what)
-            total = sum(package.file.size for package in absent)
-            with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
-                archive.download(absent, folder, task.advance)
-            for package in absent:
-                cache.adopt(folder / package.file.name, places[package])
-    return list(places.values())
-
-
-def check_drift(
-    suite: str, wanted: Iterable[DebianPackage], available: Iterable[DebianPackage], what: str = "base"
-) -> None:
-    """Raises BaseDriftError unless the archives have each of these very files."""
-    there = set(available)
-    newest = {package.name: package.version for package in there}
-    gone = [package for package in wanted if package not in there]
-    if not gone:
-        return
-    shown = joined((f"{one.name} {one.version} (now {newest.get(one.name, 'absent')})" for one in gone), most=5)
-    raise BaseDriftError(
-        f"the lock's Debian {suite} {what} is out of date: {shown}",
-        cause="Debian's archives keep only the newest version of a package; these have newer ones by now.",
-        next_step="lock again: ./build.py lock …",
-    )

@@ -1,0 +1,158 @@
+"""Where Debian's archives are, and at which addresses of theirs a package may be: in the order in which they are asked.
+
+A package is its hash, so it may come from anybody. Lists of packages come from what a person named, else from this
+machine's own sources (sources.list(5)), else from `FURTHER`; no lock ever holds the name of a mirror.
+"""
+
+import datetime
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+SUITES = ("buster", "bullseye", "bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable")
+_SECURITY_POOL, _POOL = "pool/updates/", "pool/"  #: where files are below the roots of the two archives
+NONE = "none"  #: of a variable that names a place: do not ask there
+
+
+class Mirror(msgspec.Struct, frozen=True):
+    """URLs of Debian's main archive and of its security archive; empty where it does not carry that one."""
+
+    main: str
+    security: str = ""
+
+
+class Archives(msgspec.Struct, frozen=True, kw_only=True):
+    """All places of Debian's packages. `listing`: the mirrors whose lists count; `others` may have files too."""
+
+    listing: tuple[Mirror, ...]
+    others: tuple[Mirror, ...] = ()
+    retired: Mirror = Mirror("")  #: of suites that have left the mirrors
+    snapshot: str = ""  #: the service that keeps every file that ever was in an archive
+
+    @property
+    def mirrors(self) -> tuple[Mirror, ...]:
+        return (*self.listing, *self.others)
+
+
+#: Public mirrors, for a machine that is not a Debian and names none, and for files that its own mirror lacks:
+#: of the Linux kernel's site, RWTH Aachen, Tsinghua University, Alibaba Cloud.
+FURTHER = tuple(
+    Mirror(f"{root}/debian", f"{root}/debian-security")
+    for root in (
+        "https://mirrors.kernel.org",
+        "https://ftp.halifax.rwth-aachen.de",
+        "https://mirrors.tuna.tsinghua.edu.cn",
+        "https://mirrors.aliyun.com",
+    )
+)
+RETIRED = "https://archive.debian.org"
+SNAPSHOT = "https://snapshot.debian.org"
+
+
+def archives(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) -> Archives:
+    """The places that this environment, and this machine's sources in `folder`, name. docs/settings.md has the names.
+
+    `DEBIAN_MIRROR` and `DEBIAN_SECURITY_MIRROR` may hold several addresses; `DEBIAN_FALLBACK`, `DEBIAN_ARCHIVE` and
+    `DEBIAN_SNAPSHOT` replace the public places, by `none` those are not asked.
+    """
+    further = FURTHER
+    if (fallback := environment.get("DEBIAN_FALLBACK")) is not None:
+        further = _pairs(_addresses(fallback), [])
+    machine = tuple(filter(None, [of_machine(folder)]))
+    named = of_person(environment)
+    retired = environment.get("DEBIAN_ARCHIVE", RETIRED).rstrip("/")
+    snapshot = environment.get("DEBIAN_SNAPSHOT", SNAPSHOT).rstrip("/")
+    return Archives(
+        listing=named or (*machine, *further),
+        others=(*machine, *further) if named else (),
+        retired=Mirror("") if retired == NONE else Mirror(f"{retired}/debian", f"{retired}/debian-security"),
+        snapshot="" if snapshot == NONE else snapshot,
+    )
+
+
+def own_mirror(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) -> Mirror | None:
+    """The first mirror that a variable or this machine's own sources, in `folder`, name; None where neither does."""
+    named = of_person(environment)
+    return named[0] if named else of_machine(folder)
+
+
+def of_person(environment: Mapping[str, str]) -> tuple[Mirror, ...]:
+    """The mirrors that variables name."""
+    mains = _addresses(environment.get("DEBIAN_MIRROR", ""))
+    return _pairs(mains, _addresses(environment.get("DEBIAN_SECURITY_MIRROR", ""))) if mains else ()
+
+
+def _pairs(mains: list[str], securities: list[str]) -> tuple[Mirror, ...]:
+    """Mirrors of these addresses; a security archive that is not named is `…/debian-security` of `…/debian`."""
+    securities = securities or [f"{main}-security" if main.endswith("/debian") else "" for main in mains]
+    return tuple(itertools.starmap(Mirror, itertools.zip_longest(mains, securities, fillvalue="")))
+
+
+def _addresses(text: str) -> list[str]:
+    return [address.rstrip("/") for address in text.split() if address != NONE]
+
+
+def of_machine(folder: Path = Path("/etc/apt")) -> Mirror | None:
+    """The archives that this machine's own sources name; None where it is not a Debian."""
+    main = security = ""
+    files = [folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))]
+    for path in files:
+        for place, suite in own_sources(path.read_text(errors="replace")) if path.is_file() else ():
+            url, (name, _, kind) = place.rstrip("/"), suite.partition("/")[0].partition("-")
+            # Other people's archives use these names too ("docker.com/linux/debian bookworm"), never with such a pool.
+            if name in SUITES and "debian" in url.rpartition("//")[2] and "/linux/" not in url:
+                main = main or ("" if kind else url)
+                security = security or (url if kind == "security" else "")
+    return Mirror(main, security) if main else None
+
+
+def own_sources(text: str) -> Iterator[tuple[str, str]]:
+    """(URL, suite) of each source in a file of sources.list(5), in the one-line or the deb822 form."""
+    yield from re.findall(r"^deb\s+(?:\[[^]]*\]\s*)?(https?://\S+)\s+(\S+)\s", text, re.MULTILINE)
+    for stanza in re.split(r"\n\s*\n", text):
+        fields = dict(re.findall(r"^(\w[\w-]*): *(.*)$", stanza, re.MULTILINE))
+        for url in fields.get("URIs", "").split() if "deb" in fields.get("Types", "").split() else ():
+            if url.startswith(("http://", "https://")):
+                yield from ((url, suite) for suite in fields.get("Suites", "").split())
+
+
+def addresses(path: str, listed: str, known: Archives) -> Iterator[str]:
+    """Every address that a file of an archive may have: on the mirrors, the archive of retired suites, the snapshots.
+
+    `path`: as in a lock. `listed`: when a list named it ("20261125T021215Z"), or empty. A file that the security
+    archive lists may be in the main one alone, and the other way round: what a point release took over, and bullseye's
+    last updates. So each place is asked for both.
+    """
+    if not path:
+        return
+    roots = [(mirror.main, mirror.security) for mirror in (*known.mirrors, known.retired)]
+    if known.snapshot:
+        times = [listed, _day_after(listed)] if listed else []
+        service = f"{known.snapshot}/archive"
+        roots += [(f"{service}/debian/{time}", f"{service}/debian-security/{time}") for time in times]
+    own_is_security = path.startswith(_SECURITY_POOL)
+    in_main, in_security = _twins(path)
+    found: list[str] = []
+    for main, security in roots:
+        pair = [f"{main}/{in_main}" if main else "", f"{security}/{in_security}" if security else ""]
+        found += reversed(pair) if own_is_security else pair
+    yield from dict.fromkeys(filter(None, found))
+
+
+def _twins(path: str) -> tuple[str, str]:
+    """A file's path in the main archive, and in the security archive."""
+    if path.startswith(_SECURITY_POOL):
+        return _POOL + path.removeprefix(_SECURITY_POOL), path
+    return path, _SECURITY_POOL + path.removeprefix(_POOL)
+
+
+def _day_after(time: str) -> str:
+    """A file may reach the snapshots later than the lists that name it, which the service takes a few times a day."""
+    moment = datetime.datetime.strptime(time, SNAPSHOT_TIME).replace(tzinfo=datetime.UTC)
+    return (moment + datetime.timedelta(days=1)).strftime(SNAPSHOT_TIME)
+
+
+SNAPSHOT_TIME = "%Y%m%dT%H%M%SZ"  #: how the snapshot service writes times
