@@ -23,7 +23,7 @@ _ELSEWHERE = {
 
 #: every command, as `--help` lists them
 GROUPS = {
-    "Build": ("image", "list", "explain", "lock", "render", "schema"),
+    "Build": ("image", "matrix", "list", "explain", "lock", "render", "schema"),
     "Use": ("run", "convert", "job", "test"),
     "Look at": ("check", "inspect", "report", "diff", "audit"),
     "Share": ("publish", "verify", "keys", "catalog"),

@@ -51,6 +51,12 @@ Flavour = Annotated[
     Literal["runtime", "devel", "jupyter"],
     typer.Option(help="devel: keep compiler and CUDA toolkit in the image; jupyter: JupyterLab, matplotlib, pandas."),
 ]
+Slim = Annotated[
+    Literal["no", "yes", "all"],
+    typer.Option(
+        help="Cut libraries to the GPUs of --gpu or --target; all: NVIDIA's too (docs/slim.md)."
+    ),
+]
 Locked = Annotated[
     bool, typer.Option("--locked", help="Build from committed locks alone; where a file of one is nowhere, refuse.")
 ]
@@ -118,12 +124,7 @@ def image(
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
     flavour: Flavour = "runtime",
-    slim: Annotated[
-        Literal["no", "yes", "all"],
-        typer.Option(
-            help="Cut libraries to the GPUs of --gpu or --target; all: NVIDIA's too (docs/slim.md has the terms)."
-        ),
-    ] = "no",
+    slim: Slim = "no",
     locked: Locked = False,
     plan: PlanOnly = False,
     as_json: options.Json = False,

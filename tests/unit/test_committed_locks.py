@@ -1,8 +1,13 @@
-"""The locks under images/: each answers its recipe as it is, names no address, and compiles with what was asked for."""
+"""The locks under images/: each is proved by its image, answers its recipe, names no address, compiles as asked."""
+
+import re
+
+import pytest
 
 from graphcrate.compat import facts
 from graphcrate.compat.request import SourceOptions
-from graphcrate.model.lock import DebianBase, decode_lock, encode
+from graphcrate.model.lock import DebianBase, DebianToolkit, decode_lock, encode
+from graphcrate.model.lock_proof import decode_proof
 from graphcrate.resolve.extensions import means_for
 from graphcrate.resolve.locks import request_digest
 from tests import ROOT
@@ -24,6 +29,34 @@ def test_a_committed_lock_answers_its_recipe():
         assert lock.request_sha256 == digest, f"./build.py lock {path}"
         assert path.read_bytes() == encode(lock), path
         assert b"://" not in encode(lock), path
+
+
+LOCKS = [
+    pytest.param(path, lock, variant, id=f"{lock.recipe} {lock.cuda} {lock.candidate}")
+    for path, lock, variant, _ in opened()
+]
+
+
+@pytest.mark.parametrize(("path", "lock", "variant"), LOCKS)
+def test_a_committed_lock_carries_the_proof_of_its_own_image(path, lock, variant):
+    """`./build.py matrix NAME --cuda VERSION` builds, audits and tests it, and writes what it found."""
+    proof = decode_proof(path.with_name(path.name.replace(".lock.", ".proof.")).read_bytes())
+    assert (proof.recipe, proof.cuda, proof.candidate) == (lock.recipe, lock.cuda, lock.candidate)
+    assert proof.lock_sha256 == lock.sha256, "the lock was changed since: build it first"
+    assert {suite.suite for suite in proof.suites} == set(variant.smoke or RECIPES[lock.recipe].smoke)
+    assert re.fullmatch("sha256:[0-9a-f]{64}", proof.digest)
+    assert re.fullmatch("[0-9a-f]{40}[+]?", proof.commit)
+    assert set(proof.gpus) == set(facts.gpus().values())
+    assert lock.drifted == ()
+
+
+def test_a_committed_lock_says_where_debian_has_each_package_and_since_when():
+    for path, lock, _, _ in opened():
+        debian = [lock.base, *([lock.compilation.base, lock.compilation.toolkit] if lock.compilation else [])]
+        for one in debian:
+            if isinstance(one, DebianBase | DebianToolkit):
+                assert re.fullmatch(r"\d{8}T\d{6}Z", one.listed), path
+                assert all(package.path.endswith(f"/{package.file.name}") for package in one.packages), path
 
 
 def test_the_torch_of_every_committed_lock_is_known_by_its_bytes():

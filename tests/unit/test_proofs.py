@@ -1,0 +1,186 @@
+"""The matrix of committed locks: what is built, what is taken as proved, what is written, and the room it makes."""
+
+import shutil
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from graphcrate.build import matrix, pipeline
+from graphcrate.build.matrix import Request
+from graphcrate.checks import new_image
+from graphcrate.cli import options, tables
+from graphcrate.host import cleaning
+from graphcrate.host.context import Context
+from graphcrate.model.errors import AuditError, BuildError, DiskFullError, NetworkError, UsageError
+from graphcrate.model.lock import decode_lock, encode
+from graphcrate.model.report import Audited
+from tests import ROOT
+from tests.made import refused
+from tests.unit.test_gate import report, suite
+
+GPUS = {"7.0": "native", "7.5": "jit", "12.0": "fails"}
+AUDIT = Audited(binaries=9, fail=0, warn=2, note=1, gpus=GPUS)
+
+
+@pytest.fixture
+def project(tmp_path, progress, monkeypatch):
+    """A checkout with the committed locks of `torch` for CUDA 11.7 and 12.1 and of `glt` for 12.1, not proved."""
+    for name in ("torch", "glt"):
+        (tmp_path / "recipes").mkdir(exist_ok=True)
+        shutil.copy(ROOT / f"recipes/{name}.toml", tmp_path / "recipes")
+    for place in ("torch/cu117", "torch/cu121", "glt/cu121"):
+        (tmp_path / "images" / place).mkdir(parents=True)
+        shutil.copy(ROOT / f"images/{place}/pypi.lock.json", tmp_path / "images" / place)
+    made = Context(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
+    vars(made)["progress"] = progress
+    monkeypatch.setattr(matrix, "_commit", lambda _: "0123abc+")
+    yield made
+    made.cache.close()
+
+
+def build(asked, broken=()):
+    """What stands for a build: it notes what it was asked for, and fails for some CUDA versions of `torch`."""
+
+    def build(request, ctx):
+        asked.append(request)
+        if (request.name, request.cuda) in broken:
+            raise NetworkError("torch.whl cannot be fetched", next_step="try again")
+        path = ctx.root / f"images/{request.name}/cu{request.cuda.replace('.', '')}/pypi.lock.json"
+        lock = decode_lock(path.read_bytes())
+        row = next(one for one in matrix.rows(ctx, Request(recipe=request.name, cuda=request.cuda)))
+        key = matrix.EMBEDDED.key(matrix._plan(row, ctx))
+        ran = (suite("dna", device="cpu EPYC"), suite("ops", status="skipped"))
+        return msgspec.structs.replace(
+            report(suites=ran, build_key=key, lock_sha256=lock.sha256), audit=AUDIT, cuda=request.cuda
+        )
+
+    return build
+
+
+def run(project, asked, broken=(), **request):
+    return matrix.run(Request(**request), project, build(asked, broken))
+
+
+def test_every_committed_lock_is_built_as_it_is_locked_and_its_proof_is_written_beside_it(project):
+    asked = []
+    results = run(project, asked)
+    assert [(one.name, one.cuda, one.channel, one.locked, one.engine) for one in asked] == [
+        ("torch", "11.7", "pypi", True, "embedded"),
+        ("glt", "12.1", "pypi", True, "embedded"),
+        ("torch", "12.1", "pypi", True, "embedded"),
+    ], "locks of one torch in a row: they share their wheels"
+    assert {one.state for one in results} == {"proved"}
+    lock = (project.root / "images/torch/cu117/pypi.lock.json").read_bytes()
+    proof = matrix.decode_proof((project.root / "images/torch/cu117/pypi.proof.json").read_bytes())
+    assert (proof.lock_sha256, proof.commit, proof.gpus) == (decode_lock(lock).sha256, "0123abc+", GPUS)
+    assert [(one.suite, one.device) for one in proof.suites] == [("dna", "cpu EPYC")], "what was skipped proves nothing"
+    assert (proof.binaries, proof.warnings) == (9, 2)
+
+
+def test_what_is_proved_is_not_built_again_unless_asked_or_the_lock_or_the_plan_is_another(project):
+    run(project, asked := [])
+    asked.clear()
+    assert {one.state for one in run(project, asked, recipe="torch")} == {"proved before"}
+    assert asked == []
+    run(project, asked, recipe="torch", cuda="11.7", again=True)
+    assert [one.cuda for one in asked] == ["11.7"]
+    path = project.root / "images/torch/cu117/pypi.lock.json"
+    path.write_bytes(encode(msgspec.structs.replace(decode_lock(path.read_bytes()), created=1)))
+    run(project, asked := [], recipe="torch")
+    assert [one.cuda for one in asked] == ["11.7"]
+    proof = project.root / "images/torch/cu121/pypi.proof.json"
+    proof.write_bytes(proof.read_bytes().replace(b'"build_key": "', b'"build_key": "other '))
+    run(project, asked := [], recipe="torch")
+    assert [one.cuda for one in asked] == ["12.1"]
+
+
+def test_a_failure_does_not_end_the_others_and_is_tried_again_next_time(project):
+    results = run(project, [], broken=[("torch", "11.7")])
+    assert [one.state for one in results] == ["failed", "proved", "proved"]
+    assert (results[0].error, results[0].exit_code) == ("torch.whl cannot be fetched", NetworkError.exit_code)
+    assert not (project.root / "images/torch/cu117/pypi.proof.json").exists()
+    with refused(
+        BuildError, "1 of 3 images were not proved", "torch 11.7 pypi", "exit code 5", "make image STACK=torch"
+    ):
+        matrix.raise_if_failed(results)
+    matrix.raise_if_failed(results[1:])
+    assert [one.state for one in run(project, [])] == ["proved", "proved before", "proved before"]
+    lines = list(tables.proofs(results))
+    names = [" ".join(line.split()[:3]) for line in lines[1:]]
+    assert names == ["torch 11.7 pypi", "glt 12.1 pypi", "torch 12.1 pypi"]
+    assert "torch.whl cannot be fetched" in lines[1]
+    assert lines[2].endswith("sm_70 sm_75+")
+
+
+def test_what_is_not_there_is_said(project):
+    with refused(UsageError, "no recipe 'tensor'"):
+        matrix.rows(project, Request(recipe="tensor"))
+    with refused(UsageError, "no variant for CUDA '9.0'"):
+        matrix.rows(project, Request(recipe="torch", cuda="9.0"))
+    with refused(BuildError, "no lock is committed for torch 12.6"):
+        matrix.rows(project, Request(recipe="torch", cuda="12.6"))
+
+
+def test_room_is_made_by_what_is_cheapest_to_get_again_and_no_further(project, monkeypatch):
+    steps = []
+    monkeypatch.setattr(cleaning, "release", lambda _, names: steps.append(names))
+    monkeypatch.setattr(matrix, "_remove_layouts", lambda _: steps.append("layouts"))
+    monkeypatch.setattr(cleaning, "keep_files", lambda _, keep: steps.append(len(keep)))
+    rows = matrix.rows(project, Request())
+    monkeypatch.setattr(matrix, "_free", lambda *_: 10**12)
+    matrix.make_room(rows, Request(), project)
+    assert steps == []
+    monkeypatch.setattr(matrix, "_free", lambda *_: 10**12 if len(steps) == 2 else 10**9)
+    matrix.make_room(rows, Request(), project)
+    assert steps == [["rootfs", "squashed"], "layouts"]
+    monkeypatch.setattr(matrix, "_free", lambda *_: 10**9)
+    with refused(DiskFullError, "torch 11.7 pypi takes", "1.0 GB are free", "DISK="):
+        matrix.make_room(rows, Request(), project)
+    all_files = {sha256 for row in rows for sha256 in row.lock.files()}
+    assert steps[-2:] == [len(all_files), len(rows[0].lock.files())]
+
+
+def test_the_disk_that_is_given_bounds_cache_and_images_together(project):
+    layers = project.root / "dist/torch/1/oci"
+    layers.mkdir(parents=True)
+    (layers / "own").write_bytes(b"x" * 100_000)
+    (project.cache.root / "blobs" / "a").write_bytes(b"y" * 100_000)
+    (layers / "shared").hardlink_to(project.cache.root / "blobs" / "a")
+    free = matrix._free(Request(disk=1_000_000, output=project.root / "dist"), project)
+    assert 780_000 < free < 800_000
+    assert matrix._free(Request(), project) == pytest.approx(project.cache.free_bytes(), rel=0.1)
+
+
+def test_downloads_that_nothing_is_left_for_are_removed(cache):
+    for name in ("a", "b"):
+        cache.file(name * 64, "file").parent.mkdir(parents=True)
+        cache.file(name * 64, "file").write_bytes(b"x")
+    cleaning.keep_files(cache, {"a" * 64})
+    assert [path.name for path in (cache.root / "files").iterdir()] == ["a" * 64]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("", None), ("40GB", 40 * 10**9), ("500M", 5 * 10**8), ("1.5 TB", 15 * 10**11)]
+)
+def test_bytes_as_people_write_them(text, number):
+    assert options.bytes_of(text) == number
+
+
+def test_a_size_that_is_none_is_refused():
+    with refused(UsageError, "'much' is not a number of bytes", "--disk 40GB"):
+        options.bytes_of("much")
+
+
+def test_an_image_that_the_audit_refuses_is_not_tested_for_minutes(monkeypatch, tmp_path):
+    broken = msgspec.structs.replace(
+        report(), audit=msgspec.structs.replace(AUDIT, fail=1, failures=("torch: no code",))
+    )
+    monkeypatch.setattr(pipeline, "_reuse_or_build", lambda *_: broken)
+    monkeypatch.setattr(pipeline, "_link_newest", lambda *_: None)
+    monkeypatch.setattr(pipeline, "_draw", lambda *_: None)
+    monkeypatch.setattr(pipeline, "_test", lambda *_: pytest.fail("a suite ran"))
+    job = SimpleNamespace(request=SimpleNamespace(smoke=True))
+    with refused(AuditError, "cannot work as a whole: torch: no code"):
+        pipeline._finish(job, SimpleNamespace(lock=None))
+    assert new_image.raise_if_broken(report()) is None
