@@ -39,3 +39,11 @@ def constraints(torch: str) -> tuple[str, ...]:
         return (f"torchaudio{_later()['torchaudio']}",)
     # torchvision's metadata pins torch; torchaudio's does not always, but their numbers tell.
     return (f"torchaudio=={'0' if release.major == 1 else release.major}.{release.minor}.*",)
+
+
+def fitting(package: str, torch: str, torch_cuda: str) -> str:
+    """The version of torchvision or torchaudio on the package index that is for this torch and CUDA; empty for none."""
+    pair = pair_of(torch)
+    if pair is None or not pair.python or pair.cuda != torch_cuda:
+        return ""
+    return {"torchvision": pair.torchvision, "torchaudio": pair.torchaudio}.get(package, "")

@@ -25,7 +25,7 @@ from graphcrate.inputs.wheels.sdist import SdistMetadata, build_requires, compil
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Added, Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Additions, Channel, Variant
-from graphcrate.resolve import fetch
+from graphcrate.resolve import built_for, fetch
 from graphcrate.resolve.base import lock_base, lock_compiler
 from graphcrate.resolve.channels import Link
 from graphcrate.resolve.extensions import TOOLS, Means, lock_compilation, means_for
@@ -135,6 +135,8 @@ class _Resolver:
         wheels = lock_offers((one for one in new if one.name not in self._sdists), self._offers.sources)
         sdists = [self._sdists[one.name] for one in new if one.name in self._sdists]
         packages = {one.name: one for one in (*wheels, *sdists, *self._local.values())}
+        links = {one.name: one.link for one in new}
+        built_for.check(packages.values(), links, self._offers, ctx.progress)
         moved = tuple(sorted(name for name in packages if name in there))
         notes += [f"{name} {packages[name].version} instead of the stack's {there[name].version}" for name in moved]
         variant = own.with_apt(self._context.variant, self._additions)

@@ -19,6 +19,7 @@ from graphcrate.inputs.wheels.sdist import read_sdist
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
+from graphcrate.resolve import built_for
 from graphcrate.resolve.base import lock_base
 from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.extensions import find_extensions, lock_compilation, means_for
@@ -56,6 +57,7 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     others = lock_offers((one for one in pinned if one.name not in names), sources)
     packages = [*locked.values(), *others, *geometric]
     _check(packages, torch, candidate)
+    built_for.check(packages, {one.name: one.link for one in (*pinned, *offered)}, offers, context.ctx.progress)
     compiled = [package.name for package in packages if package.compiled]
     versions = {package.name: package.version for package in packages}
     compilation = None

@@ -22,6 +22,7 @@ from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
 from tests.made import place
 from tests.unit import small_index
+from tests.unit.elfmaker import make_elf
 from tests.unit.small_index import COMPATIBLE, CP311, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
@@ -57,6 +58,11 @@ def server():
             "compiled": [small_sdist("compiled", "1.0", pyproject=FLIT, more={"src/a.cpp": "int a;"})],
             "native": [
                 small_sdist("native", "1.0", pyproject=SETUPTOOLS, more={"setup.py": "", "src/a.c": "int a;"}),
+            ],
+            "torchcodec": [
+                small_wheel(
+                    "torchcodec", "1.0", tag=CP311, files={"torchcodec/_core.so": make_elf(("libcudart.so.13",))}
+                )
             ],
             "other-python": [small_wheel("other_python", "1.0", tag="cp38-cp38-linux_x86_64")],
         }.items():
@@ -119,6 +125,10 @@ def test_an_older_release_is_taken_with_the_reason_where_the_newest_wants_anothe
         ("wants-numpy", "wants-numpy depend on numpy>=2"),
         ("tqmd", "the package index has no tqmd; did you mean tqdm"),
         ("other-python", "cp38"),
+        (
+            "torchcodec",
+            r"torchcodec 1\.0 is for CUDA 13, and torch 2\.0\.1 for CUDA 11\.7:\ntorchcodec/_core\.so needs",
+        ),
         ("compiled", r"compiled 1.0 is there as source only, and has to be compiled \(src/a.cpp\)"),
     ],
 )

@@ -10,14 +10,15 @@ from graphcrate.host import process
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import encode
-from graphcrate.model.recipe import Channel
-from graphcrate.resolve import channels, pinning, resolver
+from graphcrate.model.recipe import Candidate, Channel
+from graphcrate.resolve import built_for, channels, pinning, resolver
 from graphcrate.resolve.channels import UserIndexes
 from graphcrate.resolve.offers import Sources, UnavailableError
 from graphcrate.resolve.pinning import parse_pylock
 from graphcrate.resolve.target import Target
 from tests.made import file_of
 from tests.unit import small_index
+from tests.unit.elfmaker import make_elf
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH, put_torch, pytorch_channel
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
@@ -155,6 +156,60 @@ def test_a_mirror_of_the_index_is_resolved_against_when_it_answers(server, lock,
 def test_a_requirement_on_another_torch_is_noticed(lock):
     with pytest.raises(ResolutionError, match=r"torch 2\.0\.1 was asked for and 2\.13\.0 came out"):
         lock(msgspec.structs.replace(COMPATIBLE, overrides=("torch==2.13.0",)))
+
+
+def put_torchaudio(server, version, library, *, needed=("libcudart.so.13",), tag=CP311):
+    """Put torch 2.10.0 for CUDA 12.8 and a torchaudio on the index, whose library needs these."""
+    server.simple("torch", dict([small_wheel("torch", "2.10.0", tag=CP311)]))
+    files = {f"torchaudio/lib/{library}": make_elf(needed)}
+    wheel = small_wheel("torchaudio", version, tag=tag, files=files)
+    server.simple("torchaudio", dict([wheel]))
+    return wheel[0]
+
+
+CUDA_12_8 = Candidate(name="pypi", channels=(Channel.PYPI,), torch="2.10.0", torch_cuda="12.8")
+CPU = Candidate(name="pypi", channels=(Channel.PYPI,), torch="2.10.0", torch_cuda="cpu")
+
+
+def lock_with_torchaudio(lock, candidate):
+    return lock(candidate, requirements=("torchaudio",), variant={"torch_geometric": "", "extensions": ()})
+
+
+@pytest.mark.parametrize(("candidate", "own"), [(CUDA_12_8, "CUDA 12.8"), (CPU, "the CPU")])
+def test_a_library_for_another_cuda_is_refused_before_anything_is_built(server, lock, candidate, own, monkeypatch):
+    """torchaudio 2.11.0 names no torch in its metadata, is for CUDA 13, and was locked beside torch 2.10.0."""
+    put_torchaudio(server, "2.11.0", "_torchaudio.abi3.so")
+    monkeypatch.setattr(resolver, "constraints_of", lambda torch: [])
+    with pytest.raises(ResolutionError) as caught:
+        lock_with_torchaudio(lock, candidate)
+    error = caught.value
+    assert f"torchaudio 2.11.0 is for CUDA 13, and torch 2.10.0 for {own}" in error.what
+    assert "torchaudio/lib/_torchaudio.abi3.so needs libcudart.so.13" in error.what
+    assert ("torchaudio==2.10.0" in error.next_step) == (candidate is CUDA_12_8), "none on the index is for the CPU"
+
+
+@pytest.mark.parametrize(
+    ("library", "needed", "tag"),
+    [
+        ("libtorchaudio.so", ("libcudart.so.12", "libc10_cuda.so"), CP311),
+        ("libtorchaudio_sox.so", ("libcudart.so.13",), CP311),  # without which torchaudio does
+        ("libcudart.so.13", ("libcudart.so.13",), CP311),  # brings its own
+        ("libtorchaudio.so", ("libcudart-0123abcd.so.13",), CP311),
+        ("libtorchaudio.so", ("libcudart.so.13",), "py3-none-any"),  # nothing compiled, by its name
+    ],
+)
+def test_what_loads_beside_torch_is_locked(server, cache, lock, library, needed, tag):
+    name = put_torchaudio(server, "2.10.0", library, needed=needed, tag=tag)
+    torchaudio = lock_with_torchaudio(lock, CUDA_12_8).package("torchaudio")
+    assert torchaudio.file.name == name
+    assert cache.file(torchaudio.file.sha256, name).is_file() == (tag == CP311), "only what is compiled is looked at"
+
+
+def test_a_large_wheel_is_left_to_the_audit_of_the_image(server, cache, lock, monkeypatch):
+    name = put_torchaudio(server, "2.10.0", "libtorchaudio.so")
+    monkeypatch.setattr(built_for, "LARGEST", 100)
+    torchaudio = lock_with_torchaudio(lock, CUDA_12_8).package("torchaudio")
+    assert not cache.file(torchaudio.file.sha256, name).exists()
 
 
 def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatch):

@@ -169,10 +169,11 @@ class _Handler(Answers):
         self.answer(status, body, headers, fault.cut_after)
 
 
-def small_wheel(name, version, *, tag="py3-none-any", requires=(), content=b"x = 1\n"):
-    """A valid little wheel: (file name, bytes)."""
+def small_wheel(name, version, *, tag="py3-none-any", requires=(), content=b"x = 1\n", files=None):
+    """A valid little wheel: (file name, bytes). `files`: name → bytes of more."""
     stem, metadata = name.replace("-", "_"), core_metadata(name, version, requires).encode()
-    data = wheel_bytes(stem, version, {f"{stem}/__init__.py": content}, tag=tag, metadata=metadata)
+    content = {f"{stem}/__init__.py": content, **(files or {})}
+    data = wheel_bytes(stem, version, content, tag=tag, metadata=metadata)
     return f"{stem}-{version}-{tag}.whl", data
 
 

@@ -1,0 +1,94 @@
+"""Which CUDA a library of a wheel was linked for, by the names of the libraries that it needs: `data/sonames.toml`.
+
+A wheel may bring a library of its own under a name that nobody else has (`libcudart-1ab2c3d4.so.12`): that is none of
+CUDA's names.
+"""
+
+import functools
+import re
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from graphcrate.compat.facts import table
+from graphcrate.compat.packages import Optional, is_for, matches, optional
+
+_SONAME = re.compile(r"(?P<library>lib\w+)\.so\.(?P<number>\d+)(?:\.\d+)*")
+#: a project whose name says that it is for torch: torchaudio, torch-scatter, graphlearn-torch, …-for-pytorch
+_TIED = re.compile(r"(?:.*-)?(?:py)?torch.*")
+
+
+class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+    """A library `file` of a wheel that needs `soname`, which comes with these versions of CUDA ("13") alone."""
+
+    file: str
+    soname: str
+    cuda: tuple[str, ...]
+
+
+class _Numbered(msgspec.Struct, frozen=True, kw_only=True):
+    """Libraries that have numbers of their own; empty `cuda`: those of CUDA."""
+
+    libraries: tuple[str, ...]
+    cuda: Mapping[str, tuple[str, ...]] = {}
+
+
+@functools.cache
+def _libraries() -> Mapping[str, _Numbered]:
+    rows = (row for part in ("own", "numbered") for row in table("sonames", tuple[_Numbered, ...], part))
+    return {library: row for row in rows for library in row.libraries}
+
+
+def is_tied(name: str, file: str) -> bool:
+    """Whether a package (normalised name) comes as a wheel that is compiled for a torch, by its names alone."""
+    compiled = file.endswith(".whl") and not file.endswith("-any.whl")
+    return compiled and name != "torch" and _TIED.fullmatch(name) is not None
+
+
+def cuda_of(soname: str) -> tuple[str, ...]:
+    """The major versions of CUDA that a library of this name comes with; empty for one that is not known as CUDA's."""
+    found = _SONAME.fullmatch(soname)
+    row = _libraries().get(found["library"]) if found else None
+    if found is None or row is None:
+        return ()
+    return row.cuda.get(found["number"], ()) if row.cuda else (found["number"],)
+
+
+def misfits(package: str, needed: Mapping[str, Collection[str]], torch: str, torch_cuda: str) -> tuple[Misfit, ...]:
+    """Which libraries of a package do not load beside a torch built with this CUDA, or "cpu".
+
+    `needed`: path → the libraries that it needs. What the package does without (`compat.packages.optional`) does not
+    count, but for that of which it takes one, where none loads.
+    """
+    found = _found(needed, torch_cuda.partition(".")[0])
+
+    def counts(path: str) -> bool:
+        entries = (one for one in optional() if matches(one, package, path))
+        about = [one for one in entries if not (one.by_torch and is_for(path, torch))]
+        return all(one.one_of and _none_loads(one, package, needed, found) for one in about)
+
+    return tuple(dict.fromkeys(one for path, one in sorted(found.items()) if counts(path)))
+
+
+def _found(needed: Mapping[str, Collection[str]], major: str) -> dict[str, Misfit]:
+    """Path of each library that does not load with this major version of CUDA → which is to blame, it or another."""
+    there: dict[str, list[str]] = {}
+    for path in needed:
+        there.setdefault(path.rpartition("/")[2], []).append(path)
+    found: dict[str, Misfit] = {}
+    for path, names in needed.items():
+        if wrong := [name for name in names if name not in there and (cuda := cuda_of(name)) and major not in cuda]:
+            clearest = min(wrong, key=lambda name: (len(cuda_of(name)), name))
+            found[path] = Misfit(file=path, soname=clearest, cuda=cuda_of(clearest))
+    before = -1
+    while len(found) > before:  # what needs one of these does not load either
+        before = len(found)
+        broken = {name: found[paths[0]] for name, paths in there.items() if all(path in found for path in paths)}
+        for path, names in needed.items():
+            if blamed := next(filter(None, map(broken.get, names)), None):
+                found.setdefault(path, blamed)
+    return found
+
+
+def _none_loads(one: Optional, package: str, needed: Collection[str], found: Collection[str]) -> bool:
+    return all(path in found for path in needed if matches(one, package, path))

@@ -1,0 +1,82 @@
+"""What is compiled for a torch has to be for that torch's CUDA, or an image that takes an hour does not load it.
+
+Neither names nor metadata of the package index's wheels tell their CUDA: the libraries in them do. Looked at are wheels
+that are compiled and whose names have the word torch (`compat.sonames.is_tied`), up to `LARGEST`: a build needs them
+anyway. Not those of PyG's pages, each of which is for one CUDA. All others are left to the audit of the image.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from graphcrate.artifacts.formats import elf
+from graphcrate.artifacts.wheel_archive import Archive
+from graphcrate.compat import pairs, sonames
+from graphcrate.host.cache import Cache
+from graphcrate.host.parallel import Advance, parallel
+from graphcrate.host.progress import Progress
+from graphcrate.model.errors import IntegrityError, ResolutionError
+from graphcrate.model.lock import LockedPackage
+from graphcrate.model.recipe import Channel
+from graphcrate.resolve.channels import Link
+from graphcrate.resolve.fetch import THREADS, is_stored, store
+from graphcrate.resolve.offers import Offers
+
+LARGEST = 64 << 20  #: bytes of a wheel that is fetched to look at
+_LIBRARY = re.compile(r"\.so(\.\d+)*$")
+
+
+def check(packages: Iterable[LockedPackage], links: Mapping[str, Link], offers: Offers, progress: Progress) -> None:
+    """Look at what is compiled for torch among `packages`; `links`: where each is, but for those that are stored.
+
+    Raises ResolutionError for one that is for another CUDA than torch is, NetworkError, IntegrityError.
+    """
+    tied = [
+        one
+        for one in packages
+        if one.channel is not Channel.PYG and one.file.size <= LARGEST and sonames.is_tied(one.name, one.file.name)
+    ]
+    cache, client = offers.sources.cache, offers.sources.client
+    if absent := [one for one in tied if not is_stored(one.file, cache)]:
+        total = sum(one.file.size for one in absent)
+
+        def fetch(package: LockedPackage, advance: Advance) -> None:
+            store(package.file, links[package.name].url, client, cache, advance)
+
+        with progress.task(f"reading the CUDA version of {', '.join(one.name for one in absent)}", total) as task:
+            parallel(fetch, absent, threads=THREADS, advance=task.advance, size=lambda one: one.file.size)
+    for one in tied:
+        needed = needed_by(cache.file(one.file.sha256, one.file.name), cache)
+        if found := sonames.misfits(one.name, needed, offers.torch, offers.torch_cuda):
+            raise _refusal(one, found, offers)
+
+
+def needed_by(wheel: Path, cache: Cache) -> dict[str, tuple[str, ...]]:
+    """Path of each library of a wheel → the libraries that it needs (DT_NEEDED). Raises IntegrityError."""
+    needed: dict[str, tuple[str, ...]] = {}
+    with Archive(wheel) as archive, cache.folder() as folder, (folder / "library").open("w+b") as stream:
+        for member in archive.checked_members():
+            if _LIBRARY.search(member.name):
+                stream.seek(0)
+                stream.truncate()
+                stream.writelines(archive.chunks(member))
+                needed[member.name] = ()
+                with contextlib.suppress(IntegrityError):  # no ELF file of ours: the image's audit says what it is
+                    needed[member.name] = elf.read_stream(stream, member.name).binary.needed
+    return needed
+
+
+def _refusal(package: LockedPackage, found: tuple[sonames.Misfit, ...], offers: Offers) -> ResolutionError:
+    one = min(found, key=lambda misfit: len(misfit.cuda))
+    own = "the CPU" if offers.torch_cuda == "cpu" else f"CUDA {offers.torch_cuda}"
+    name, fitting = package.name, pairs.fitting(package.name, offers.torch, offers.torch_cuda)
+    step = f"ask for another version of {name}, or bring a wheel of it for {own}: --with ./{name}-….whl"
+    if fitting and fitting != package.version:
+        step = f"ask for {name}=={fitting}, which goes with torch {offers.torch}"
+    return ResolutionError(
+        f"{name} {package.version} is for CUDA {' or '.join(one.cuda)}, and torch {offers.torch} for {own}:\n"
+        f"{one.file} needs {one.soname}",
+        cause=f"{package.file.name} is compiled for a CUDA that this image does not have, and would not load.",
+        next_step=step,
+    )
