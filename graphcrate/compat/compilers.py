@@ -4,7 +4,8 @@ nvcc refuses a host compiler that is newer than what it was tested with; a distr
 of everything else. So: the newest of the suite that the toolkit takes.
 """
 
-from graphcrate.compat.facts import limits, table
+from graphcrate.compat.facts import table
+from graphcrate.compat.suites import bases
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CUDA_HOME
@@ -25,7 +26,7 @@ SECONDS = table("compiling", dict[str, float], "seconds")
 
 def compiler_for(suite: str, newest_gcc: int | None = None) -> str:
     """Debian's newest C++ compiler in a suite, not above `newest_gcc` (None: any). Raises ResolutionError for none."""
-    versions = limits().suites[suite].gcc
+    versions = bases()[suite].gcc
     fitting = [version for version in versions if newest_gcc is None or version <= newest_gcc]
     if not fitting:
         raise ResolutionError(

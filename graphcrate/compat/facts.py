@@ -50,17 +50,6 @@ class Limit(msgspec.Struct, frozen=True):
     source: str
 
 
-class Suite(msgspec.Struct, frozen=True):
-    """A Debian: its number, Python and C library, the oldest kernel that this runs on, and its C++ compilers."""
-
-    release: str  #: "12"
-    python: str
-    glibc: str
-    kernel: str
-    gcc: tuple[int, ...]  #: major versions, the default last
-    known: str
-
-
 class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     kernel_zstd: Limit
     tools_zstd: Limit
@@ -68,7 +57,6 @@ class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="k
     enroot_oci: Limit
     enroot_zstd: Limit
     driver_glibc: Limit
-    suites: dict[str, Suite]
 
 
 def data(name: str) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from graphcrate import __version__
-from graphcrate.compat import compilers, facts, own
+from graphcrate.compat import compilers, own, suites
 from graphcrate.compat import slim as slimming
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.model import plan as steps
@@ -227,7 +227,7 @@ def _plan(
     versions = f"{stack.torch_geometric}-torch{torch}" if stack.torch_geometric else torch
     tag = f"{versions}-{cuda_label(stack.cuda)}-py{stack.python.replace('.', '')}{suffix}"
     aliases: tuple[str, ...] = ()
-    if lock and isinstance(lock.base, DebianBase) and (debian := facts.limits().suites.get(lock.base.suite)):
+    if lock and isinstance(lock.base, DebianBase) and (debian := suites.known().get(lock.base.suite)):
         # The scheme that GLT's images are published under: 0.1.0-debian11-py3.9-torch1.13-cuda11.7
         series, cuda = ".".join(torch.split(".")[:2]), "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
         aliases = (f"{__version__}-debian{debian.release}-py{lock.python}-torch{series}-{cuda}{suffix}",)

@@ -8,7 +8,8 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from graphcrate.compat import toml
-from graphcrate.compat.facts import limits, torch_runs_on
+from graphcrate.compat.facts import torch_runs_on
+from graphcrate.compat.suites import bases
 from graphcrate.model.recipe import BaseSpec, Recipe, Variant
 from graphcrate.model.suite import SUITES
 
@@ -111,7 +112,7 @@ def _bad_architectures(variant: Variant) -> _Wrong:
 
 
 def _bad_base(base: BaseSpec, python: str) -> _Wrong:
-    suites = limits().suites
+    suites = bases()
     if base.provider == "registry":
         if not base.reference or base.suite:
             yield "base", 'a registry base takes `reference` (such as "python:3.11-slim") and no `suite`'

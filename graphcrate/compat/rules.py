@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 from packaging.specifiers import SpecifierSet
 
-from graphcrate.compat import facts, glt, packages
+from graphcrate.compat import facts, glt, packages, suites
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.targets import Target
 from graphcrate.model.recipe import Candidate, Variant
@@ -294,8 +294,7 @@ def _glt(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
 
 def _base(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     """The base's C library between the kernel below and the driver's libraries above."""
-    limits = facts.limits()
-    suite = limits.suites.get(stack.suite)
+    suite = suites.bases().get(stack.suite)
     if suite is None:
         if stack.suite or target.kernel:
             what = "the base's C library is not known: which kernel it needs, `check` says of the built image"
@@ -308,7 +307,7 @@ def _base(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     if target.kernel and numbers(target.kernel) < numbers(suite.kernel):
         what = f"glibc {suite.glibc} of Debian {stack.suite} needs Linux {suite.kernel}, and this is {target.kernel}"
         yield _Found("rejects", what, suite.known, f"Linux {suite.kernel} or newer")
-    wanted = limits.driver_glibc
+    wanted = facts.limits().driver_glibc
     if _uses_gpu(stack, target) and numbers(suite.glibc) < numbers(wanted.since):
         yield _Found("rejects", f"the driver's libraries need glibc {wanted.since}; {has}", wanted.source, newer)
     if target.glibc and "apptainer" in target.runtimes and numbers(suite.glibc) < numbers(target.glibc):

@@ -8,11 +8,11 @@ from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sd
 from packaging.version import InvalidVersion, Version
 
 from graphcrate.artifacts.wheel import supported_tags
-from graphcrate.compat import facts
+from graphcrate.compat import suites
 from graphcrate.model.recipe import BaseSpec
 
 #: glibc of Debian's suites
-GLIBC = {name: suite.glibc for name, suite in facts.limits().suites.items()}
+GLIBC = {name: base.glibc for name, base in suites.bases().items()}
 #: where a registry reference does not say on what it is built: old enough for all that is in use
 OLDEST_GLIBC = "2.28"
 #: minor versions of glibc that uv knows; wheels for a newer one do not exist yet
@@ -54,8 +54,7 @@ def _order(python: str, glibc: str) -> dict[Tag, int]:
 
 def target_of(base: BaseSpec, python: str) -> Target:
     """The image on this base. A registry reference is searched for a suite's name."""
-    named = base.suite or next((suite for suite in GLIBC if suite in base.reference), "")
-    return Target(python, GLIBC.get(named, OLDEST_GLIBC))
+    return Target(python, GLIBC.get(suites.of_base(base), OLDEST_GLIBC))
 
 
 def project_and_version(name: str) -> tuple[str, Version] | None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.compat import facts, rules
+from graphcrate.compat import facts, rules, suites
 from graphcrate.compat.rules import STATUSES, Software
 from graphcrate.compat.targets import Target
 
@@ -120,9 +120,8 @@ def test_ptx_of_torch_runs_with_a_slow_first_start_by_a_driver_that_compiles_it(
 
 
 def test_a_base_older_than_torchs_glibc_is_rejected(monkeypatch):
-    known = facts.limits()
-    older = {"old": msgspec.structs.replace(known.suites["bullseye"], glibc="2.24")}
-    monkeypatch.setattr(facts, "limits", lambda: msgspec.structs.replace(known, suites=older))
+    older = {"old": msgspec.structs.replace(suites.bases()["bullseye"], glibc="2.24")}
+    monkeypatch.setattr(suites, "bases", lambda: older)
     (reason,) = verdict({"torch": "2.7.1", "torch_cuda": "12.6", "suite": "old"}).reasons
     assert reason.what == "torch 2.7.1 needs glibc 2.28; Debian old has 2.24"
 

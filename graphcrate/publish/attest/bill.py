@@ -21,8 +21,7 @@ from packageurl import PackageURL
 
 from graphcrate import __version__
 from graphcrate.checks.licences import PackageFacts
-from graphcrate.compat import addresses
-from graphcrate.compat.facts import limits
+from graphcrate.compat import addresses, suites
 from graphcrate.model.lock import (
     PLATFORM,
     DebianBase,
@@ -119,7 +118,7 @@ def _root(lock: Lock, subject: Subject) -> Component:
 
 def _system(base: DebianBase) -> Component:
     """What scanners take the meaning of Debian's versions from."""
-    suite = limits().suites.get(base.suite)
+    suite = suites.known().get(base.suite)
     return Component(
         name="debian",
         version=suite.release if suite else base.suite,

@@ -1,0 +1,136 @@
+"""How long Debian's suites get security updates, what is said where one gets none, and how the dates are renewed."""
+
+import datetime
+import re
+
+import pytest
+
+from graphcrate.compat import suites
+from graphcrate.model.errors import UsageError
+from graphcrate.model.recipe import BaseSpec
+from tests.made import refused
+from tools import suites as tool
+
+#: of debian.csv in distro-info-data 2026.10.12-1, whose rows end where nothing more is known
+LIST = """\
+version,codename,series,created,release,eol,eol-lts,eol-elts
+9,Stretch,stretch,2015-04-26,2017-06-17,2020-07-18,2022-06-30,2027-06-30
+10,Buster,buster,2017-06-17,2019-07-06,2022-09-10,2024-06-30,2029-06-30
+11,Bullseye,bullseye,2019-07-06,2021-08-14,2024-08-14,2026-08-31,2031-06-30
+12,Bookworm,bookworm,2021-08-14,2023-06-10,2026-07-11,2028-06-30,2033-06-30
+13,Trixie,trixie,2023-06-10,2025-08-09,2028-08-09,2030-06-30,2035-06-30
+14,Forky,forky,2025-08-09
+15,Duke,duke,2027-08-01
+,Sid,sid,1993-08-16
+"""
+WRITTEN = tool.SUITES.read_text(encoding="utf-8")
+VERSION = re.search(r"distro-info-data (\S+)", WRITTEN)[1]
+TODAY = datetime.date(2026, 11, 25)
+
+
+def day(text):
+    return datetime.date.fromisoformat(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "state", "until"),
+    [
+        ("bullseye", "2021-08-13", "unreleased", None),
+        ("bullseye", "2021-08-14", "supported", "2024-08-14"),
+        ("bullseye", "2024-08-14", "supported", "2024-08-14"),
+        ("bullseye", "2024-08-15", "LTS", "2026-08-31"),
+        ("bullseye", "2026-08-31", "LTS", "2026-08-31"),
+        ("bullseye", "2026-09-01", "ended", "2026-08-31"),
+        ("bookworm", "2026-11-25", "LTS", "2028-06-30"),
+        ("trixie", "2026-11-25", "supported", "2028-08-09"),
+        ("forky", "2026-11-25", "unreleased", None),
+    ],
+)
+def test_how_a_suite_is_kept_on_the_days_on_which_that_changes(name, on, state, until):
+    found = suites.standing(name, day(on))
+    assert found == (state, until and day(until))
+    assert found.has_updates is (state in ("supported", "LTS"))
+
+
+def test_of_a_suite_that_is_not_known_nothing_is_said():
+    assert (suites.standing("jammy", TODAY), suites.described("jammy", TODAY)) == (None, "")
+    assert (suites.retired("jammy", TODAY), suites.last_day("jammy")) == ("no", None)
+
+
+def test_in_words_each_has_its_date():
+    words = {name: suites.described(name, TODAY) for name in suites.known()}
+    dates = {name: re.findall(r"\d{4}-\d\d-\d\d", text) for name, text in words.items()}
+    assert dates["bullseye"] == ["2026-08-31"]
+    assert dates["bookworm"] == ["2028-06-30"]
+    assert dates["trixie"] == ["2028-08-09", "2030-06-30"]
+    assert ("no security" in words["bullseye"], "LTS" in words["bookworm"], dates["forky"]) == (True, True, [])
+    assert suites.updated(TODAY) == ("trixie", "bookworm")
+
+
+def test_a_suite_without_an_end_is_supported(monkeypatch):
+    kept = suites.Suite(release="15", released=day("2029-08-01"), known="made up")
+    monkeypatch.setattr(suites, "known", lambda: {"duke": kept})
+    assert suites.standing("duke", day("2030-01-01")) == ("supported", None)
+    assert suites.described("duke", day("2030-01-01"))
+
+
+def test_where_the_packages_of_a_suite_are():
+    cases = {
+        ("buster", "2024-06-30"): "no",
+        ("buster", "2024-07-01"): "perhaps",
+        ("buster", "2025-07-12"): "perhaps",
+        ("buster", "2025-07-13"): "yes",
+        ("bullseye", "2026-08-31"): "no",
+        ("bullseye", "2026-09-01"): "perhaps",
+        ("bookworm", "2026-11-25"): "no",
+        ("forky", "2026-11-25"): "no",
+        ("sid", "2026-11-25"): "no",
+    }
+    assert {case: suites.retired(case[0], day(case[1])) for case in cases} == cases
+
+
+def test_the_suite_of_a_base_is_its_own_or_that_of_its_name():
+    assert suites.of_base(BaseSpec(suite="trixie")) == "trixie"
+    named = {"python:3.11-slim-bookworm": "bookworm", "docker.io/library/debian:buster": "buster", "ubuntu:22.04": ""}
+    found = {name: suites.of_base(BaseSpec(provider="registry", reference=name)) for name in named}
+    assert found == named
+    assert [suites.of_release(number) for number in ("12", "12.15", "8", "")] == ["bookworm", "bookworm", "", ""]
+
+
+def test_the_dates_are_in_order_and_a_base_is_made_of_what_was_released():
+    for name, suite in suites.known().items():
+        days = [one for one in (suite.released, suite.security_until, suite.lts_until, suite.archived) if one]
+        assert days == sorted(days), name
+        assert suite.known.startswith(("documented: ", "measured: "))
+    numbers = [int(suite.release) for suite in suites.known().values()]
+    assert numbers == sorted(numbers)
+    assert all(suites.known()[name].released for name in suites.bases())
+
+
+# --- renewing the dates -----------------------------------------------------------------------------------------------
+
+
+def test_the_dates_are_those_of_debians_list():
+    assert tool.renewed(WRITTEN, tool.rows_of(LIST), VERSION) == WRITTEN
+
+
+def test_renewing_takes_dates_and_keeps_the_rest():
+    later = LIST.replace("2028-06-30", "2028-07-31").replace("2025-08-09\n", "2025-08-09,2027-07-10,2030-07-10\n")
+    text = tool.renewed(WRITTEN, tool.rows_of(later), "2027.8.1-1")
+    assert {*text.splitlines()} - {*WRITTEN.splitlines()} == {
+        'source = "distro-info-data 2027.8.1-1 of Debian sid, debian.csv"',
+        "lts_until = 2028-07-31",
+        "released = 2027-07-10",
+        "security_until = 2030-07-10",
+    }
+    assert tool.renewed(text, tool.rows_of(LIST), VERSION) == WRITTEN
+
+
+def test_a_suite_that_the_list_lacks_and_another_list_are_refused_and_a_new_one_is_told():
+    with refused(UsageError, "no suite buster"):
+        tool.renewed(WRITTEN, tool.rows_of(LIST.replace("buster", "buzz")), VERSION)
+    with refused(UsageError, "no column eol-lts"):
+        tool.rows_of("version,codename,series,created,release,eol,eol-server\n")
+    assert tool.unlisted(WRITTEN, tool.rows_of(LIST)) == []
+    released = tool.rows_of(LIST.replace("2027-08-01", "2027-08-01,2029-08-01"))
+    assert tool.unlisted(WRITTEN, released) == ["duke"]
