@@ -10,6 +10,7 @@ from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as checking
 from graphcrate.checks.reading import read_image
 from graphcrate.compat.facts import gpu_models
+from graphcrate.host import settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.contract import Host
@@ -26,7 +27,7 @@ def vet(report: BuildReport, folder: Path, ctx: Context, gpu: str | None) -> Bui
     image = read_image(report.artifact.location, ctx)
     found = msgspec.structs.replace(auditing.judge(image.contents, gpus), subject=report.image, digest=report.digest)
     write_file(folder / AUDIT, encode(found))
-    contracts = checking.judge(image.view, Host(gpus=gpus), checking.targets(image.view))
+    contracts = checking.judge(image.view, Host(gpus=gpus, today=settings.today()), checking.targets(image.view))
     kept = "all kept that can be judged without the host"
     sound = f"{found.binaries} programs and libraries, nothing that cannot be loaded or run"
     told = wording.contracts(contracts, everything=False), wording.audit(found, everything=False)

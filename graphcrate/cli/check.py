@@ -50,6 +50,7 @@ def check(
     from graphcrate.checks import parts
     from graphcrate.cli import tables
     from graphcrate.compat import explain, targets
+    from graphcrate.host import settings
 
     target = target or ("" if gpu or driver or kernel or glibc or runtime else config().target)
     ctx = here()
@@ -65,7 +66,7 @@ def check(
     machine = explain.find_target(ctx, said)
     found = parts.check(
         ref,
-        targets.host_of(machine, shm),
+        targets.host_of(machine, shm, settings.today()),
         ctx,
         parts=parts.parts_of(only or ()),
         runtimes=targets.runtimes_of(tuple(machine.runtimes)),

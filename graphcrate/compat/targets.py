@@ -1,5 +1,6 @@
 """Machines as people describe them: files of targets/, read strictly, and the command line. Pure but for `load`."""
 
+import datetime
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -147,7 +148,7 @@ def runtimes_of(names: Sequence[str]) -> tuple[Runtime, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def host_of(machine: Target, shm: str) -> Host:
+def host_of(machine: Target, shm: str, today: datetime.date | None = None) -> Host:
     """Turn a machine into a host, of several drivers with the oldest. Raises UsageError.
 
     `shm`: `64m`, `8g`, as `docker run --shm-size` takes it.
@@ -162,4 +163,5 @@ def host_of(machine: Target, shm: str) -> Host:
         glibc=machine.glibc,
         shm=int(size[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[size[2]] if size else None,
         versions={name: version for name, version in machine.runtimes.items() if version},
+        today=today,
     )

@@ -1,5 +1,6 @@
 """The environment and the clock, read here and nowhere else."""
 
+import datetime
 import os
 import time
 from collections.abc import Mapping
@@ -56,6 +57,11 @@ def select_for_child(environment: Mapping[str, str], extra: tuple[str, ...] = ()
 def now() -> float:
     """Unix time in seconds."""
     return time.time()
+
+
+def today() -> datetime.date:
+    """The day, in UTC."""
+    return datetime.datetime.fromtimestamp(now(), datetime.UTC).date()
 
 
 def wait(seconds: float) -> None:

@@ -1,5 +1,6 @@
 """What a program reads of an image and knows of a host, and what it says of the two. See `checks.contracts`."""
 
+import datetime
 from collections.abc import Mapping
 from typing import Literal, get_args
 
@@ -97,6 +98,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     glibc: str = ""
     shm: int | None = None  #: bytes of /dev/shm in a container
     versions: Mapping[str, str] = {}  #: runtime → version; of pyxis that of enroot
+    today: datetime.date | None = None  #: which day it is there
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from graphcrate.checks.audit.run import Look
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.reading import read_image
 from graphcrate.compat import facts
+from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Finding as AuditFinding
 from graphcrate.model.contract import RUNTIMES, Finding, Host
@@ -96,9 +97,9 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
     report = find_image(ref, output)[1] if image.has_layout else None
     own = report if report and report.build_key else None
     found = read_image(ref, ctx, output)
-    looked, settings = auditing.look(found.contents), found.contents.settings
+    looked, configured = auditing.look(found.contents), found.contents.settings
     findings = own.contracts if own and own.contracts else ()
-    findings = findings or contracts.judge(found.view, Host(), contracts.targets(found.view))
+    findings = findings or contracts.judge(found.view, Host(today=settings.today()), contracts.targets(found.view))
     packages = list(_packages(own, looked, licences.of_image(found.contents.texts, looked.audit.python or "3")))
     return Page(
         name=f"{own.name}:{own.tag}" if own else _name(image),
@@ -119,7 +120,7 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
         audited=wording.audit(looked.audit).summary[-1],
         warnings=_warnings(own),
         saved=sum(cut.bytes for layer in report.layers for cut in layer.cut) if report else 0,
-        environment=settings.environment if settings else (),
+        environment=configured.environment if configured else (),
         rebuild=_rebuild(own),
         lock=own.lock_sha256 if own else "",
     )

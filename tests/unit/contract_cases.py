@@ -1,5 +1,7 @@
 """An image that keeps every contract, a host to run it on, and what of them to change for each verdict."""
 
+import datetime
+
 import msgspec
 
 from graphcrate.model.contract import Below, CLibrary, FileFact, Host, ImageView, LayerFact, Settings
@@ -16,6 +18,16 @@ FILE = FileFact(kind="file")
 PROFILE = (
     'if [ "$(id -u)" -eq 0 ]; then\n  PATH="/usr/sbin:/usr/bin:/sbin:/bin"\nfi\nexport PATH\n. /etc/profile.d/*.sh\n'
 )
+
+
+def release(name, number="", **more):
+    """An os-release as Debian has it; `more` is changed or added, and None takes a line out."""
+    lines = {"PRETTY_NAME": f'"Debian GNU/Linux {number} ({name})"', "VERSION_ID": f'"{number}"', "ID": "debian"}
+    lines = {**lines, "VERSION_CODENAME": name, **more}
+    text = "".join(f"{key}={value}\n" for key, value in lines.items() if value is not None)
+    return FileFact(kind="symlink", link="../usr/lib/os-release", text=text)
+
+
 FILES = {
     **dict.fromkeys(("/", "/etc", "/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/root", "/home"), FOLDER),
     "/etc/passwd": FileFact(kind="file", text="root:x:0:0::/root:/bin/sh\nworker:x:1000:1000::/:/bin/sh\n"),
@@ -23,6 +35,7 @@ FILES = {
     "/etc/profile": FileFact(kind="file", text=PROFILE),
     "/etc/profile.d/image.sh": FileFact(kind="file", text="PATH=/opt/venv/bin:$PATH\n"),
     "/etc/localtime": FileFact(kind="symlink", link="/usr/share/zoneinfo/Etc/UTC", real=None),
+    "/etc/os-release": release("bookworm", "12"),
     "/bin/sh": FileFact(kind="symlink", link="dash", mode=0o755),
     "/bin/bash": FileFact(kind="file", mode=0o755, size=1_000_000),
 }
@@ -57,6 +70,7 @@ HOST = Host(
     glibc="2.31",
     shm=8 << 30,
     versions={"docker": "24.0.7", "pyxis": "4.1.2", "apptainer": "1.3"},
+    today=datetime.date(2026, 11, 25),
 )
 UNREAD = ("2 of 3 layers were left on the registry",)
 
@@ -98,6 +112,8 @@ CPU = {**env(NVIDIA_VISIBLE_DEVICES=None, NVIDIA_REQUIRE_CUDA=None), "cuda": "cp
 PLAIN = {"cuda": "", "torch": "", "distributions": {}, "packages": (), "programs": {"sh": "/bin/sh"}}
 MUNGES = FileFact(kind="file", text="pathmunge () {\n  PATH=$1:$PATH\n}\n")
 
+OS_RELEASE, LTS_OF_BULLSEYE = "etc__os-release", datetime.date(2026, 8, 31)
+
 #: check, status, what is changed of the image, and of the host; "?": it is unknown where not all layers were read
 CASES = [
     ("entrypoint", "pass", script('#!/bin/sh\nset -e\nexec "$@"\n')),
@@ -134,6 +150,16 @@ CASES = [
     ("platform", "fail", configured(platform="linux/arm64")),
     ("platform", "unknown", configured(platform="")),
     ("layers", "fail", {"broken": "a layer has files below lib, which is not a folder"}),
+    ("security-updates", "warn", files(**{OS_RELEASE: release("bullseye", "11")})),
+    ("security-updates", "pass", files(**{OS_RELEASE: release("bullseye", "11")}), {"today": LTS_OF_BULLSEYE}),
+    ("security-updates", "warn", files(**{OS_RELEASE: release(None, "10")})),  # by its number
+    ("security-updates", "warn", {}, {"today": datetime.date(2028, 7, 1)}),
+    ("security-updates", "pass", files(**{OS_RELEASE: None, "usr__lib__os-release": release("trixie", "13")})),
+    ("security-updates", "unknown", files(**{OS_RELEASE: release("forky")})),
+    ("security-updates", "unknown", files(**{OS_RELEASE: release("stretch", "9")})),
+    ("security-updates", "unknown", files(**{OS_RELEASE: release("jammy", "22.04", ID="ubuntu", ID_LIKE="debian")})),
+    ("security-updates", "unknown", files(**{OS_RELEASE: None})),
+    ("security-updates", "unknown", {}, {"today": None}),
     ("hidden", "fail", {"packages": ("/root/miniconda3/lib/python3.10/site-packages",)}),
     ("hidden", "fail", env(PATH="/home/me/bin:/usr/bin:/bin")),
     ("hidden", "warn", {"hidden": {"/root": Below(files=2, example="/root/train.py")}}),

@@ -104,7 +104,7 @@ def test_a_broken_image_ends_with_14_and_says_why_and_what_to_do(call, judged, l
     code, out, err = call(*asked)
     failed = {name for name, status in judged(*asked)[2].items() if status == "fail"}
     assert failed == {"path-login", "visible-devices", "driver-capabilities", "manifest-type"}
-    assert (code, "breaks 4 of 3" in err, "pass" in out.splitlines()[0]) == (14, True, False)
+    assert (code, "breaks 4 of 4" in err, "pass" in out.splitlines()[0]) == (14, True, False)
     assert sum(line.startswith("fail  ") for line in out.splitlines()) == 4
     assert "      fix: ENV NVIDIA_VISIBLE_DEVICES=all" in out
 
@@ -122,6 +122,22 @@ def test_a_target_is_the_machine_that_is_checked_for(judged, layout, tmp_path):
     (tmp_path / "mine.toml").write_text(described)
     said = judged(layout(BASE, [PROFILE], WHEELS), "--target", "mine.toml")[1]
     assert (said["host"]["gpus"], said["host"]["driver"], said["runtimes"]) == (["V100"], "450.80.02", ["apptainer"])
+
+
+def test_a_base_without_security_updates_is_a_warning_that_ends_with_0(call, judged, typed, layout):
+    """Debian has its os-release below /usr/lib, and a link to it."""
+    text = b'PRETTY_NAME="Debian GNU/Linux 11 (bullseye)"\nVERSION_ID="11"\nVERSION_CODENAME=bullseye\nID=debian\n'
+    release = [file("usr/lib/os-release", text), symlink("etc/os-release", "../usr/lib/os-release")]
+    image = layout([*BASE, *release], [PROFILE], WHEELS)
+    code, said, found = judged(image)
+    assert (code, found["security-updates"], said["host"]["today"]) == (0, "warn", "2026-11-25")
+    code, out, _ = call(image)
+    (line,) = [line for line in out.splitlines() if "Debian bullseye" in line]
+    assert (code, line.endswith("no security updates since 2026-08-31")) == (0, True)
+    code, out, err = typed("check", image, "--json")  # read with its programs, as a build does
+    assert code == 0, err
+    statuses = {one["check"]: one["status"] for one in json.loads(out)["runtimes"]["findings"]}
+    assert statuses["security-updates"] == "warn"
 
 
 def test_sizes_as_docker_has_them():

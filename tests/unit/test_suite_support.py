@@ -3,12 +3,18 @@
 import datetime
 import re
 
+import msgspec
 import pytest
 
+from graphcrate.checks.contracts.contents import security_updates
 from graphcrate.compat import suites
+from graphcrate.host import settings
+from graphcrate.host.settings import today as real_today
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import BaseSpec
 from tests.made import refused
+from tests.unit.conftest import TODAY
+from tests.unit.contract_cases import GOOD, HOST, OS_RELEASE, configured, files, release
 from tools import suites as tool
 
 #: of debian.csv in distro-info-data 2026.10.12-1, whose rows end where nothing more is known
@@ -25,7 +31,6 @@ version,codename,series,created,release,eol,eol-lts,eol-elts
 """
 WRITTEN = tool.SUITES.read_text(encoding="utf-8")
 VERSION = re.search(r"distro-info-data (\S+)", WRITTEN)[1]
-TODAY = datetime.date(2026, 11, 25)
 
 
 def day(text):
@@ -105,6 +110,39 @@ def test_the_dates_are_in_order_and_a_base_is_made_of_what_was_released():
     numbers = [int(suite.release) for suite in suites.known().values()]
     assert numbers == sorted(numbers)
     assert all(suites.known()[name].released for name in suites.bases())
+
+
+def test_the_clock_says_the_day_in_utc(monkeypatch):
+    for seconds, text in ((1788220799, "2026-08-31"), (1788220800, "2026-09-01")):
+        monkeypatch.setattr(settings, "now", lambda seconds=seconds: float(seconds))
+        assert real_today() == day(text)
+
+
+# --- what `check` says ------------------------------------------------------------------------------------------------
+
+
+def judged(name, number, **changes):
+    view = msgspec.structs.replace(GOOD, **{**files(**{OS_RELEASE: release(name, number)}), **changes})
+    return security_updates.judge(view, HOST)
+
+
+def test_a_contract_says_what_to_build_on_instead():
+    found = judged("bullseye", "11")
+    assert found.status == "warn"
+    assert found.fix.index("trixie (updates until 2030-06-30)") < found.fix.index("bookworm (updates until 2028-06-30)")
+    ours = configured(labels={"graphcrate.recipe": "glt", "graphcrate.cuda": "11.6"})
+    assert judged("bullseye", "11", **ours).fix.startswith("./build.py image glt --cuda 11.6 --plan    ")
+    passed = judged("bookworm", "12")
+    assert (passed.status, "LTS until 2028-06-30" in passed.seen, passed.fix) == ("pass", True, "")
+
+
+def test_another_distribution_is_named_and_not_judged():
+    view = msgspec.structs.replace(
+        GOOD,
+        **files(**{OS_RELEASE: release("jammy", ID="ubuntu", PRETTY_NAME="'Ubuntu 22.04'", VERSION_CODENAME=None)}),
+    )
+    found = security_updates.judge(view, HOST)
+    assert (found.status, found.seen.startswith("Ubuntu 22.04: ")) == ("unknown", True)
 
 
 # --- renewing the dates -----------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ from graphcrate.model.contract import Settings
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import VENV
 
-_VERSION = 5  #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` says
+#: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` and the contracts ask for
+_VERSION = 6
 _LARGEST_TEXT = 1 << 26
 _SMALLEST_BINARY = 64  #: bytes: an ELF header
 _SITE = re.compile(r"(?P<site>(?:/.*)?/(?:site|dist)-packages)/(?P<rest>.*)")

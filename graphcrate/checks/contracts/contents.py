@@ -1,10 +1,13 @@
 """Contracts about what is in the image and where: folders that runtimes hide, sizes, libraries that do not belong."""
 
+import datetime
+import shlex
 from posixpath import basename
 
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
 from graphcrate.checks.contracts.paths import folders_in_path, is_below
-from graphcrate.checks.contracts.view import CUBLAS
+from graphcrate.checks.contracts.view import CUBLAS, distribution
+from graphcrate.compat import suites
 from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
 from graphcrate.model.lock import PLATFORM
 
@@ -37,6 +40,38 @@ def layers(view: ImageView, host: Host) -> Verdict:
     if view.unread:
         return unknown(view.unread[0])
     return passed(f"{len(view.layers)} layers" if view.layers else "no layers")
+
+
+@check("base with security updates", *RUNTIMES)
+def security_updates(view: ImageView, host: Host) -> Verdict:
+    """Once Debian's support of a release has ended, holes that are found in its C library, its OpenSSL or its Python
+    stay open in each container. Which day it is counts: the verdict on the same image changes.
+    Source: distro-info-data, debian.csv; wiki.debian.org/LTS
+    """
+    said = distribution(view)
+    if said.get("ID") != "debian":
+        name = said.get("PRETTY_NAME") or said.get("ID", "")
+        told = f"{name}: its support is not known here" if name else "no distribution named in /etc/os-release"
+        return unknown(told) if said else absent(view, unknown(told))
+    name = said.get("VERSION_CODENAME") or suites.of_release(said.get("VERSION_ID", ""))
+    found = suites.standing(name, host.today) if host.today else None
+    if host.today is None or found is None:
+        return unknown(f"Debian {name or said.get('VERSION_ID', '')}: its support on this day is not known")
+    told = f"Debian {name}: {suites.described(name, host.today)}"
+    if found.state == "unreleased":
+        return unknown(told)
+    return passed(told) if found.has_updates else warned(told, _newer_base(view, host.today))
+
+
+def _newer_base(view: ImageView, today: datetime.date) -> str:
+    """What to build on instead; of an image of ours which command names a variant of its stack."""
+    labels = view.settings.labels if view.settings else {}
+    recipe, cuda = labels.get("graphcrate.recipe", ""), labels.get("graphcrate.cuda", "")
+    if recipe and cuda:
+        command = shlex.join(["./build.py", "image", recipe, "--cuda", cuda, "--plan"])
+        return f"{command}    names a variant on a newer base"
+    newer = (f"{name} (updates until {suites.last_day(name)})" for name in suites.updated(today))
+    return f"build it on Debian {' or '.join(newer)}"
 
 
 @check("nothing in folders that are hidden", "apptainer", "pyxis")
