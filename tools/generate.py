@@ -16,7 +16,7 @@ import typer
 
 from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.cli import main
-from graphcrate.compat import facts, glt, own, recipes, toml
+from graphcrate.compat import facts, glt, own, recipes, suites, toml
 from graphcrate.model import errors
 from graphcrate.model.recipe import Recipe, Variant
 from tools import errors_page
@@ -30,7 +30,7 @@ OTHER_CODES = {0: "done", 1: "a fault of graphcrate itself, with a traceback", 1
 def files() -> Iterator[tuple[Path, str]]:
     """Each generated file, or file with generated parts, and its text."""
     pages = {
-        "docs/images.md": {"variants": variants()},
+        "docs/images.md": {"variants": variants(), "suites": debians()},
         "docs/settings.md": {"exit codes": exit_codes(), "settings": settings()},
         "docs/contracts.md": {"contracts": contracts()},
         "docs/customize.md": {"fields": own_fields()},
@@ -75,6 +75,17 @@ def _variant(variant: Variant) -> tuple[str, ...]:
     base = variant.base.reference or f"Debian {variant.base.suite}"
     ways = "; ".join(f"{way.name} ({', '.join(way.channels)})" for way in variant.candidates)
     return (variant.cuda, torch, variant.torch_geometric or "", variant.python, base, ways)
+
+
+def debians() -> str:
+    """One row per Debian: dates alone, so that the page is the same on any day."""
+    rows = []
+    for name, suite in suites.known().items():
+        days = (suite.security_until, suite.lts_until, suite.archived)
+        python, released = suite.base.python if suite.base else "", str(suite.released or "not yet")
+        rows.append((name, suite.release, python, released, *(str(day or "") for day in days)))
+    head = ("Debian", "number", "Python", "released", "updates until", "by LTS until", "archived, off the mirrors")
+    return table(head, rows)
 
 
 def commands() -> str:

@@ -366,7 +366,9 @@ def _created(epoch: str) -> int | None:
 def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None = None) -> list[str]:
     lock = resolution.lock
     missing = job.engine.bytes_to_fetch(lock, job.ctx, extensions.built(lock, job.ctx))
-    return summary.plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing, plan)
+    machine = explain.find_target(job.ctx, job.request.said)
+    upkeep = summary.upkeep_of(lock, job.recipe, job.request, machine, settings.today())
+    return summary.plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing, plan, upkeep)
 
 
 def _report(

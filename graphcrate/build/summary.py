@@ -1,11 +1,19 @@
 """What a build says: its plan, its progress as a whole, and last tests with figures, image, warnings, commands."""
 
+import datetime
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from graphcrate.compat import planning, slim
+import msgspec
+
+from graphcrate.compat import planning, slim, suites
+from graphcrate.compat.explain import explain, on_newer_base
+from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.rules import fallback_limits, models_named
+from graphcrate.compat.targets import Target
 from graphcrate.model.lock import DebianBase, Drift, Lock
 from graphcrate.model.plan import Plan
+from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, Outcome, SmokeReport
 from graphcrate.model.words import listed, size
 
@@ -15,8 +23,39 @@ def step(number: int, what: str) -> str:
     return f"step {number} of 4: {what}"
 
 
+class Upkeep(NamedTuple):
+    """How long the base gets security updates, as a clause, and what to build instead where it gets none."""
+
+    said: str = ""
+    instead: str = ""
+
+
+def upkeep_of(lock: Lock, recipe: Recipe, request: BuildRequest, machine: Target, today: datetime.date) -> Upkeep:
+    """Of a lock's base; where it gets none, the nearest variant that runs on this machine on a base that does."""
+    variant = recipe.variant(lock.cuda)
+    # A lock names an image of a registry by its digest; the tag that may say which Debian it is stands in the recipe.
+    suite = lock.base.suite if isinstance(lock.base, DebianBase) else suites.of_base(variant.base) if variant else ""
+    said, found = suites.described(suite, today), suites.standing(suite, today)
+    if found is None or found.state != "ended":
+        return Upkeep(said)
+    newer = on_newer_base(lock.cuda, explain(recipe, machine, request.said).rows, today)
+    if newer is None:
+        none = f"no variant of {recipe.name} on one runs there"
+        return Upkeep(said, f"a new recipe with a newer base.suite (docs/recipes.md): {none}")
+    # Channel and folder were chosen for this variant's wheels.
+    command = msgspec.structs.replace(request, cuda=newer.cuda, channel=None, wheels=None).command()
+    on = f"torch {newer.torch} on Debian {newer.base}: {suites.described(newer.base, today)}"
+    return Upkeep(said, f"{command}    ({on})")
+
+
 def plan_lines(
-    title: str, lock: Lock, outcomes: Sequence[Outcome], meaning: str, to_fetch: int, plan: Plan | None = None
+    title: str,
+    lock: Lock,
+    outcomes: Sequence[Outcome],
+    meaning: str,
+    to_fetch: int,
+    plan: Plan | None = None,
+    upkeep: Upkeep | None = None,
 ) -> list[str]:
     """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes."""
     lines = [f"plan for {title}"]
@@ -29,11 +68,7 @@ def plan_lines(
         else:
             fix = f" ({outcome.fix})" if outcome.fix else ""
             lines.append(f"  candidate {outcome.candidate}: out: {outcome.constraint}{fix}")
-    if isinstance(lock.base, DebianBase):
-        total = sum(package.file.size for package in lock.base.packages)
-        lines.append(f"  base      Debian {lock.base.suite}, {len(lock.base.packages)} packages, {size(total)}")
-    else:
-        lines.append(f"  base      {lock.base.reference}@{lock.base.digest}")
+    lines += _base_lines(lock, upkeep or Upkeep())
     for channel in dict.fromkeys(package.channel for package in lock.packages):
         members = [package for package in lock.packages if package.channel is channel]
         total = sum(package.file.size for package in members)
@@ -55,6 +90,17 @@ def plan_lines(
     lines += slim.plan_lines(plan) if plan else []
     lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
     return lines
+
+
+def _base_lines(lock: Lock, upkeep: Upkeep) -> list[str]:
+    """What the image begins with, and for how long that is kept safe."""
+    if isinstance(lock.base, DebianBase):
+        total = sum(package.file.size for package in lock.base.packages)
+        line = f"  base      Debian {lock.base.suite}, {len(lock.base.packages)} packages, {size(total)}"
+    else:
+        line = f"  base      {lock.base.reference}@{lock.base.digest}"
+    instead = [f"    instead: {upkeep.instead}"] if upkeep.instead else []
+    return [line + (f"; {upkeep.said}" if upkeep.said else ""), *instead]
 
 
 def _compiled_lines(lock: Lock) -> list[str]:

@@ -125,6 +125,7 @@ def explain(
     from graphcrate.cli import tables
     from graphcrate.compat import catalog
     from graphcrate.compat import explain as explaining
+    from graphcrate.host import settings
 
     ctx = here()
     said = Said(
@@ -139,7 +140,7 @@ def explain(
     recipe = catalog.find_recipe(ctx, stack)
     if cuda is not None:
         catalog.refuse_unknown_cuda(recipe, cuda)
-    found = explaining.explain(recipe, explaining.find_target(ctx, said), said, cuda)
+    found = explaining.explain(recipe, explaining.find_target(ctx, said), said, cuda, settings.today())
     tables.write(found, explaining.answer(found), as_json=as_json)
     if explaining.chosen_row(found) is None:
         raise explaining.nothing_runs(found)

@@ -3,6 +3,7 @@
 `make image` without CUDA takes what `explain` calls chosen, and refuses by the same verdicts what cannot run.
 """
 
+import datetime
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import catalog, facts, glt, rules, targets, toolkits
+from graphcrate.compat import catalog, facts, glt, rules, suites, targets, toolkits
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.rules import STATUSES, Reason, Software, Status, Verdict
@@ -40,7 +41,10 @@ _STYLES = {"rejected": "red", "unknown": "dim", "jit": "yellow", "native": "gree
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate of a variant, judged. `command` builds its image for the target."""
+    """A candidate of a variant, judged. `command` builds its image for the target.
+
+    `support`: that its base gets no security updates any more, and which variant's does; empty where it gets some.
+    """
 
     recipe: str
     cuda: str
@@ -50,6 +54,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     chosen: bool
     command: str
+    base: str = ""  #: its Debian, where one is known
+    support: str = ""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,14 +175,20 @@ def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate
     )
 
 
-def explain(recipe: Recipe, target: Target, said: Said, cuda: str | None = None) -> Explanation:
+def explain(
+    recipe: Recipe, target: Target, said: Said, cuda: str | None = None, today: datetime.date | None = None
+) -> Explanation:
     """Judge every candidate, the newest first. `cuda`: the version that was asked about.
+
+    `today`: say which bases get no security updates any more.
 
     Chosen is the newest that runs, by machine code or by PTX, else the newest that nobody knows of; where there is no
     GPU the variant for the CPU, which is a tenth of the size; where nothing was said of the machine the usual one.
     """
     rows = [row for variant in recipe.variants for row in _rows(recipe, variant, target, said)]
     rows.sort(key=_age, reverse=True)  # stable: candidates stay in the recipe's order
+    if today:
+        rows = [_with_support(row, rows, today) for row in rows]
     accepted = [row for row in rows if row.verdict.accepted]
     if target.gpus == ():
         accepted = [row for row in accepted if row.cuda == "cpu"] or accepted
@@ -212,6 +224,31 @@ def _apart(target: Target) -> str:
     gpus = target.gpus or ()
     one_each = "(one image for each GPU: nothing of this recipe runs on all)"
     return f"make image GPU={gpus[0].lower()}    {one_each}" if len(gpus) > 1 else ""
+
+
+def _with_support(row: Row, rows: Sequence[Row], today: datetime.date) -> Row:
+    """The row with what is to be said of its base."""
+    found = suites.standing(row.base, today)
+    if found is None or found.state != "ended" or not row.verdict.accepted:
+        return row
+    newer = on_newer_base(row.cuda, rows, today)
+    told = f"Debian {row.base}: {suites.described(row.base, today)}"
+    return msgspec.structs.replace(row, support=f"{told}; on a newer one: {newer.command}" if newer else told)
+
+
+def on_newer_base(cuda: str, rows: Sequence[Row], today: datetime.date) -> Row | None:
+    """Of the rows that run, the nearest to this CUDA version whose base gets security updates; newer ones first."""
+    fitting = [
+        row
+        for row in rows
+        if row.verdict.accepted
+        and (row.cuda == "cpu") == (cuda == "cpu")
+        and (found := suites.standing(row.base, today))
+        and found.has_updates
+    ]
+    above = [row for row in fitting if numbers(row.cuda) > numbers(cuda)]
+    nearest = min(above, key=lambda row: numbers(row.cuda), default=None)
+    return nearest or max(fitting, key=lambda row: numbers(row.cuda), default=None)
 
 
 def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Sequence[str] | None) -> Software:
@@ -256,6 +293,7 @@ def _rows(recipe: Recipe, variant: Variant, target: Target, said: Said) -> Itera
             verdict=_verdict(recipe, variant, candidate, target),
             chosen=False,
             command=request.command(),
+            base=suites.of_base(variant.base),
         )
 
 
@@ -310,6 +348,8 @@ def answer(explanation: Explanation) -> Answer:
         details = [*_details(row)]
         if row.chosen and explanation.asked == "" and explanation.target == Target():
             details.insert(0, _USUAL)
+        if row.support and (row.chosen or row.cuda == explanation.asked):
+            details.append(f"note: {row.support}")
         if row.chosen and explanation.target.gpus and row.cuda != "cpu":
             details.append("smaller: SLIM=yes, with code for these GPUs alone (docs/slim.md)")
         entries.append(Entry(label, headline, tuple(details), style))

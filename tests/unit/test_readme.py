@@ -4,13 +4,14 @@ import re
 
 import pytest
 
-from graphcrate.build.summary import plan_lines
+from graphcrate.build.summary import Upkeep, plan_lines
 from graphcrate.cli import main
-from graphcrate.compat import recipes, targets, toml
+from graphcrate.compat import recipes, suites, targets, toml
 from graphcrate.compat.targets import Target
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Recipe
 from tests import ROOT
+from tests.unit.conftest import TODAY
 from tools import generate
 
 FILES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -31,7 +32,8 @@ def test_the_terminal_picture_shows_what_a_build_prints():
     """Up to the … of a line that was cut."""
     folder = ROOT / "docs/pictures"
     lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
-    printed = plan_lines("pyg:2.3.1-torch2.0.1-cu118-py311-compat", lock, (), "", 0)
+    upkeep = Upkeep(suites.described(lock.base.suite, TODAY))
+    printed = plan_lines("pyg:2.3.1-torch2.0.1-cu118-py311-compat", lock, (), "", 0, upkeep=upkeep)
     printed += (folder / "dna.log").read_text(encoding="utf-8").splitlines()
     shown = (folder / "build.txt").read_text(encoding="utf-8").splitlines()
     held = [line.partition("…")[0] for line in shown if re.match(r"plan|  \w|Epoch", line)]

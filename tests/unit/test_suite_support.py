@@ -6,13 +6,18 @@ import re
 import msgspec
 import pytest
 
+from graphcrate.build.summary import Upkeep, plan_lines, upkeep_of
 from graphcrate.checks.contracts.contents import security_updates
-from graphcrate.compat import suites
+from graphcrate.compat import explain, suites
+from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.targets import Said, Target
 from graphcrate.host import settings
 from graphcrate.host.settings import today as real_today
 from graphcrate.model.errors import UsageError
-from graphcrate.model.recipe import BaseSpec
-from tests.made import refused
+from graphcrate.model.lock import RegistryBase, decode_lock
+from graphcrate.model.recipe import Additions, BaseSpec
+from tests import ROOT
+from tests.made import RECIPES, refused
 from tests.unit.conftest import TODAY
 from tests.unit.contract_cases import GOOD, HOST, OS_RELEASE, configured, files, release
 from tools import suites as tool
@@ -31,6 +36,8 @@ version,codename,series,created,release,eol,eol-lts,eol-elts
 """
 WRITTEN = tool.SUITES.read_text(encoding="utf-8")
 VERSION = re.search(r"distro-info-data (\S+)", WRITTEN)[1]
+GLT, ON_BULLSEYE = RECIPES["glt"], decode_lock((ROOT / "images/glt/cu117/pypi.lock.json").read_bytes())
+ON_BOOKWORM = decode_lock((ROOT / "images/glt/cu121/pypi.lock.json").read_bytes())
 
 
 def day(text):
@@ -116,6 +123,94 @@ def test_the_clock_says_the_day_in_utc(monkeypatch):
     for seconds, text in ((1788220799, "2026-08-31"), (1788220800, "2026-09-01")):
         monkeypatch.setattr(settings, "now", lambda seconds=seconds: float(seconds))
         assert real_today() == day(text)
+
+
+# --- what a plan and `explain` say ------------------------------------------------------------------------------------
+
+
+def upkeep(lock=ON_BULLSEYE, machine=None, today=TODAY, **fields):
+    request = BuildRequest(**{"name": "glt", "cuda": lock.cuda, **fields})
+    return upkeep_of(lock, GLT, request, machine or Target(), today)
+
+
+def test_a_plan_says_until_when_its_base_gets_updates():
+    assert upkeep(ON_BOOKWORM) == (suites.described("bookworm", TODAY), "")
+    assert upkeep(today=day("2026-08-31")).instead == ""
+    lines = plan_lines("a:b", ON_BOOKWORM, (), "", 0, upkeep=upkeep(ON_BOOKWORM))
+    (base,) = [line for line in lines if line.startswith("  base ")]
+    assert base.endswith("; security updates by LTS until 2028-06-30")
+
+
+def test_a_plan_warns_of_a_base_without_updates_and_says_what_to_build_instead():
+    found = upkeep()
+    assert found.said == "no security updates since 2026-08-31"
+    assert found.instead.startswith("make image STACK=glt CUDA=12.1    (torch 2.3.1 on Debian bookworm")
+    lines = plan_lines("a:b", ON_BULLSEYE, (), "", 0, upkeep=found)
+    at = next(at for at, line in enumerate(lines) if line.startswith("  base "))
+    assert (lines[at].endswith(found.said), lines[at + 1].strip()) == (True, f"instead: {found.instead}")
+    plain = plan_lines("a:b", ON_BULLSEYE, (), "", 0)
+    assert len(plain) == len(lines) - 1
+
+
+def test_what_to_build_instead_keeps_what_was_asked_but_for_where_wheels_come_from(tmp_path):
+    asked = {"gpu": "v100", "additions": Additions(packages=("tqdm",)), "channel": "pytorch", "wheels": tmp_path}
+    found = upkeep(machine=Target(gpus=("V100",)), **asked)
+    assert found.instead.startswith("make image STACK=glt CUDA=12.1 GPU=v100 WITH=tqdm    (")
+
+
+def test_what_does_not_run_on_the_machine_is_not_offered():
+    dgx2 = Target(gpus=("V100",), drivers=("450.80.02",))
+    assert ("CUDA=" in upkeep(machine=dgx2).instead, "base.suite" in upkeep(machine=dgx2).instead) == (False, True)
+
+
+def test_a_base_from_a_registry_is_judged_by_its_name_in_the_recipe():
+    base = RegistryBase(reference="docker.io/library/python", digest="sha256:0", interpreter="/usr/bin/python3.9")
+    lock = msgspec.structs.replace(ON_BULLSEYE, base=base)
+    found = {}
+    for name in ("python:3.9-slim-bullseye", "nvidia/cuda:11.7.1-base-ubuntu22.04"):
+        spec = BaseSpec(provider="registry", reference=name)
+        variants = tuple(msgspec.structs.replace(one, base=spec) if one.cuda == "11.7" else one for one in GLT.variants)
+        recipe = msgspec.structs.replace(GLT, variants=variants)
+        found[name] = upkeep_of(lock, recipe, BuildRequest(name="glt", cuda="11.7"), Target(), TODAY)
+    on_bullseye, on_ubuntu = found.values()
+    assert (on_bullseye, on_ubuntu) == (upkeep(), Upkeep())
+
+
+def rows_of(*variants):
+    """Rows by CUDA version and Debian, which run but for those in brackets."""
+    (pattern,) = explain.explain(GLT, Target(), Said()).rows[:1]
+    rejected = msgspec.structs.replace(pattern.verdict, status="rejected")
+    for cuda, base in variants:
+        row = msgspec.structs.replace(pattern, cuda=cuda.strip("()"), base=base)
+        yield msgspec.structs.replace(row, verdict=rejected) if cuda.startswith("(") else row
+
+
+@pytest.mark.parametrize(
+    ("cuda", "variants", "nearest"),
+    [
+        ("11.6", [("11.6", "bullseye"), ("11.7", "bullseye"), ("12.1", "bookworm"), ("13.0", "trixie")], "12.1"),
+        ("11.6", [("11.6", "bullseye"), ("(12.1)", "bookworm"), ("13.0", "trixie")], "13.0"),
+        ("11.7", [("11.7", "bullseye"), ("9.2", "trixie"), ("10.2", "trixie"), ("cpu", "trixie")], "10.2"),
+        ("11.7", [("11.7", "bullseye"), ("12.1", "forky"), ("12.6", ""), ("cpu", "trixie")], None),
+        ("cpu", [("cpu", "bullseye"), ("12.1", "trixie")], None),
+    ],
+)
+def test_the_nearest_variant_on_a_base_with_updates(cuda, variants, nearest):
+    found = explain.on_newer_base(cuda, list(rows_of(*variants)), TODAY)
+    assert (found.cuda if found else None) == nearest
+
+
+def test_explain_notes_it_of_what_is_chosen_and_of_what_was_asked_about():
+    def lines(cuda=None, today=TODAY, **machine):
+        found = explain.explain(GLT, Target(**machine), Said(gpu="v100"), cuda, today)
+        return [line.strip() for line, _ in explain.answer(found).lines() if "note: Debian bullseye" in line]
+
+    assert lines(gpus=("V100",)) == []  # it chooses bookworm
+    asked = lines("11.7", gpus=("V100",))
+    assert [line.rpartition(": ")[2] for line in asked] == ["make image STACK=glt CUDA=12.1 GPU=v100"]
+    (chosen,) = lines(gpus=("V100",), drivers=("450.80.02",))
+    assert chosen.endswith("since 2026-08-31")  # nothing newer runs there
+    assert lines(gpus=("V100",), drivers=("450.80.02",), today=day("2026-08-31")) == []
 
 
 # --- what `check` says ------------------------------------------------------------------------------------------------
