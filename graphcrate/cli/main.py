@@ -53,9 +53,7 @@ Flavour = Annotated[
 ]
 Slim = Annotated[
     Literal["no", "yes", "all"],
-    typer.Option(
-        help="Cut libraries to the GPUs of --gpu or --target; all: NVIDIA's too (docs/slim.md)."
-    ),
+    typer.Option(help="Cut libraries to the GPUs of --gpu or --target; all: NVIDIA's too (docs/slim.md)."),
 ]
 Locked = Annotated[
     bool, typer.Option("--locked", help="Build from committed locks alone; where a file of one is nowhere, refuse.")

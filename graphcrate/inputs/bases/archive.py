@@ -5,6 +5,7 @@ those of bullseye, bookworm and trixie). Which mirrors: `mirrors.archives`.
 """
 
 import bz2
+import datetime
 import difflib
 import email.utils
 import functools
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from graphcrate.compat import suites
 from graphcrate.host import settings
 from graphcrate.host.connections import HttpError, redacted
 from graphcrate.host.context import Context
@@ -35,10 +37,6 @@ _UNPACKERS: Mapping[str, Callable[[bytes], bytes]] = {
 }
 _PRIORITIES = {"required": 0, "important": 1, "standard": 2, "optional": 3}  #: all others come after these
 _THREADS = 8  #: small files from one server
-
-
-def is_retired(suite: str, now: float) -> bool:
-    return suite in ("buster", "bullseye")
 
 
 class Stanza(NamedTuple):
@@ -82,7 +80,8 @@ class Archive:
         known = archives(ctx.environment)
         mains = [Place(mirror.main, suite) for mirror in known.listing if mirror.main]
         securities = [Place(mirror.security, f"{suite}-security") for mirror in known.listing if mirror.security]
-        retired = known.retired if is_retired(suite, settings.now()) else Mirror("")
+        today = datetime.datetime.fromtimestamp(settings.now(), datetime.UTC).date()
+        retired = Mirror("") if suites.retired(suite, today) == "no" else known.retired
         self._mains = [*mains, *([Place(retired.main, suite, is_retired=True)] if retired.main else [])]
         of_retired = [Place(retired.security, f"{suite}-security", is_retired=True)] if retired.security else []
         updates = [place._replace(suite=f"{suite}-updates") for place in self._mains]
