@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes DISK=40GB KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
+# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -33,7 +33,7 @@ image: .venv/ready-run ## build an image and prove it by a training run: make im
 	@$(graphcrate) image $(request) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(locked)
 
 images: .venv/ready-run ## build, check and test the image of every committed lock; goes on where it stopped: make images DISK=60GB
-	@$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(call option,disk,$(DISK))
+	@$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(call option,disk,$(DISK)) $(if $(AGAIN),--again)
 
 sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=5.14
 	@image=$$($(graphcrate) image $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(locked) --engine embedded) && \

@@ -16,9 +16,12 @@ import typer
 
 from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.cli import main
+from graphcrate.cli.tables import gpus_of
 from graphcrate.compat import facts, glt, own, recipes, suites, toml
 from graphcrate.model import errors
+from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.recipe import Recipe, Variant
+from graphcrate.model.words import size
 from tools import errors_page
 from tools.pictures import pictures
 
@@ -30,7 +33,7 @@ OTHER_CODES = {0: "done", 1: "a fault of graphcrate itself, with a traceback", 1
 def files() -> Iterator[tuple[Path, str]]:
     """Each generated file, or file with generated parts, and its text."""
     pages = {
-        "docs/images.md": {"variants": variants(), "suites": debians()},
+        "docs/images.md": {"variants": variants(), "proofs": proofs(), "suites": debians()},
         "docs/settings.md": {"exit codes": exit_codes(), "settings": settings()},
         "docs/contracts.md": {"contracts": contracts()},
         "docs/customize.md": {"fields": own_fields()},
@@ -65,6 +68,27 @@ def variants() -> str:
         recipe = recipes.load(path)
         rows += [(f"`{recipe.name}`", *_variant(variant)) for variant in recipe.variants]
     return table(("STACK", "CUDA", "torch", "PyG", "Python", "base", "candidates, in order"), rows)
+
+
+def proofs() -> str:
+    """One row per committed lock that is proved: what `matrix` found of its image."""
+    found = [decode_proof(path.read_bytes()) for path in sorted((ROOT / "images").glob("*/*/*.proof.json"))]
+    rows = [
+        (
+            f"`{one.recipe}`",
+            one.cuda,
+            f"`{one.tag}`",
+            f"`{one.digest[7:19]}`",
+            size(one.bytes),
+            f"{one.seconds:.0f}",
+            ", ".join(suite.suite for suite in one.suites),
+            " ".join(gpus_of(one)),
+            one.date[:10],
+        )
+        for one in found
+    ]
+    head = ("STACK", "CUDA", "tag", "digest begins", "bytes", "seconds", "suites passed", "GPUs by audit", "on")
+    return table(head, rows)
 
 
 def _variant(variant: Variant) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""Prove the matrix: build, check and test every committed lock, one after another, within a given disk.
+"""Prove the matrix: build, check and test every candidate of every variant, in turn, within a given disk.
 
-What is proved is written beside the lock (`CANDIDATE.proof.json`), so the same command goes on where it stopped.
+What is proved of a committed lock is written beside it (`CANDIDATE.proof.json`), so the same command goes on where it
+stopped. A candidate without a lock is tested where its channel answers; nothing is committed of it.
 """
 
 import contextlib
@@ -22,29 +23,38 @@ from graphcrate.host import cleaning, process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
-from graphcrate.model.errors import UNREADABLE, BuildError, DiskFullError, GraphcrateError
+from graphcrate.model.errors import (
+    UNREADABLE,
+    BuildError,
+    DiskFullError,
+    GraphcrateError,
+    NetworkError,
+    ResolutionError,
+    UsageError,
+)
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.lock_proof import LockProof, ProvenSuite, decode_proof
 from graphcrate.model.plan import Plan
-from graphcrate.model.recipe import Candidate, Recipe, Variant
+from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import BuildReport
 
 #: What an image takes on the disk while it is built and tested, by the bytes of its lock's files: those, the layers,
 #: and the unpacked tree of the suites (measured: 2.4 times the wheels); and what compiling takes besides.
 GROWTH, COMPILING = 4.5, 2_000_000_000
+UNLOCKED = 20_000_000_000  #: of a candidate without a lock
 
 Build = Callable[[BuildRequest, Context], BuildReport]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A committed lock of the matrix."""
+    """A candidate of the matrix, with its committed lock."""
 
     recipe: Recipe
     variant: Variant
     candidate: Candidate
-    path: Path
-    lock: Lock
+    path: Path  #: of the lock
+    lock: Lock | None
 
     @property
     def title(self) -> str:
@@ -55,13 +65,19 @@ class Row:
         return self.path.with_name(self.path.name.replace(".lock.json", ".proof.json"))
 
 
+State = Literal["proved", "proved before", "tested", "unavailable", "failed"]
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a row. `proof` of what was proved, now or before; else `error` with its exit code."""
+    """What became of a row. `proof` of a lock that was proved, now or before; else `error` with its exit code.
+
+    `tested`: an image without a committed lock; `unavailable`: no source of such a one answers.
+    """
 
     recipe: str
     cuda: str
     candidate: str
-    state: Literal["proved", "proved before", "failed"]
+    state: State
     proof: LockProof | None = None
     error: str = ""
     exit_code: int = 0
@@ -69,7 +85,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Which locks (all where none is named), the disk that may be taken in bytes, and whether again what is proved."""
+    """Which rows (all where none is named), the disk that may be taken in bytes, and whether again what is proved."""
 
     recipe: str = ""
     cuda: str = ""
@@ -80,31 +96,36 @@ class Request:
 
 
 def rows(ctx: Context, request: Request) -> list[Row]:
-    """The committed locks that are asked for; those of one torch stand together, as they share their wheels.
+    """The candidates that are asked for; those of one torch stand together, as they share their wheels.
 
-    Raises UsageError for a recipe or a CUDA version that there is not, BuildError where no lock is committed for it.
+    A candidate that takes torch from a person's own folder is left out. Raises UsageError where there is no such row.
     """
     recipes = [catalog.find_recipe(ctx, request.recipe)] if request.recipe else catalog.all_recipes(ctx)
-    if request.cuda:
-        recipes = [one for one in recipes if request.recipe == one.name or one.variant(request.cuda)]
-        for recipe in recipes:
-            catalog.refuse_unknown_cuda(recipe, request.cuda)
+    if request.cuda and request.recipe:
+        catalog.refuse_unknown_cuda(recipes[0], request.cuda)
     found = [
-        Row(recipe=recipe, variant=variant, candidate=candidate, path=path, lock=decode_lock(path.read_bytes()))
+        Row(recipe=recipe, variant=variant, candidate=candidate, path=path, lock=_lock(path))
         for recipe in recipes
         for variant in recipe.variants
         for candidate in variant.candidates
         if request.cuda in ("", variant.cuda) and request.candidate in ("", candidate.name)
-        if (path := catalog.lock_path(ctx, recipe, variant, candidate)).is_file()
+        if candidate.channels[0] is not Channel.LOCAL
+        for path in [catalog.lock_path(ctx, recipe, variant, candidate)]
     ]
     if not found:
         asked = " ".join(filter(None, (request.recipe, request.cuda, request.candidate)))
-        raise BuildError(f"no lock is committed for {asked}", next_step="./build.py list    (the last column)")
+        raise UsageError(f"no candidate is called {asked}", next_step="./build.py list --json    (names all)")
     return sorted(found, key=lambda row: (facts.numbers(row.candidate.torch), row.variant.cuda, row.recipe.name))
+
+
+def _lock(path: Path) -> Lock | None:
+    return decode_lock(path.read_bytes()) if path.is_file() else None
 
 
 def proof_of(row: Row) -> LockProof | None:
     """The proof beside a lock; None where there is none, or it is another lock's."""
+    if row.lock is None:
+        return None
     with contextlib.suppress(OSError, *UNREADABLE):
         proof = decode_proof(row.proof_path.read_bytes())
         if proof.lock_sha256 == row.lock.sha256:
@@ -122,7 +143,7 @@ def run(
     wanted, results = rows(ctx, request), []
     for number, row in enumerate(wanted):
         known = None if request.again else proof_of(row)
-        if known is not None and known.build_key == EMBEDDED.key(_plan(row, ctx)):
+        if known is not None and row.lock and known.build_key == EMBEDDED.key(_plan(row, row.lock, ctx)):
             result = _result(row, state="proved before", proof=known)
         else:
             ctx.progress.note(f"matrix: {row.title}, {number + 1} of {len(wanted)}")
@@ -146,12 +167,12 @@ def raise_if_failed(results: Sequence[Result]) -> None:
         )
 
 
-def _plan(row: Row, ctx: Context) -> Plan:
-    return make_plan(row.recipe, row.lock, row.candidate, examples=examples(ctx))
+def _plan(row: Row, lock: Lock, ctx: Context) -> Plan:
+    return make_plan(row.recipe, lock, row.candidate, examples=examples(ctx))
 
 
 def _prove(row: Row, left: Sequence[Row], request: Request, ctx: Context, build: Build) -> Result:
-    """Build and test the image of a row and write its proof."""
+    """Build and test the image of a row; write the proof of its lock."""
     start = settings.now()
     asked = BuildRequest(
         name=row.recipe.name,
@@ -159,14 +180,18 @@ def _prove(row: Row, left: Sequence[Row], request: Request, ctx: Context, build:
         channel=row.candidate.channels[0],
         output=request.output,
         engine=EMBEDDED.name,
-        locked=True,
+        locked=row.lock is not None,
     )
     try:
         make_room(left, request, ctx)
         report = build(asked, ctx)
     except GraphcrateError as error:
-        ctx.progress.note(f"matrix: {row.title} failed: {error}")
-        return _result(row, state="failed", error=error.what, exit_code=error.exit_code)
+        is_out = row.lock is None and isinstance(error, NetworkError | ResolutionError)
+        state: State = "unavailable" if is_out else "failed"
+        ctx.progress.note(f"matrix: {row.title}: {state}: {error}")
+        return _result(row, state=state, error=error.what, exit_code=error.exit_code)
+    if row.lock is None:
+        return _result(row, state="tested")
     proof = _proof(row, report, round(settings.now() - start, 1), ctx)
     write_file(row.proof_path, encode(proof))
     return _result(row, state="proved", proof=proof)
@@ -220,20 +245,26 @@ def make_room(left: Sequence[Row], request: Request, ctx: Context) -> None:
 
     `request.disk`: how much cache and images may take together; else what the disk has.
     """
-    row, cache = left[0], ctx.cache
-    files = row.lock.files(extensions.built(row.lock, ctx))
-    absent = sum(one.size for one in files.values() if not cache.file(one.sha256, one.name).is_file())
-    wheels = sum(one.size for one in files.values())
-    needed = absent + int(wheels * (GROWTH - 1)) + (COMPILING if row.lock.compilation else 0)
+    needed = _needed(left[0], ctx)
     for step in _steps(left, request.output, ctx):
         if _free(request, ctx) >= needed:
             return
         step()
     if (free := _free(request, ctx)) < needed:
         raise DiskFullError(
-            f"{row.title} takes {needed / 1e9:.1f} GB, and {max(free, 0) / 1e9:.1f} GB are free for it",
+            f"{left[0].title} takes {needed / 1e9:.1f} GB, and {max(free, 0) / 1e9:.1f} GB are free for it",
             next_step="make images DISK=60GB    (more room), or GRAPHCRATE_CACHE=/path of another disk",
         )
+
+
+def _needed(row: Row, ctx: Context) -> int:
+    """Bytes that a row still takes of the disk, at most."""
+    if row.lock is None:
+        return UNLOCKED
+    files, cache = row.lock.files(extensions.built(row.lock, ctx)).values(), ctx.cache
+    absent = sum(one.size for one in files if not cache.file(one.sha256, one.name).is_file())
+    compiling = COMPILING if row.lock.compilation else 0
+    return absent + int(sum(one.size for one in files) * (GROWTH - 1)) + compiling
 
 
 def _steps(left: Sequence[Row], output: Path, ctx: Context) -> Iterator[Callable[[], object]]:
@@ -242,7 +273,7 @@ def _steps(left: Sequence[Row], output: Path, ctx: Context) -> Iterator[Callable
     yield functools.partial(_remove_layouts, output)
     yield functools.partial(cleaning.release, ctx.cache, ["blobs"])
     for to_come in (left, left[:1]):
-        keep = {sha256 for row in to_come for sha256 in row.lock.files()}
+        keep = {sha256 for row in to_come if row.lock for sha256 in row.lock.files()}
         yield functools.partial(cleaning.keep_files, ctx.cache, keep)
 
 

@@ -1,13 +1,20 @@
 """The commands that judge images, packages and machines: `check`, `validate`, `audit`, `explain`."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
 from graphcrate.cli import options
 from graphcrate.cli.options import config, cuda_version, here, joined
 from graphcrate.compat.targets import Said
+from graphcrate.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphcrate.host.context import Context
+    from graphcrate.model.audit import Audit
 
 Ref = Annotated[
     str,
@@ -17,7 +24,7 @@ Ref = Annotated[
 ]
 Names = Annotated[
     list[str],
-    typer.Argument(help="Wheels, a folder of installed packages, or an image as for `check`.", metavar="REF|WHEEL…"),
+    typer.Argument(help="Wheels, a lock, a folder of packages, or an image as for `check`.", metavar="REF|WHEEL…"),
 ]
 
 
@@ -91,7 +98,9 @@ def audit(
     output: options.Output = Path("dist"),
     as_json: options.Json = False,
 ) -> None:
-    """Check wheels or installed packages without running them. Says which libraries will not load or run."""
+    """Check wheels, those of a lock, or installed packages without running them. Says which libraries will not load
+    or run.
+    """
     from graphcrate.checks import wording
     from graphcrate.checks.audit import run as auditing
     from graphcrate.cli import tables
@@ -103,10 +112,36 @@ def audit(
     gpus = gpu_models(named) if named else ()
     if target:
         gpus = explain.find_target(ctx, Said(target=target, gpu=named)).gpus or ()
-    found = auditing.run(names, ctx, base=base, gpus=gpus, output=output)
+    if names[0].endswith(".lock.json"):
+        found = _audited_lock(names, ctx, base, gpus, output)
+    else:
+        found = auditing.run(names, ctx, base=base, gpus=gpus, output=output)
     tables.write(found, wording.audit(found), as_json=as_json)
     if failures := sum(one.severity == "fail" for one in found.findings):
         raise AuditError(f"{found.subject} will not work: {failures} of its findings fail")
+
+
+def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[str], output: Path) -> "Audit":
+    """Audit the wheels that a lock names, fetched where the cache lacks them, for the GPUs that it compiles for."""
+    from graphcrate.checks.audit import run as auditing
+    from graphcrate.compat import facts
+    from graphcrate.compat.request import SourceOptions
+    from graphcrate.model.errors import UNREADABLE
+    from graphcrate.model.lock import decode_lock
+    from graphcrate.resolve.fetch import fetch
+
+    if len(names) > 1:
+        raise UsageError("one lock can be audited at a time", next_step=f"./build.py audit {names[0]}")
+    try:
+        lock = decode_lock(Path(names[0]).read_bytes())
+    except (OSError, *UNREADABLE) as error:
+        raise UsageError(f"{names[0]} is not a lock: {error}", next_step="ls images/*/*/*.lock.json") from error
+    paths = fetch(lock, SourceOptions(), ctx)
+    wheels = [str(paths[one.file.sha256]) for one in lock.packages if one.file.name.endswith(".whl")]
+    compiled = lock.compilation.architectures if lock.compilation else ()
+    capabilities = {name.removesuffix("+PTX") for name in compiled}
+    gpus = gpus or [model for model, capability in facts.gpus().items() if capability in capabilities]
+    return msgspec.structs.replace(auditing.run(wheels, ctx, base=base, gpus=gpus, output=output), subject=names[0])
 
 
 def explain(

@@ -25,10 +25,12 @@ AUDIT = Audited(binaries=9, fail=0, warn=2, note=1, gpus=GPUS)
 
 @pytest.fixture
 def project(tmp_path, progress, monkeypatch):
-    """A checkout with the committed locks of `torch` for CUDA 11.7 and 12.1 and of `glt` for 12.1, not proved."""
-    for name in ("torch", "glt"):
-        (tmp_path / "recipes").mkdir(exist_ok=True)
-        shutil.copy(ROOT / f"recipes/{name}.toml", tmp_path / "recipes")
+    """A checkout with `torch` for CUDA 11.7 and 12.1 and `glt` for 12.1, whose committed locks are not proved."""
+    (tmp_path / "recipes").mkdir()
+    for name, variants in {"torch": ("11.7", "12.1"), "glt": ("12.1",)}.items():
+        head, *parts = (ROOT / f"recipes/{name}.toml").read_text().split("[[variant]]")
+        kept = [part for part in parts if part.startswith(tuple(f'\ncuda = "{cuda}"' for cuda in variants))]
+        (tmp_path / f"recipes/{name}.toml").write_text("[[variant]]".join([head, *kept]))
     for place in ("torch/cu117", "torch/cu121", "glt/cu121"):
         (tmp_path / "images" / place).mkdir(parents=True)
         shutil.copy(ROOT / f"images/{place}/pypi.lock.json", tmp_path / "images" / place)
@@ -49,7 +51,7 @@ def build(asked, broken=()):
         path = ctx.root / f"images/{request.name}/cu{request.cuda.replace('.', '')}/pypi.lock.json"
         lock = decode_lock(path.read_bytes())
         row = next(one for one in matrix.rows(ctx, Request(recipe=request.name, cuda=request.cuda)))
-        key = matrix.EMBEDDED.key(matrix._plan(row, ctx))
+        key = matrix.EMBEDDED.key(matrix._plan(row, row.lock, ctx))
         ran = (suite("dna", device="cpu EPYC"), suite("ops", status="skipped"))
         return msgspec.structs.replace(
             report(suites=ran, build_key=key, lock_sha256=lock.sha256), audit=AUDIT, cuda=request.cuda
@@ -113,13 +115,28 @@ def test_a_failure_does_not_end_the_others_and_is_tried_again_next_time(project)
     assert lines[2].endswith("sm_70 sm_75+")
 
 
+def test_a_candidate_without_a_lock_is_tested_and_where_its_channel_is_silent_that_is_no_failure(project):
+    (project.root / "images/torch/cu117/pypi.lock.json").unlink()
+    silent = [("torch", "11.7")]
+
+    def built(request, ctx):
+        assert not request.locked
+        return report(smoke=None)
+
+    assert [one.state for one in matrix.run(Request(cuda="11.7"), project, built)] == ["tested"]
+    results = run(project, [], silent, cuda="11.7")
+    assert [one.state for one in results] == ["unavailable"]
+    matrix.raise_if_failed(results)
+    assert not list(project.root.glob("images/torch/cu117/*"))
+
+
 def test_what_is_not_there_is_said(project):
     with refused(UsageError, "no recipe 'tensor'"):
         matrix.rows(project, Request(recipe="tensor"))
     with refused(UsageError, "no variant for CUDA '9.0'"):
         matrix.rows(project, Request(recipe="torch", cuda="9.0"))
-    with refused(BuildError, "no lock is committed for torch 12.6"):
-        matrix.rows(project, Request(recipe="torch", cuda="12.6"))
+    with refused(UsageError, "no candidate is called torch 12.1 conda"):
+        matrix.rows(project, Request(recipe="torch", cuda="12.1", candidate="conda"))
 
 
 def test_room_is_made_by_what_is_cheapest_to_get_again_and_no_further(project, monkeypatch):
