@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from graphcrate.build.summary import Upkeep, plan_lines, upkeep_of
+from graphcrate.checks import new_image
 from graphcrate.checks.contracts.contents import security_updates
 from graphcrate.compat import explain, suites
 from graphcrate.compat.request import BuildRequest
@@ -16,8 +17,11 @@ from graphcrate.host.settings import today as real_today
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import RegistryBase, decode_lock
 from graphcrate.model.recipe import Additions, BaseSpec
+from graphcrate.pages import report as pages
+from graphcrate.publish import policy
 from tests import ROOT
 from tests.made import RECIPES, refused
+from tests.unit import small_layouts, tars
 from tests.unit.conftest import TODAY
 from tests.unit.contract_cases import GOOD, HOST, OS_RELEASE, configured, files, release
 from tools import suites as tool
@@ -238,6 +242,19 @@ def test_another_distribution_is_named_and_not_judged():
     )
     found = security_updates.judge(view, HOST)
     assert (found.status, found.seen.startswith("Ubuntu 22.04: ")) == ("unknown", True)
+
+
+def test_a_build_and_a_page_judge_by_the_day_and_nothing_refuses_to_publish(ctx, tmp_path):
+    text = release("bullseye", "11").text.encode()
+    made = small_layouts.layout(tmp_path / "dist/a/b", [tars.folder("etc"), tars.file("etc/os-release", text)], tag="b")
+    report = new_image.vet(small_layouts.report(made, torch_cuda="cpu"), tmp_path, ctx, None)
+    (found,) = [one for one in report.contracts if one.check == "security-updates"]
+    assert found.status == "warn"
+    assert [line for line in ctx.progress.lines if found.seen in line and found.fix in line]
+    refusals = policy.judge(msgspec.structs.replace(report, contracts=(found,)), None, (), ()).refusals
+    assert [one for one in refusals if "audit" not in one.what] == []
+    page = pages.read(str(made.path), ctx, tmp_path / "dist")
+    assert found in page.runtimes["docker"]
 
 
 # --- renewing the dates -----------------------------------------------------------------------------------------------
