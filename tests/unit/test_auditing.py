@@ -5,10 +5,14 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from graphcrate.model.lock import encode
+from tests.made import file_of, locked
 from tests.unit import small_layouts
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, TORCH
+from tests.unit.compiled_plans import plain_lock
 from tests.unit.elfmaker import SASS, entry, fat_binary, make_elf
 from tests.unit.tars import file, overwrite, symlink
 from tests.unit.wheel_server import core_metadata
@@ -167,3 +171,26 @@ def test_a_wheel_that_is_none(call, tmp_path):
     (tmp_path / "x-1.0-py3-none-any.whl").write_bytes(b"PK\x03\x04 and no more")
     code, _, err = call("x-1.0-py3-none-any.whl")
     assert (code, "x-1.0-py3-none-any.whl" in err) == (6, True)
+
+
+def test_the_wheels_of_a_lock_are_audited_from_the_cache(call, context, tmp_path):
+    wheel = make_wheel(
+        tmp_path, "torch_scatter", "2.1.1", {"torch_scatter/_a.so": make_elf(needed=("libcudart.so.13",))}
+    )
+    found = file_of(wheel.name, wheel.read_bytes())
+    target = context.cache.file(found.sha256, found.name)
+    target.parent.mkdir(parents=True)
+    shutil.copy(wheel, target)
+    lock = msgspec.structs.replace(plain_lock(), packages=(locked((wheel.name, wheel.read_bytes())),), compilation=None)
+    (tmp_path / "pypi.lock.json").write_bytes(encode(lock))
+    code, out, _ = call("pypi.lock.json")
+    report = json.loads(out)
+    assert (report["subject"], report["binaries"]) == ("pypi.lock.json", 1)
+    assert (code, [one["what"] for one in report["findings"]]) == (
+        15,
+        ["needs libcudart.so.13, which nothing in the image has"],
+    )
+    (tmp_path / "other.lock.json").write_text("<<<<<<< HEAD\n{}")
+    for names, words in {("other.lock.json",): "is not a lock", ("pypi.lock.json", "x.whl"): "one lock"}.items():
+        code, _, err = call(*names)
+        assert (code, words in err, "next:" in err) == (2, True, True), err
