@@ -63,11 +63,11 @@ def sdist(name, version="1.0", channel="pypi", *, compiled=True, **more):
     return wheel(name, version, channel, ending=".tar.gz", compiled=compiled, **more)
 
 
-def deb(name, version="1", *, size=None, sha256="", architecture="amd64"):
+def deb(name, version="1", *, size=None, sha256="", architecture="amd64", path=""):
     """A locked package of Debian's."""
     file = named(f"{name}_{version.rpartition(':')[2]}_{architecture}.deb", size)
     file = msgspec.structs.replace(file, sha256=sha256 or file.sha256)
-    return DebianPackage(name=name, version=version, architecture=architecture, file=file)
+    return DebianPackage(name=name, version=version, architecture=architecture, file=file, path=path)
 
 
 def bookworm(*packages):

@@ -133,6 +133,16 @@ def context(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def no_places(monkeypatch):
+    """The environment of somebody to whom no mirror of Debian's is known, on a machine that is no Debian."""
+    from graphcrate.inputs.bases import mirrors
+
+    monkeypatch.setattr(mirrors, "of_machine", lambda *_: None)
+    monkeypatch.setattr("graphcrate.host.retry.FIRST_PAUSE", 0.0)
+    return dict.fromkeys(("DEBIAN_FALLBACK", "DEBIAN_ARCHIVE", "DEBIAN_SNAPSHOT"), mirrors.NONE)
+
+
+@pytest.fixture
 def server():
     """A package index on loopback."""
     from tests.unit.wheel_server import WheelServer

@@ -1,6 +1,5 @@
-"""Debian's archives: signed lists, dependencies, mirrors. Names of mirrors are made up."""
+"""Debian's archives: signed lists and dependencies. Names of mirrors are made up."""
 
-import dataclasses
 import functools
 import gzip
 import itertools
@@ -9,19 +8,11 @@ import lzma
 import pysequoia
 import pytest
 
-from graphcrate.host.cache import Cache
 from graphcrate.inputs.bases import archive
-from graphcrate.inputs.bases.archive import Archive, Mirror, fits, own_mirror, version_key
+from graphcrate.inputs.bases.archive import fits, version_key
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from tests.made import refused
-from tests.unit.wheel_server import WheelServer, sha256
-
-
-def stanza(name, version="1", **fields):
-    values = {"Package": name, "Version": version, "Architecture": "amd64", "Size": "1", "SHA256": "0" * 64}
-    values |= {"Description": "words\n Size: of no matter here"}
-    values |= {"Filename": f"pool/{name}_{version}_amd64.deb"}
-    return "".join(f"{key.replace('_', '-')}: {value}\n" for key, value in {**values, **fields}.items()) + "\n"
+from tests.unit.small_debian import Debian, stanza
 
 
 @pytest.fixture(scope="module")
@@ -29,41 +20,11 @@ def signer():
     return pysequoia.Tsk.generate("Someone <someone@debian.example>")
 
 
-@dataclasses.dataclass
-class Debian:
-    """Debian's archives on loopback; `signer` signs their Release files."""
-
-    server: WheelServer
-    signer: pysequoia.Tsk
-    cache: Cache
-
-    def put(
-        self, suite, lists, *, pack=lzma.compress, kind=".xz", by_hash=False, until="Fri, 01 Jan 2100 00:00:00 UTC"
-    ):
-        data, place = pack("".join(lists).encode()), f"/debian/dists/{suite}"
-        name = f"main/binary-amd64/Packages{kind}"
-        path = f"main/binary-amd64/by-hash/SHA256/{sha256(data)}" if by_hash else name
-        release = f"Suite: x\nValid-Until: {until}\nAcquire-By-Hash: {'yes' if by_hash else 'no'}\n"
-        release += f"SHA256:\n {self.server.put(f'{place}/{path}', data)} {len(data)} {name}\n"
-        signed = pysequoia.sign(self.signer.signer(), release.encode(), mode=pysequoia.SignatureMode.CLEAR)
-        self.server.put(f"{place}/InRelease", signed)
-
-    def open(self):
-        mirror = self.server.url("/debian")
-        return Archive("bookworm", self.cache, {"DEBIAN_MIRROR": mirror, "DEBIAN_SECURITY_MIRROR": mirror})
-
-    def opened(self, *stanzas, updates=(), security=(), **more):
-        self.put("bookworm", stanzas, **more)
-        self.put("bookworm-updates", updates)
-        self.put("bookworm-security", security)
-        return self.open()
-
-
 @pytest.fixture
-def debian(server, signer, cache, tmp_path, monkeypatch):
+def debian(server, signer, cache, progress, tmp_path, monkeypatch):
     (tmp_path / "keys.asc").write_text(str(signer.extract_certificate()))
     monkeypatch.setattr(archive, "_KEYS", tmp_path / "keys.asc")
-    return Debian(server, signer, cache)
+    return Debian(server, signer, cache, progress)
 
 
 def names(packages):
@@ -116,17 +77,23 @@ def test_what_cannot_be_installed_is_named(debian):
     assert caught.value.next_step == "correct the name; near it: graphviz"
 
 
-def test_packages_come_by_their_hashes(debian, tmp_path):
-    data = b"a package"
-    found = debian.opened(stanza("a"), security=[stanza("a", "2", SHA256=sha256(data), Size=str(len(data)))])
+def test_a_lock_has_of_each_package_its_hash_and_its_path_and_when_the_lists_were_made(debian):
+    debian.put("bookworm", [stanza("a")], date="Sat, 09 Aug 2025 10:00:00 UTC")
+    debian.put("bookworm-updates", [], date="Sun, 10 Aug 2025 10:00:00 UTC")
+    filename = "pool/updates/main/a/a/a_2_amd64.deb"
+    security = stanza("a", "2", SHA256="A" * 64, Size="9", Filename=filename)
+    debian.put("bookworm-security", [security], date="Mon, 11 Aug 2025 02:03:04 UTC")
+    found = debian.open()
     newest, old = found.available(["a", "absent"])
     assert names([newest, old]) == ["a 2", "a 1"]
-    debian.server.put("/debian/pool/a_2_amd64.deb", data)
-    found.download([newest], tmp_path, lambda _: None)
-    assert (tmp_path / "a_2_amd64.deb").read_bytes() == data
-    debian.server.put("/debian/pool/a_1_amd64.deb", b"x")
-    with pytest.raises(IntegrityError):
-        found.download([old], tmp_path, lambda _: None)
+    assert (newest.path, newest.file.name, newest.file.size, newest.file.sha256) == (
+        filename,
+        "a_2_amd64.deb",
+        9,
+        "a" * 64,
+    )
+    assert found.paths() == {"a" * 64: filename, "0" * 64: "pool/a_1_amd64.deb"}
+    assert found.listed == "20250811T020304Z"
 
 
 GZIP = {"pack": functools.partial(gzip.compress, mtime=0), "kind": ".gz"}
@@ -164,53 +131,10 @@ def test_a_list_that_is_not_what_debian_signed_or_no_longer_valid_is_refused(deb
 def test_a_mirror_without_the_suite_is_said(debian):
     mirror = debian.server.url("/debian").replace("//", "//u:secret@")
     with refused(NetworkError, "Debian trixie's package lists cannot be fetched", "DEBIAN_MIRROR=") as caught:
-        Archive("trixie", debian.cache, {"DEBIAN_MIRROR": mirror})
+        debian.open("trixie", DEBIAN_MIRROR=mirror)
     assert "secret" not in str(caught.value)
 
 
 def test_debians_own_keys_are_whole():
     keys = pysequoia.Cert.split_file(str(archive._KEYS))
     assert {name.split("(")[1][:2] for key in keys for name in map(str, key.user_ids)} == {"11", "12", "13"}
-
-
-def test_mirror_from_the_environment_wins(tmp_path):
-    mirror = {"DEBIAN_MIRROR": "http://mirror.example/debian/"}
-    assert own_mirror(mirror) == Mirror("http://mirror.example/debian", "http://mirror.example/debian-security")
-    assert own_mirror({"DEBIAN_MIRROR": "http://mirror.example/snap/1"}).security == ""
-    assert own_mirror({**mirror, "DEBIAN_SECURITY_MIRROR": "http://b.example/s"}).security == "http://b.example/s"
-    assert own_mirror({}, tmp_path) is None
-
-
-ONE_LINE = """\
-# deb http://old.example/debian bookworm main
-deb https://download.example/linux/debian bookworm stable
-deb [signed-by=/k.gpg arch=amd64] http://mirror.example/debian/ bookworm main
-deb http://mirror.example/debian bookworm-updates main
-deb http://safe.example/debian-security bookworm-security main
-"""
-DEB822 = """\
-Types: deb
-# http://snapshot.example/debian
-URIs: http://mirror.example/debian
-Suites: bookworm bookworm-updates
-
-Types: deb
-URIs: http://safe.example/debian-security
-Suites: bookworm-security
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "known"),
-    [
-        ("sources.list", ONE_LINE, True),
-        ("sources.list.d/debian.sources", DEB822, True),
-        ("sources.list", "deb http://ubuntu.example/ubuntu noble main\n", False),
-        ("sources.list", "deb mirror+file:/etc/mirrors bookworm main\n", False),
-    ],
-)
-def test_mirror_of_a_debian_host(tmp_path, name, text, known):
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text(text)
-    mirror = Mirror("http://mirror.example/debian", "http://safe.example/debian-security")
-    assert own_mirror({}, tmp_path) == (mirror if known else None)

@@ -10,7 +10,7 @@ from graphcrate.build import pipeline, summary, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.engines import backend, render
-from graphcrate.inputs.bases import archive
+from graphcrate.inputs.bases import mirrors
 from graphcrate.model.errors import BuildError, HostError, UsageError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Channel
@@ -51,7 +51,7 @@ class Engine:
 @pytest.fixture
 def there(monkeypatch):
     """Sets which engines are there, and that no mirror of Debian's is known; gives them by name."""
-    monkeypatch.setattr(archive, "own_mirror", lambda _: None)
+    monkeypatch.setattr(mirrors, "own_mirror", lambda _: None)
 
     def install(*names):
         found = {name: Engine(name not in names) for name in ("docker", "podman", "apptainer")}
@@ -117,13 +117,13 @@ def test_mirrors_on_the_network_become_build_arguments_that_the_text_knows(monke
     index = "https://me:secret@index.example/simple"
     torch = msgspec.structs.replace(LOCK.package("torch"), channel=Channel.PYTORCH)
     packages = tuple(torch if one.name == "torch" else one for one in LOCK.packages)
-    monkeypatch.setattr(archive, "own_mirror", lambda _: None)
+    monkeypatch.setattr(mirrors, "own_mirror", lambda _: None)
     assert arguments(f"{index}/") == {"PACKAGE_INDEX": index}
     assert arguments(index, msgspec.structs.replace(LOCK, packages=packages), mirror="nju") == {
         "PYTORCH_INDEX": "https://mirror.nju.edu.cn/pytorch/whl/cu117",
         "PACKAGE_INDEX": "https://mirror.nju.edu.cn/pypi/web/simple",
     }
-    monkeypatch.setattr(archive, "own_mirror", lambda *_: SimpleNamespace(main="http://deb.example/debian/"))
+    monkeypatch.setattr(mirrors, "own_mirror", lambda *_: SimpleNamespace(main="http://deb.example/debian/"))
     assert arguments("file:///srv/simple") == {"DEBIAN_MIRROR": "http://deb.example/debian"}
 
 

@@ -52,9 +52,12 @@ def archive(monkeypatch):
     """Versions of nvidia-cuda-toolkit that Debian's archive has; and what was asked of it."""
     known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], asked=[])
 
-    def archive_of(suite, cache, environment, components):
+    def archive_of(suite, ctx, components):
         known.asked.append((suite, components))
-        return SimpleNamespace(available=lambda names: [deb(name, one) for name in names for one in known.versions])
+        return SimpleNamespace(
+            available=lambda names: [deb(name, one) for name in names for one in known.versions],
+            listed="20250811T020304Z",
+        )
 
     monkeypatch.setattr(compilation, "Archive", archive_of)
     return known
@@ -68,6 +71,7 @@ def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
     found = locked(DEBIAN, {}, offers)
     assert archive.asked == [("bookworm", ("contrib", "non-free"))]
     assert versions(found.packages) == {"nvidia-cuda-toolkit": "11.8.89~11.8.0-5~deb12u1"}
+    assert found.listed == "20250811T020304Z"
     # tqdm, which they require, is nothing to compile with
     wheels = dict(pin.split("==") for pin in (*WHEELS, *DEBIAN.libraries))
     assert versions(found.wheels) == wheels

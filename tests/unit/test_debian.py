@@ -8,11 +8,11 @@ import tarfile
 import pytest
 
 from graphcrate.host.process import Completed
-from graphcrate.inputs.bases import BaseDriftError, debian, install
+from graphcrate.inputs.bases import debian, install
 from graphcrate.inputs.bases.install import Owner, asked
 from graphcrate.model.errors import BuildError, DiskFullError, HostError
 from tests import made
-from tests.made import bookworm, refused
+from tests.made import bookworm
 from tests.unit.tars import entry, file, folder, hardlink, symlink, tar
 
 PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -40,16 +40,6 @@ def extract(package, root):
 def test_the_version_of_python_comes_from_the_lock():
     versions = {"libpython3.11-stdlib": "3.11.9-1", "python3": "3.11.2-1+b1", "python3.11": "3.11.2-6+deb12u9"}
     assert debian.python_version(bookworm(*itertools.starmap(made.deb, versions.items()))) == "3.11.2"
-
-
-def test_drift_names_what_is_gone_and_what_is_there_instead():
-    there = made.deb("there")
-    wanted = [made.deb("foo", "1.2-1"), made.deb("bar"), made.deb("same"), there]
-    debian.check_drift("bookworm", wanted, [*wanted, made.deb("there", "2")])
-    told = "foo 1.2-1 (now 1.2-2), bar 1 (now absent) and same 1 (now 1)"
-    with refused(BaseDriftError, told, "lock again") as caught:
-        debian.check_drift("bookworm", wanted, [made.deb("foo", "1.2-2"), made.deb("same", sha256="2" * 64), there])
-    assert "there" not in caught.value.what
 
 
 @pytest.mark.parametrize("kind", PACKERS)

@@ -8,9 +8,10 @@ import pytest
 from graphcrate.build import pipeline
 from graphcrate.compat import planning
 from graphcrate.compat.request import BuildRequest
+from graphcrate.host import settings
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.errors import ResolutionError, UsageError
-from graphcrate.model.lock import Compilation
+from graphcrate.model.lock import Compilation, Drift
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Variant
 from graphcrate.resolve import base
 from graphcrate.resolve.locks import Resolution
@@ -53,11 +54,13 @@ def test_a_base_that_is_gone_is_replaced_from_then_on_and_the_lock_says_so(place
     assert base.with_living_base(place, asked) == asked
     worth, living = renewed(place, asked)
     assert (worth, living.lock.base, living.lock.packages) == (True, debian("2"), asked.lock.packages)
-    assert "newer packages" in living.lock.notes[-1]
+    assert living.lock.drifted == (Drift(of="base", name="apt", locked="1", taken="2"),)
+    assert (living.lock.notes, asked.lock.drifted) == (asked.lock.notes, ())
     # One that is gone too is replaced again, and given up for the lock's own, which a mirror that lags has.
     assert not renewed(place, asked)[0], "today's is the one that was tried"
     today.append("3")
-    assert renewed(place, asked)[1].lock.base == debian("3")
+    living = renewed(place, asked)[1].lock
+    assert (living.base, [one.taken for one in living.drifted]) == (debian("3"), ["3"])
     today.append("1")
     assert renewed(place, asked) == (True, asked)
     assert not renewed(place, asked)[0]
@@ -70,7 +73,16 @@ def test_a_base_with_a_compiler_is_replaced_by_itself(place):
     assert base.renew_base(place, VARIANT, asked.lock, asked.lock, compiler=True)
     living = base.with_living_base(place, asked).lock
     assert (living.base, living.compilation.base) == (debian("5"), debian("2"))
-    assert "with the compiler" in living.notes[-1]
+    assert living.drifted == (Drift(of="compiler", name="apt", locked="1", taken="2"),)
+
+
+def test_what_stands_in_for_a_base_counts_for_a_day(place, monkeypatch):
+    asked, clock = resolution("1"), [1_000_000.0]
+    monkeypatch.setattr(settings, "now", lambda: clock[0])
+    assert renewed(place, asked)[1].lock.base == debian("2")
+    for seconds, version in ((base.REMEMBERED - 1, "2"), (base.REMEMBERED, "1"), (-1, "1")):
+        clock[0] = 1_000_000.0 + seconds
+        assert base.with_living_base(place, asked).lock.base == debian(version)
 
 
 def made(place, monkeypatch, build, output):

@@ -9,7 +9,7 @@ import pytest
 from graphcrate.compat import toolkits as facts
 from graphcrate.host.process import Completed
 from graphcrate.inputs import toolkits
-from graphcrate.inputs.bases import BaseDriftError, debian
+from graphcrate.inputs.bases import BaseDriftError, debs
 from graphcrate.model.errors import BuildError, ResolutionError, UsageError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, WheelToolkit
 from graphcrate.model.plan import CUDA_HOME
@@ -119,17 +119,29 @@ def test_a_toolkit_that_does_not_come_about_leaves_nothing(sandbox, packages, ca
     assert not list((cache.root / "tmp").glob("run-*/*"))
 
 
-def test_a_package_that_debian_has_replaced(cache, tmp_path, monkeypatch):
-    newer = msgspec.structs.replace(DEB, version="11.8.90")
+def test_a_package_that_debian_has_replaced(no_places, server, cache, tmp_path):
+    there = place(cache, {**no_places, "DEBIAN_MIRROR": server.url("/debian")})
+    path = f"pool/contrib/n/nvidia-cuda-toolkit/{DEB.file.name}"
+    toolkit = msgspec.structs.replace(DEBIAN, packages=(msgspec.structs.replace(DEB, path=path),))
+    words = "Debian bookworm CUDA toolkit 11.8.89", "nvidia-cuda-toolkit 11.8.89~11.8.0-5~deb12u1", "./build.py lock"
+    with refused(BaseDriftError, *words):
+        toolkits.prepare(toolkit, {}, tmp_path, there)
+    assert set(server.paths()) == {f"/debian/{path}", f"/debian-security/{path.replace('pool', 'pool/updates')}"}
+
+
+def test_a_package_of_an_old_lock_is_looked_for_in_the_sections_that_cuda_needs(
+    no_places, server, cache, tmp_path, monkeypatch
+):
     asked = []
 
-    def archive(suite, cache, environment, components):
+    def archive(suite, ctx, components):
         asked.append((suite, components))
-        return SimpleNamespace(available=lambda names: [newer])
+        return SimpleNamespace(paths=dict)
 
-    monkeypatch.setattr(debian, "Archive", archive)
-    with refused(BaseDriftError, "bookworm CUDA toolkit 11.8.89 is out of date", "now 11.8.90", "./build.py lock"):
-        toolkits.prepare(DEBIAN, {}, tmp_path, place(cache, {"DEBIAN_MIRROR": "http://mirror.example/debian"}))
+    monkeypatch.setattr(debs, "Archive", archive)
+    there = place(cache, {**no_places, "DEBIAN_MIRROR": server.url("/debian")})
+    with refused(BaseDriftError, "nvidia-cuda-toolkit 11.8.89"):
+        toolkits.prepare(DEBIAN, {}, tmp_path, there)
     assert asked == [("bookworm", ("contrib", "non-free"))]
 
 

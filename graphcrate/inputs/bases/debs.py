@@ -4,30 +4,37 @@ A place that lacks a file, has other bytes, or does not answer is a line in the 
 """
 
 import itertools
+import re
 import threading
 import urllib.parse
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from graphcrate.host.connections import HttpError
+from graphcrate.host.connections import HttpError, redacted
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.retry import TRIES
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.inputs.bases.archive import Archive
-from graphcrate.inputs.bases.mirrors import Archives, addresses, archives
+from graphcrate.inputs.bases.mirrors import Archives, addresses, archives, is_path, is_time
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
-from graphcrate.model.lock import DebianPackage
-from graphcrate.model.words import joined
+from graphcrate.model.lock import DebianPackage, LockedFile
+from graphcrate.model.words import joined, printable
 
 _THREADS = 8  #: small files from one server
 _TRIES = 1  #: more of one request, while another place may have the file
+_HOPELESS = 8  #: files that a server lacked, and it had none: it is asked last from then on
 _ABSENT = frozenset({401, 403, 404, 410, 451})  #: statuses of a server that does not give the file
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.~_%-]*\.deb")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+_Failure = HttpError | IntegrityError
 
 
 def fetch(
@@ -42,13 +49,15 @@ def fetch(
     """The locked .debs in the cache, in this order, their hashes checked. `what` they are for stands in messages.
 
     `listed`: as in the lock. `components`: of the suite's lists, which are asked only for packages without a path.
-    Raises BaseDriftError where no place has one, NetworkError where no place answers, DiskFullError, CacheError.
+    Raises IntegrityError for a lock that names what is no file of an archive, BaseDriftError where no place has one,
+    NetworkError where no place answers, DiskFullError, CacheError.
     """
+    _refuse_odd(packages, listed)
     cache = ctx.cache
     places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
     if absent := [package for package, place in places.items() if not place.is_file()]:
         search = Search(ctx, listed)
-        absent = _with_paths(absent, suite, components, ctx)
+        absent = search.with_paths(absent, suite, components)
         total = sum(package.file.size for package in absent)
         with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task, cache.guard():
             found = parallel(
@@ -60,78 +69,115 @@ def fetch(
     return list(places.values())
 
 
-def _with_paths(
-    packages: Sequence[DebianPackage], suite: str, components: Sequence[str], ctx: Context
-) -> list[DebianPackage]:
-    """The packages, those of old locks with the path that today's lists have for their very bytes."""
-    if all(package.path for package in packages):
-        return list(packages)
-    try:
-        paths = Archive(suite, ctx, components).paths()
-    except (NetworkError, IntegrityError) as error:
-        ctx.progress.note(f"{error.what}: the snapshot service is asked for what the lock has no path of")
-        return list(packages)
-    return [
-        package if package.path else msgspec.structs.replace(package, path=paths.get(package.file.sha256, ""))
-        for package in packages
-    ]
+def _refuse_odd(packages: Iterable[DebianPackage], listed: str) -> None:
+    """A lock may be anybody's. Raises IntegrityError for what would lead out of an archive, or out of the cache."""
+    for package in packages:
+        file = package.file
+        named = _FILE_NAME.fullmatch(file.name) and _SHA256.fullmatch(file.sha256)
+        if not (named and (not package.path or is_path(package.path))):
+            raise IntegrityError(
+                f"the lock names no file of a Debian archive for {package.name!r}: "
+                + printable(f"{package.path or file.name}, sha256 {file.sha256}"),
+                cause="The lock is damaged, or somebody made it to fetch or write something else.",
+                next_step="make it again: ./build.py lock …",
+            )
+    if listed and not is_time(listed):
+        raise IntegrityError(
+            f"the lock names {listed!r} as the time when Debian's lists were made",
+            cause="The lock is damaged: a time is written as 20261125T021215Z there.",
+            next_step="make it again: ./build.py lock …",
+        )
 
 
 class Search:
     """Looks for files in all places, and remembers which of them do not answer. Safe from many threads."""
 
     def __init__(self, ctx: Context, listed: str) -> None:
+        self._ctx, self._cache, self._listed = ctx, ctx.cache, listed
         self._known: Archives = archives(ctx.environment)
-        self._cache = ctx.cache
         self._client = Client(ctx.environment)
         self._note: Callable[[str], None] = ctx.progress.note
-        self._listed = listed
-        self._silent: dict[str, str] = {}  #: servers that do not answer, and why
-        self._lacking: Counter[str] = Counter()  #: addresses of a server that answers without the file
         self._lock = threading.Lock()
+        self._silent: dict[str, str] = {}  #: servers that are not asked any more, and why
+        self._busy: dict[str, str] = {}  #: servers that had no time for a file, and how they said so
+        self._lacking: dict[str, set[str]] = defaultdict(set)  #: by server, files (sha256) that it answered without
+        self._serving: set[str] = set()  #: servers that gave a file
+        self._said: set[tuple[str, str]] = set()
+
+    def with_paths(
+        self, packages: Sequence[DebianPackage], suite: str, components: Sequence[str]
+    ) -> list[DebianPackage]:
+        """The packages, those of old locks with the path that today's lists have for their very bytes."""
+        if all(package.path for package in packages):
+            return list(packages)
+        try:
+            paths = Archive(suite, self._ctx, components).paths()
+        except (NetworkError, IntegrityError) as error:
+            self._note(f"{error.what}: the snapshot service is asked for what the lock has no path of")
+            return list(packages)
+        lists = f"the lists of Debian {suite}"
+        found = []
+        for package in packages:
+            path = package.path or paths.get(package.file.sha256, "")
+            if not is_path(path):
+                path = ""
+                self._lacking[lists].add(package.file.sha256)
+            found.append(msgspec.structs.replace(package, path=path))
+        return found
 
     def fetch(self, package: DebianPackage, advance: Advance) -> bool:
         """Bring the file into the cache; False where no place has it. Raises DiskFullError, CacheError."""
-        file = package.file
-        target = self._cache.file(file.sha256, file.name)
+        file, busy = package.file, list[str]()
         with self._cache.exclusively(f"file-{file.sha256}"):
-            if target.is_file():  # another process was faster
+            if self._cache.file(file.sha256, file.name).is_file():  # another process was faster
                 advance(file.size)
                 return True
-            busy = [url for url in self._addresses(package) if self._attempt(package, url, advance, _TRIES)]
-            found = target.is_file() or any(not self._attempt(package, url, advance, TRIES) for url in busy)
-        return found and target.is_file()
+            for host, urls in itertools.groupby(self._addresses(package), server):
+                failures: dict[str, _Failure] = {}
+                for url in urls:
+                    failure = self._attempt(file, url, advance, _TRIES)
+                    if failure is None:
+                        return True
+                    failures[url] = failure
+                busy += self._take_down(host, file, failures)
+            return any(self._attempt_patiently(file, url, advance) for url in busy)
 
     def _addresses(self, package: DebianPackage) -> Iterator[str]:
-        """Where the file may be while nobody had it, last by what the snapshot service knows of its name."""
-        target = self._cache.file(package.file.sha256, package.file.name)
-        for url in itertools.chain(addresses(package.path, self._listed, self._known), self._by_name(package)):
-            if target.is_file():
-                return
+        """Where the file may be, last by what the snapshot service knows of its name; no server that is silent."""
+        known = list(addresses(package.path, self._listed, self._known))
+        known.sort(key=lambda url: self._is_hopeless(server(url)))
+        for url in itertools.chain(known, self._by_name(package)):
             if server(url) not in self._silent:
                 yield url
 
+    def _is_hopeless(self, host: str) -> bool:
+        return host not in self._serving and len(self._lacking.get(host, ())) >= _HOPELESS
+
     def _by_name(self, package: DebianPackage) -> Iterator[str]:
         """The snapshot service's addresses of a package's file, by its name and version."""
-        if not self._known.snapshot or server(self._known.snapshot) in self._silent:
+        service = self._known.snapshot
+        if not service or server(service) in self._silent:
             return
-        name, version = urllib.parse.quote(package.name), urllib.parse.quote(package.version, safe=":+~")
-        url = f"{self._known.snapshot}/mr/binary/{name}/{version}/binfiles"
+        name, version = urllib.parse.quote(package.name, safe=""), urllib.parse.quote(package.version, safe=":+~")
+        url = f"{service}/mr/binary/{name}/{version}/binfiles"
+        failure: _Failure
         try:
             answer = codec.decode(self._client.request("GET", url).body, _Files)
         except HttpError as error:
-            self._failed(package, url, error)
+            failure = self._sorted(url, error)
         except UNREADABLE:
-            self._failed(package, url, IntegrityError("an answer that is not understood"))
+            failure = IntegrityError(f"{redacted(url)}: an answer that is not understood")
         else:
             for one in answer.result:
                 if one.architecture == package.architecture:
-                    yield f"{self._known.snapshot}/file/{one.hash}"
+                    yield f"{service}/file/{one.hash}"
+            return
+        if self._take_down(server(url), package.file, {url: failure}):
+            self._busy[server(url)] = _why(failure)
 
-    def _attempt(self, package: DebianPackage, url: str, advance: Advance, tries: int) -> bool:
-        """Fetch the file from an address; whether that is worth another try later, as the server is only busy."""
-        file, reported = package.file, 0
-        partial = self._cache.path("partial", file.sha256)
+    def _attempt(self, file: LockedFile, url: str, advance: Advance, tries: int) -> _Failure | None:
+        """Fetch the file from an address into the cache; returns why that failed."""
+        partial, reported = self._cache.path("partial", file.sha256), 0
 
         def counted(amount: int) -> None:
             nonlocal reported
@@ -142,44 +188,79 @@ class Search:
             self._client.download(url, partial, size=file.size, sha256=file.sha256, advance=counted, tries=tries)
         except (HttpError, IntegrityError) as error:
             advance(-reported)
-            self._failed(package, url, error)
-            return isinstance(error, HttpError) and error.is_temporary
+            return self._sorted(url, error)
         self._cache.adopt(partial, self._cache.file(file.sha256, file.name))
+        with self._lock:
+            self._serving.add(server(url))
+        return None
+
+    def _attempt_patiently(self, file: LockedFile, url: str, advance: Advance) -> bool:
+        """Fetch from a server that had no time before, now that no other place has the file."""
+        host = server(url)
+        if host in self._silent:
+            return False
+        failure = self._attempt(file, url, advance, TRIES)
+        if failure is None:
+            return True
+        if self._take_down(host, file, {url: failure}):
+            with self._lock:
+                self._busy[host] = _why(failure)
+                if host not in self._serving:  # it would keep each of the other files waiting for as long
+                    self._silent[host] = _why(failure)
         return False
 
-    def _failed(self, package: DebianPackage, url: str, error: HttpError | IntegrityError) -> None:
-        """Take down why a place does not have a file: a line for each server, whose other failures are counted."""
-        host, file = server(url), package.file.name
-        why = error.constraint.partition(" (")[0] if isinstance(error, HttpError) else error.what
+    def _sorted(self, url: str, failure: _Failure) -> _Failure:
+        """Remember whoever is not reached, so that it is not asked for the other files either."""
+        if isinstance(failure, HttpError) and failure.status not in _ABSENT and not failure.is_temporary:
+            with self._lock:
+                self._silent[server(url)] = _why(failure)
+            self._say(server(url), "silent", f"{server(url)}: {_why(failure)}; going on without it")
+        return failure
+
+    def _take_down(self, host: str, file: LockedFile, failures: Mapping[str, _Failure]) -> list[str]:
+        """Remember that a server answered without the file, and say so once; returns the addresses that are busy."""
+        wrong = [one for one in failures.values() if isinstance(one, IntegrityError)]
+        absent = [one for one in failures.values() if isinstance(one, HttpError) and one.status in _ABSENT]
+        busy = {url: one for url, one in failures.items() if isinstance(one, HttpError) and one.is_temporary}
+        if wrong or absent:
+            with self._lock:
+                self._lacking[host].add(file.sha256)
+        if wrong:
+            self._say(host, "wrong", f"{wrong[0].what}: looking elsewhere")
+        elif absent:
+            self._say(host, "absent", f"{host} does not have {file.name} ({_why(absent[0])}): looking elsewhere")
+        for one in busy.values():
+            self._say(host, "busy", f"{host}: {_why(one)}; asked again where no other place has {file.name}")
+        return list(busy)
+
+    def _say(self, host: str, kind: str, line: str) -> None:
+        """Say it, unless the like was said of this server."""
         with self._lock:
-            is_new = host not in self._silent and host not in self._lacking
-            if not isinstance(error, HttpError) or error.status in _ABSENT:
-                self._lacking[host] += 1
-            elif not error.is_temporary:  # whoever is not reached is not asked for the other files either
-                is_new = host not in self._silent
-                self._silent[host] = why
-        if is_new or isinstance(error, IntegrityError):
-            self._note(f"{host} does not give {file} ({why}): looking elsewhere")
+            is_new = (host, kind) not in self._said
+            self._said.add((host, kind))
+        if is_new:
+            self._note(line)
 
     def sum_up(self) -> None:
-        """Say how often a server had no file at an address."""
-        for host, count in self._lacking.items():
-            if count > 1:
-                self._note(f"{host}: the locked file was not at {count} addresses")
+        """Say of how many files a server had nothing."""
+        for host, files in self._lacking.items():
+            if len(files) > 1:
+                self._note(f"{host} did not have {len(files)} of the locked packages")
 
     def failure(self, gone: Sequence[DebianPackage], what: str) -> BaseDriftError | NetworkError:
-        """The error for packages that no place has: drift where at least one place answered."""
-        shown = joined((f"{one.name} {one.version}" for one in gone), most=5)
-        silent = "; ".join(f"{host}: {why}" for host, why in self._silent.items())
-        if not self._lacking:
+        """The error for packages that were nowhere: drift where for each of them a place answered."""
+        answered = set().union(*self._lacking.values())
+        unanswered = [package for package in gone if package.file.sha256 not in answered]
+        silent = "; ".join(f"{host}: {why}" for host, why in {**self._busy, **self._silent}.items())
+        if unanswered:
             return NetworkError(
-                f"{len(gone)} packages of the lock's {what} cannot be fetched ({shown}): {silent}",
-                cause="No mirror of Debian answers.",
+                f"{_named(unanswered)} of the lock's {what} cannot be fetched",
+                cause=f"No mirror of Debian answers. {silent}".strip(),
                 next_step="check the network; DEBIAN_MIRROR=http://a-mirror/debian make image …",
             )
-        asked = ", ".join(self._lacking)
+        asked = ", ".join(host for host, files in self._lacking.items() if files)
         return BaseDriftError(
-            f"no place has {len(gone)} packages of the lock's {what}: {shown}",
+            f"no place has {_named(gone)} of the lock's {what}",
             cause=f"Mirrors keep the newest version of a package only. Without them: {asked}."
             + (f" Not reached: {silent}." if silent else ""),
             next_step="DEBIAN_SNAPSHOT=http://a-mirror-of-the-snapshot-service make image …, or lock again: "
@@ -187,15 +268,25 @@ class Search:
         )
 
 
+def _named(packages: Sequence[DebianPackage]) -> str:
+    shown = joined((f"{one.name} {one.version}" for one in packages), most=5)
+    return f"{len(packages)} package{'s' * (len(packages) > 1)} ({shown})"
+
+
+def _why(failure: _Failure) -> str:
+    return failure.constraint.partition(" (")[0] if isinstance(failure, HttpError) else failure.what
+
+
 def server(url: str) -> str:
-    """Host and port of an address, without user and password."""
-    return urllib.parse.urlsplit(url).netloc.rpartition("@")[2]
+    """Host and port of an address, without user and password; the address itself where it has no host."""
+    address = redacted(url)
+    return address.partition("://")[2].partition("/")[0] or address
 
 
 class _Found(msgspec.Struct, frozen=True):
     """A file of a package at the snapshot service, by its SHA-1."""
 
-    hash: str
+    hash: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")]
     architecture: str
 
 

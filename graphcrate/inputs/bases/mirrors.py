@@ -14,6 +14,7 @@ import msgspec
 
 SUITES = ("buster", "bullseye", "bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable")
 _SECURITY_POOL, _POOL = "pool/updates/", "pool/"  #: where files are below the roots of the two archives
+_PATH = re.compile(r"pool(?:/[A-Za-z0-9][A-Za-z0-9+.~_-]*)+\.deb")
 NONE = "none"  #: of a variable that names a place: do not ask there
 
 
@@ -119,12 +120,27 @@ def own_sources(text: str) -> Iterator[tuple[str, str]]:
                 yield from ((url, suite) for suite in fields.get("Suites", "").split())
 
 
+def is_path(path: str) -> bool:
+    """Whether this is the path of a package below an archive's root: nothing leads out of it, or to anything else."""
+    return _PATH.fullmatch(path) is not None
+
+
+def is_time(time: str) -> bool:
+    """Whether this is a time as the snapshot service writes it, of a year in which there were snapshots."""
+    try:
+        return (
+            "2005" < time < "2200" and datetime.datetime.strptime(time, SNAPSHOT_TIME).strftime(SNAPSHOT_TIME) == time
+        )
+    except ValueError:
+        return False
+
+
 def addresses(path: str, listed: str, known: Archives) -> Iterator[str]:
     """Every address that a file of an archive may have: on the mirrors, the archive of retired suites, the snapshots.
 
-    `path`: as in a lock. `listed`: when a list named it ("20261125T021215Z"), or empty. A file that the security
-    archive lists may be in the main one alone, and the other way round: what a point release took over, and bullseye's
-    last updates. So each place is asked for both.
+    `path`: as in a lock, and `is_path`, or empty. `listed`: when a list named it ("20261125T021215Z"), or empty. A file
+    that the security archive lists may be in the main one alone, and the other way round: what a point release took
+    over, and bullseye's last updates. So each place is asked for both.
     """
     if not path:
         return

@@ -1,0 +1,60 @@
+"""Debian's archives on loopback: lists of few packages, signed by a key of the test's own."""
+
+import dataclasses
+import lzma
+
+import pysequoia
+
+from graphcrate.host.cache import Cache
+from graphcrate.inputs.bases.archive import Archive
+from tests.made import place
+from tests.unit.conftest import Recorder
+from tests.unit.wheel_server import WheelServer, sha256
+
+
+def stanza(name, version="1", **fields):
+    values = {"Package": name, "Version": version, "Architecture": "amd64", "Size": "1", "SHA256": "0" * 64}
+    values |= {"Description": "words\n Size: of no matter here"}
+    values |= {"Filename": f"pool/{name}_{version}_amd64.deb"}
+    return "".join(f"{key.replace('_', '-')}: {value}\n" for key, value in {**values, **fields}.items()) + "\n"
+
+
+@dataclasses.dataclass
+class Debian:
+    """Debian's archives on loopback; `signer` signs their Release files."""
+
+    server: WheelServer
+    signer: pysequoia.Tsk
+    cache: Cache
+    progress: Recorder
+
+    def put(
+        self,
+        suite,
+        lists,
+        *,
+        root="/debian",
+        pack=lzma.compress,
+        kind=".xz",
+        by_hash=False,
+        until="Fri, 01 Jan 2100 00:00:00 UTC",
+        date="Sat, 09 Aug 2025 10:00:00 UTC",
+    ):
+        data, place = pack("".join(lists).encode()), f"{root}/dists/{suite}"
+        name = f"main/binary-amd64/Packages{kind}"
+        path = f"main/binary-amd64/by-hash/SHA256/{sha256(data)}" if by_hash else name
+        release = f"Suite: x\nDate: {date}\nValid-Until: {until}\nAcquire-By-Hash: {'yes' if by_hash else 'no'}\n"
+        release += f"SHA256:\n {self.server.put(f'{place}/{path}', data)} {len(data)} {name}\n"
+        signed = pysequoia.sign(self.signer.signer(), release.encode(), mode=pysequoia.SignatureMode.CLEAR)
+        self.server.put(f"{place}/InRelease", signed)
+
+    def open(self, suite="bookworm", **variables):
+        mirror = self.server.url("/debian")
+        variables = {"DEBIAN_MIRROR": mirror, "DEBIAN_SECURITY_MIRROR": mirror, **variables}
+        return Archive(suite, place(self.cache, variables, self.progress))
+
+    def opened(self, *stanzas, updates=(), security=(), **more):
+        self.put("bookworm", stanzas, **more)
+        self.put("bookworm-updates", updates)
+        self.put("bookworm-security", security)
+        return self.open()
