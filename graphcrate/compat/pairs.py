@@ -1,8 +1,10 @@
 """Which torchvision and torchaudio go with a torch: `data/pairs.toml`, read by pure functions."""
 
 import functools
+import re
 
 import msgspec
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from graphcrate.compat.facts import table
@@ -20,8 +22,18 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     source: tuple[str, ...]
 
 
+class _Strict(msgspec.Struct, frozen=True, kw_only=True):
+    """Releases of a package whose import fails beside a torch for another CUDA, were it 11.8 in place of 11.7."""
+
+    package: str
+    versions: str
+
+
+#: what has pairs
+NAMES = ("torchvision", "torchaudio")
 #: one for each torch of the package index, oldest first
 pairs = functools.cache(functools.partial(table, "pairs", tuple[Pair, ...], "pair"))
+_strict = functools.cache(functools.partial(table, "pairs", tuple[_Strict, ...], "strict"))
 _later = functools.cache(functools.partial(table, "pairs", dict[str, str], "later"))
 
 
@@ -47,3 +59,17 @@ def fitting(package: str, torch: str, torch_cuda: str) -> str:
     if pair is None or not pair.python or pair.cuda != torch_cuda:
         return ""
     return {"torchvision": pair.torchvision, "torchaudio": pair.torchaudio}.get(package, "")
+
+
+def other_cuda(package: str, version: str, torch_cuda: str) -> str:
+    """The CUDA ("11.7") of this release, where its import fails beside a torch built with `torch_cuda`, another one.
+
+    Empty: it does not fail, or nobody knows what it was built with. A torch for the CPU is never compared.
+    """
+    release = Version(version)
+    strict = any(one.package == package and SpecifierSet(one.versions).contains(release) for one in _strict())
+    built = next((one.cuda for one in pairs() if getattr(one, package, "") == release.public), "") if strict else ""
+    if strict and release.local:
+        local = re.fullmatch(r"cu(\d+)(\d)", release.local)
+        built = f"{local[1]}.{local[2]}" if local else ""
+    return built if torch_cuda not in ("cpu", built) else ""

@@ -49,7 +49,10 @@ def check(packages: Iterable[LockedPackage], links: Mapping[str, Link], offers: 
     for one in tied:
         needed = needed_by(cache.file(one.file.sha256, one.file.name), cache)
         if found := sonames.misfits(one.name, needed, offers.torch, offers.torch_cuda):
-            raise _refusal(one, found, offers)
+            clearest = min(found, key=lambda misfit: len(misfit.cuda))
+            raise _refusal(one, " or ".join(clearest.cuda), f"{clearest.file} needs {clearest.soname}", offers)
+        if cuda := pairs.other_cuda(one.name, one.version, offers.torch_cuda):
+            raise _refusal(one, cuda, "its import compares the two and fails", offers)
 
 
 def needed_by(wheel: Path, cache: Cache) -> dict[str, tuple[str, ...]]:
@@ -67,16 +70,14 @@ def needed_by(wheel: Path, cache: Cache) -> dict[str, tuple[str, ...]]:
     return needed
 
 
-def _refusal(package: LockedPackage, found: tuple[sonames.Misfit, ...], offers: Offers) -> ResolutionError:
-    one = min(found, key=lambda misfit: len(misfit.cuda))
+def _refusal(package: LockedPackage, cuda: str, told: str, offers: Offers) -> ResolutionError:
     own = "the CPU" if offers.torch_cuda == "cpu" else f"CUDA {offers.torch_cuda}"
     name, fitting = package.name, pairs.fitting(package.name, offers.torch, offers.torch_cuda)
     step = f"ask for another version of {name}, or bring a wheel of it for {own}: --with ./{name}-….whl"
     if fitting and fitting != package.version:
         step = f"ask for {name}=={fitting}, which goes with torch {offers.torch}"
     return ResolutionError(
-        f"{name} {package.version} is for CUDA {' or '.join(one.cuda)}, and torch {offers.torch} for {own}:\n"
-        f"{one.file} needs {one.soname}",
+        f"{name} {package.version} is for CUDA {cuda}, and torch {offers.torch} for {own}:\n{told}",
         cause=f"{package.file.name} is compiled for a CUDA that this image does not have, and would not load.",
         next_step=step,
     )

@@ -4,16 +4,18 @@ What another channel than the package index serves goes to uv by address: so no 
 index, and no `2.0.1+cpu` satisfies `torch==2.0.1`. Sdists are never built for their metadata.
 """
 
+import functools
 import re
 import urllib.parse
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat import glt
+from graphcrate.compat import glt, pairs
 from graphcrate.host import settings
 from graphcrate.inputs.wheels.sdist import read_sdist
 from graphcrate.model.errors import ResolutionError
@@ -47,7 +49,8 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     torch = find_torch(candidate, target, sources)
     offers = Offers(sources, torch.version, candidate.torch_cuda)
     extensions, missing = find_extensions(variant, candidate, target, offers)
-    offered = [*([torch] if torch.channel is not Channel.PYPI else []), *extensions]
+    companions = _find_companions(context, torch, target, offers)
+    offered = [*([torch] if torch.channel is not Channel.PYPI else []), *companions, *extensions]
     locked = {offer: lock_offer(offer, sources) for offer in offered}
     geometric = _find_sdist(variant, target, offers)
     requirements = _requirements(context, torch, locked, geometric)
@@ -95,6 +98,31 @@ def find_torch(candidate: Candidate, target: Target, sources: Sources) -> Offer:
 
     what = "torch for the CPU (+cpu)" if wanted == "*" else f"torch {wanted}"
     return offers.newest(candidate.channels[0], "torch", target, accept, what)
+
+
+def _find_companions(context: ResolveContext, torch: Offer, target: Target, offers: Offers) -> list[Offer]:
+    """torchvision and torchaudio, where asked for, from PyTorch's channel if torch is. Raises UnavailableError.
+
+    Those of the package index are for one CUDA, and many do not load beside a torch for another.
+    """
+    if torch.channel is not Channel.PYTORCH:
+        return []
+    wanted = {canonicalize_name(Requirement(line).name) for line in _asked(context)}
+    limits = {limit.name: limit.specifier for limit in map(Requirement, pairs.constraints(torch.version))}
+    local = Version(torch.version).local
+
+    def accept(name: str, version: Version) -> bool:
+        return version.local == local and limits.get(name, SpecifierSet()).contains(version)
+
+    return [
+        offers.newest(torch.channel, name, target, functools.partial(accept, name), f"{name} for torch {torch.version}")
+        for name in pairs.NAMES
+        if name in wanted
+    ]
+
+
+def _asked(context: ResolveContext) -> list[str]:
+    return [*context.recipe.requirements, *context.variant.requirements]
 
 
 def _notes(offers: Sequence[Offer], candidate: Candidate) -> list[str]:
@@ -145,7 +173,7 @@ def _requirements(
 ) -> list[str]:
     """What uv is asked for: names with versions, addresses of wheels from elsewhere, requirements of sdists."""
     cache, variant = context.ctx.cache, context.variant
-    lines = [*context.recipe.requirements, *variant.requirements]
+    lines = _asked(context)
     if torch.channel is Channel.PYPI:
         # `===` compares text (PEP 440): a local build of the same version is not meant.
         lines.append(f"torch==={torch.version}")

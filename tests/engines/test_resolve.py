@@ -312,9 +312,11 @@ def resolved(server, cache, *candidates, request=None, **options):
 def test_torch_and_extensions_from_their_channels(server, cache):
     torch = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
     scatter = small_wheel("torch_scatter", "2.1.2+pt20cu118", tag=CP311, requires=["numpy", "torch"])
-    server.pytorch("cu118", dict([torch]))
+    vision = small_wheel("torchvision", "0.15.2+cu118", tag=CP311, requires=["torch==2.0.1"])
+    server.pytorch("cu118", dict([torch, vision]))
     server.pyg("2.0.0+cu118", dict([scatter]))
-    lock = resolved(server, cache, PYTORCH)
+    lock = resolved(server, cache, PYTORCH, requirements=("numpy", "setuptools", "torchvision"))
+    assert lock.package("torchvision").file.name == vision[0]
     assert lock.package("torch").version == "2.0.1+cu118"
     assert lock.package("torch-scatter").channel is Channel.PYG
     assert lock.package("torch").file.sha256 == hashlib.sha256(torch[1]).hexdigest()

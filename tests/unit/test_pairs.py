@@ -25,6 +25,27 @@ def test_what_keeps_torchvision_and_torchaudio_to_their_torch(torch, constraints
     assert set(pairs.constraints(torch)) == constraints
 
 
+@pytest.mark.parametrize(
+    ("package", "version", "torch_cuda", "built"),
+    [
+        ("torchaudio", "2.0.2", "11.8", "11.7"),
+        ("torchaudio", "2.0.2", "11.7", ""),
+        ("torchaudio", "2.0.2+cu118", "11.8", ""),
+        ("torchaudio", "2.0.2+cu118", "11.7", "11.8"),
+        ("torchaudio", "2.11.0", "13.2", "13.0"),
+        ("torchaudio", "2.11.1", "13.0", ""),  # takes any CUDA 13
+        ("torchaudio", "2.0.2", "cpu", ""),
+        ("torchaudio", "2.0.2+cpu", "11.8", ""),
+        ("torchaudio", "2.0.9", "11.8", ""),  # not known
+        ("torchvision", "0.15.2", "11.8", "11.7"),
+        ("torchvision", "0.16.0", "12.2", ""),
+        ("torchtext", "0.15.2", "11.8", ""),
+    ],
+)
+def test_releases_that_fail_beside_a_torch_for_another_minor_version_of_cuda(package, version, torch_cuda, built):
+    assert pairs.other_cuda(package, version, torch_cuda) == built
+
+
 def test_the_table_is_in_order_has_a_source_for_each_row_and_every_torch_that_was_measured():
     rows = pairs.pairs()
     assert [row.torch for row in rows] == sorted((row.torch for row in rows), key=Version)

@@ -205,6 +205,32 @@ def test_what_loads_beside_torch_is_locked(server, cache, lock, library, needed,
     assert cache.file(torchaudio.file.sha256, name).is_file() == (tag == CP311), "only what is compiled is looked at"
 
 
+def test_torchvision_comes_from_torch_s_own_channel(server, lock):
+    """That of the package index is for CUDA 11.7, and its import fails beside a torch for 11.8."""
+    asked = {"requirements": ("torchvision", "numpy"), "variant": {"torch_geometric": "", "extensions": ()}}
+    name, content = pytorch_channel(server)
+    of_index = small_wheel("torchvision", "0.15.2", tag=CP311)
+    server.simple("torchvision", dict([of_index]))
+    server.pytorch("cu118", {name: content, **dict([small_wheel("torchvision", "0.15.2", tag=CP311)])})
+    with pytest.raises(UnavailableError, match=r"no wheel of torchvision for torch 2\.0\.1\+cu118"):
+        lock(PYTORCH, **asked)
+    others = [small_wheel("torchvision", version, tag=CP311) for version in ("0.15.2+cu118", "0.16.0+cu118", "0.15.2")]
+    server.pytorch("cu118", {name: content, **dict(others)})
+    torchvision = lock(PYTORCH, **asked).package("torchvision")
+    assert (torchvision.version, torchvision.channel) == ("0.15.2+cu118", Channel.PYTORCH)
+    assert lock(COMPATIBLE, **asked).package("torchvision").file.name == of_index[0]
+
+
+def test_a_package_that_compares_its_cuda_with_torch_s_is_refused(server, lock, tmp_path):
+    put_torch(tmp_path, "2.0.1+cu118")
+    server.simple("torchvision", dict([small_wheel("torchvision", "0.15.2", tag=CP311)]))
+    local = msgspec.structs.replace(LOCAL, torch_cuda="11.8")
+    asked = {"requirements": ("torchvision",), "variant": {"torch_geometric": "", "extensions": ()}}
+    what = r"torchvision 0\.15\.2 is for CUDA 11\.7, and torch 2\.0\.1\+cu118 for CUDA 11\.8"
+    with pytest.raises(ResolutionError, match=what):
+        lock(local, SourceOptions(wheels=tmp_path), **asked)
+
+
 def test_a_large_wheel_is_left_to_the_audit_of_the_image(server, cache, lock, monkeypatch):
     name = put_torchaudio(server, "2.10.0", "libtorchaudio.so")
     monkeypatch.setattr(built_for, "LARGEST", 100)
