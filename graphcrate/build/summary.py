@@ -11,7 +11,7 @@ from graphcrate.compat.explain import explain, on_newer_base
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.rules import fallback_limits, models_named
 from graphcrate.compat.targets import Target
-from graphcrate.model.lock import DebianBase, Drift, Lock
+from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, Outcome, SmokeReport
@@ -86,7 +86,7 @@ def plan_lines(
         lines.append(f"  missing   {missing.name}: {missing.reason}{cost}")
     lines += [f"  note      {note}" for note in lock.notes]
     if lock.drifted:
-        lines.append(f"  drift     {drift_line(lock.drifted)}")
+        lines.append(f"  drift     {planning.drift_line(lock.drifted)}")
     lines += slim.plan_lines(plan) if plan else []
     lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
     return lines
@@ -114,13 +114,6 @@ def _compiled_lines(lock: Lock) -> list[str]:
     return [f"  compile   {', '.join(compiled)}{gpus}, with {compilation.compiler}{nvcc}"]
 
 
-def drift_line(drift: Sequence[Drift]) -> str:
-    """Say what of Debian is of today and not the lock's."""
-    where = listed(sorted({"the base with the compiler" if one.of == "compiler" else "the base" for one in drift}))
-    names = len({one.name for one in drift})
-    return f"no place has {names} packages of {where} as locked; those of today: {planning.drifted(drift)}"
-
-
 def lines(report: BuildReport, seconds: float) -> Iterator[str]:
     """Five lines at most. `seconds`: what this command took, whatever the image took once."""
     if report.suites:
@@ -129,7 +122,7 @@ def lines(report: BuildReport, seconds: float) -> Iterator[str]:
     if report.suites and report.cuda != "cpu" and not any(suite.driver for suite in report.suites):
         yield f"mind    no suite of it has run on a GPU yet: ./build.py test {report.image} on a node with one"
     if report.drift:
-        yield f"drift   {drift_line(report.drift)}; LOCKED=yes refuses that"
+        yield f"drift   {planning.drift_line(report.drift)}; LOCKED=yes refuses that"
     if report.layout:
         yield f"next    ./build.py run {report.image} -- python …; ./build.py convert {report.image} --to sif"
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from graphcrate.build.matrix import Result
 from graphcrate.cli import options
-from graphcrate.compat import facts
+from graphcrate.compat import facts, planning
 from graphcrate.compat.catalog import lock_path
 from graphcrate.compat.explain import MARKS, Support
 from graphcrate.host.context import Context
@@ -109,6 +109,8 @@ def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
         "missing": [Entry("", missing) for missing in report.missing],
         "smoke": [Entry(one.suite, f"{one.status} on {one.device} in {one.seconds:.0f} s") for one in report.suites],
     }
+    if report.drift:
+        sections["drift"] = [Entry("", planning.drift_line(report.drift))]
     if report.fallback:
         limits = tuple(f"it {limit}" for limit in report.fallback.limits)
         sections["fall-back"] = [Entry("", report.fallback.meaning, limits)]

@@ -15,6 +15,7 @@ from graphcrate.model import plan as steps
 from graphcrate.model.lock import Compilation, DebianBase, Drift, Lock, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
 from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
+from graphcrate.model.words import listed
 
 #: A wheel of at least this many bytes is a layer of its own: it is pulled and cached alone.
 _OWN_LAYER = 30_000_000
@@ -368,6 +369,13 @@ def drifted(drift: Sequence[Drift]) -> str:
             for one in drift
         )
     )
+
+
+def drift_line(drift: Sequence[Drift]) -> str:
+    """Say what of Debian is of today and not the lock's."""
+    where = listed(sorted({"the base with the compiler" if one.of == "compiler" else "the base" for one in drift}))
+    names = len({one.name for one in drift})
+    return f"no place has {names} packages of {where} as locked; those of today: {drifted(drift)}"
 
 
 def _locked_image(lock: Lock, packages: tuple[str, ...]) -> BaseImage:

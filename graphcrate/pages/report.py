@@ -11,7 +11,7 @@ from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.audit.run import Look
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.reading import read_image
-from graphcrate.compat import facts
+from graphcrate.compat import facts, planning
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Finding as AuditFinding
@@ -242,6 +242,8 @@ def _warnings(own: BuildReport | None) -> list[str]:
     found = [f"{own.fallback.meaning}; it {'; it '.join(own.fallback.limits)}"] if own.fallback else []
     if own.cuda != "cpu" and not any(one.driver for one in own.suites):
         found.append("No suite of it has run on a GPU yet.")
+    if own.drift:
+        found.append(f"{planning.drift_line(own.drift)}.")
     return [*found, *(f"missing: {one}" for one in own.missing)]
 
 
