@@ -188,9 +188,7 @@ def matrix(
     output: options.Output = Path("dist"),
     as_json: options.Json = False,
 ) -> None:
-    """Build, check and test the image of every committed lock in turn. Prints what was proved, and ends with 9 where
-    an image was not; the same command goes on with those.
-    """
+    """Build, check and test all images in turn. Prints what was proved; the same command goes on with what was not."""
     from graphcrate.build import matrix as proving
     from graphcrate.cli import tables
 

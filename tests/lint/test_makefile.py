@@ -19,7 +19,7 @@ def make(*words):
         ("CUDDA=12.1", "CUDDA is not a setting; the nearest is CUDA."),
         ("cuda=12.1", "cuda is not a setting; the nearest is CUDA."),
         ("FLAVOR=devel", "FLAVOR is not a setting; the nearest is FLAVOUR."),
-        ("QUX=1", "QUX is not a setting. There are ALLOW_CPU_ONLY"),
+        ("QUX=1", "QUX is not a setting. There are AGAIN ALLOW_CPU_ONLY"),
     ],
 )
 def test_a_misspelt_setting_is_refused(word, what):
