@@ -2,7 +2,8 @@
 
 import pytest
 
-from graphcrate.inputs.bases.mirrors import Mirror, own_mirror
+from graphcrate.inputs.bases import mirrors
+from graphcrate.inputs.bases.mirrors import FURTHER, Archives, Mirror, addresses, archives, is_path, is_time, own_mirror
 
 
 def test_mirror_from_the_environment_wins(tmp_path):
@@ -46,3 +47,127 @@ def test_mirror_of_a_debian_host(tmp_path, name, text, known):
     (tmp_path / name).write_text(text)
     mirror = Mirror("http://mirror.example/debian", "http://safe.example/debian-security")
     assert own_mirror({}, tmp_path) == (mirror if known else None)
+
+
+# -- all places
+
+
+def mirror(root, security="-security"):
+    return Mirror(f"{root}/debian", f"{root}/debian{security}" if security else "")
+
+
+A, B, C = (f"http://{name}.example" for name in "abc")
+PUBLIC = {"retired": mirror(mirrors.RETIRED), "snapshot": mirrors.SNAPSHOT}
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, Archives(listing=FURTHER, **PUBLIC)),
+        ({"DEBIAN_MIRROR": f"{A}/debian/ {B}/debian"}, {"listing": (mirror(A), mirror(B)), "others": FURTHER}),
+        (
+            {"DEBIAN_MIRROR": f"{A}/debian {B}/debian", "DEBIAN_SECURITY_MIRROR": f"{C}/s"},
+            {"listing": (Mirror(f"{A}/debian", f"{C}/s"), Mirror(f"{B}/debian")), "others": FURTHER},
+        ),
+        (  # more of the second kind: each is asked for what it has
+            {"DEBIAN_MIRROR": f"{A}/snap/1", "DEBIAN_SECURITY_MIRROR": f"{B}/s {C}/s"},
+            {"listing": (Mirror(f"{A}/snap/1", f"{B}/s"), Mirror("", f"{C}/s")), "others": FURTHER},
+        ),
+        ({"DEBIAN_MIRROR": f"{A}/snap/1"}, {"listing": (Mirror(f"{A}/snap/1"),), "others": FURTHER}),
+        ({"DEBIAN_FALLBACK": f"{A}/debian {B}/debian"}, {"listing": (mirror(A), mirror(B))}),
+        ({"DEBIAN_FALLBACK": "none"}, {"listing": ()}),
+        ({"DEBIAN_MIRROR": f"{A}/debian", "DEBIAN_FALLBACK": "none"}, {"listing": (mirror(A),)}),
+        ({"DEBIAN_ARCHIVE": f"{A}/"}, {"listing": FURTHER, "retired": mirror(A)}),
+        ({"DEBIAN_ARCHIVE": "none"}, {"listing": FURTHER, "retired": Mirror("")}),
+        ({"DEBIAN_SNAPSHOT": f"{A}/"}, {"listing": FURTHER, "snapshot": A}),
+        ({"DEBIAN_SNAPSHOT": "none"}, {"listing": FURTHER, "snapshot": ""}),
+        (
+            {"DEBIAN_MIRROR": " ", "DEBIAN_ARCHIVE": " ", "DEBIAN_SNAPSHOT": "", "DEBIAN_FALLBACK": ""},
+            {"listing": FURTHER},
+        ),
+    ],
+    ids=lambda value: " ".join(value.values()) if isinstance(value, dict) and "listing" not in value else "",
+)
+def test_places_that_variables_name(tmp_path, variables, expected):
+    """On a machine that is no Debian. What a variable leaves unsaid, or empty, stays as it is."""
+    expected = expected if isinstance(expected, Archives) else Archives(**{**PUBLIC, **expected})
+    assert archives(variables, tmp_path) == expected
+
+
+def test_the_machines_own_sources_come_before_the_public_mirrors(tmp_path):
+    (tmp_path / "sources.list").write_text(ONE_LINE)
+    machine = Mirror("http://mirror.example/debian", "http://safe.example/debian-security")
+    assert archives({}, tmp_path).mirrors == (machine, *FURTHER)
+    assert archives({"DEBIAN_FALLBACK": "none"}, tmp_path).mirrors == (machine,)
+    found = archives({"DEBIAN_MIRROR": f"{A}/debian"}, tmp_path)
+    assert (found.listing, found.others) == ((mirror(A),), (machine, *FURTHER))
+
+
+# -- addresses of a file
+
+BASH = "pool/main/b/bash/bash_5.2_amd64.deb"
+BASH_SECURITY = "pool/updates/main/b/bash/bash_5.2_amd64.deb"
+
+
+def test_a_file_is_looked_for_on_mirrors_then_among_retired_suites_then_in_the_snapshots():
+    known = Archives(listing=(mirror(A),), others=(mirror(B),), retired=mirror(C), snapshot="http://s.example")
+    roots = [
+        *(f"{place}/debian" for place in (A, B, C)),
+        "http://s.example/archive/debian/20261231T021215Z",
+        "http://s.example/archive/debian/20270101T021215Z",
+    ]
+    main = [f"{root}/{BASH}" for root in roots]
+    security = [f"{root.replace('/debian', '/debian-security')}/{BASH_SECURITY}" for root in roots]
+    pairs = zip(main, security, strict=True)
+    assert list(addresses(BASH, "20261231T021215Z", known)) == [url for pair in pairs for url in pair]
+    pairs = zip(security, main, strict=True)
+    assert list(addresses(BASH_SECURITY, "20261231T021215Z", known)) == [url for pair in pairs for url in pair]
+    assert not [url for url in addresses(BASH, "", known) if "s.example" in url], "a time is needed there"
+    assert list(addresses("", "20261231T021215Z", known)) == []
+
+
+def test_a_file_has_each_address_once():
+    """A machine whose own mirror is the one that the person names, and one address for both archives."""
+    twice = Archives(listing=(mirror(A), Mirror("", f"{B}/s")), others=(mirror(A), Mirror(f"{B}/s")))
+    expected = [f"{A}/debian/{BASH}", f"{A}/debian-security/{BASH_SECURITY}"]
+    assert list(addresses(BASH, "", twice)) == [*expected, f"{B}/s/{BASH_SECURITY}", f"{B}/s/{BASH}"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "pool",
+        "pool/",
+        "pool/bash.txt",
+        "/pool/main/b/bash.deb",
+        "dists/main/b/bash.deb",
+        "pool/../../etc/bash.deb",
+        "pool/main/..",
+        "pool/main/../x.deb",
+        "pool/./x.deb",
+        "pool//x.deb",
+        "pool/x.deb?y=.deb",
+        "pool/x.deb#.deb",
+        "pool/%2e%2e/x.deb",
+        "pool/a b.deb",
+        "pool/a\\b.deb",
+        "pool/a\nb.deb",
+        "pool/a.deb\n",
+        "pool/\x1b[31m.deb",
+        "pool/user@host.deb",
+        "http://evil.example/pool/x.deb",
+        "pool/é.deb",
+    ],
+)
+def test_what_is_no_path_below_an_archives_pool(path):
+    assert not is_path(path)
+
+
+def test_paths_and_times_as_debian_writes_them():
+    for name in ("g/gcc-12/libstdc++6_12.2.0-14+deb12u1_amd64.deb", "libz/a~b_1.0~rc1_all.deb", "3/3d_1_amd64.deb"):
+        assert is_path(f"pool/main/{name}")
+        assert is_path(f"pool/updates/non-free-firmware/{name}")
+    assert is_time("20261125T021215Z")
+    for text in ("", "now", "20261125", "20261325T021215Z", "20261125T021215Z ", "../../x", "99991231T000000Z", "2"):
+        assert not is_time(text)

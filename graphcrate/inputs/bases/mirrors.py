@@ -4,6 +4,7 @@ A package is its hash, so it may come from anybody. Lists of packages come from 
 machine's own sources (sources.list(5)), else from `FURTHER`; no lock ever holds the name of a mirror.
 """
 
+import contextlib
 import datetime
 import itertools
 import re
@@ -59,13 +60,12 @@ def archives(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) ->
     `DEBIAN_MIRROR` and `DEBIAN_SECURITY_MIRROR` may hold several addresses; `DEBIAN_FALLBACK`, `DEBIAN_ARCHIVE` and
     `DEBIAN_SNAPSHOT` replace the public places, by `none` those are not asked.
     """
-    further = FURTHER
-    if (fallback := environment.get("DEBIAN_FALLBACK")) is not None:
-        further = _pairs(_addresses(fallback), [])
+    fallback = environment.get("DEBIAN_FALLBACK", "").strip()
+    further = _pairs(_addresses(fallback), []) if fallback else FURTHER
     machine = tuple(filter(None, [of_machine(folder)]))
     named = of_person(environment)
-    retired = environment.get("DEBIAN_ARCHIVE", RETIRED).rstrip("/")
-    snapshot = environment.get("DEBIAN_SNAPSHOT", SNAPSHOT).rstrip("/")
+    retired = environment.get("DEBIAN_ARCHIVE", "").strip().rstrip("/") or RETIRED
+    snapshot = environment.get("DEBIAN_SNAPSHOT", "").strip().rstrip("/") or SNAPSHOT
     return Archives(
         listing=named or (*machine, *further),
         others=(*machine, *further) if named else (),
@@ -127,12 +127,10 @@ def is_path(path: str) -> bool:
 
 def is_time(time: str) -> bool:
     """Whether this is a time as the snapshot service writes it, of a year in which there were snapshots."""
-    try:
-        return (
-            "2005" < time < "2200" and datetime.datetime.strptime(time, SNAPSHOT_TIME).strftime(SNAPSHOT_TIME) == time
-        )
-    except ValueError:
-        return False
+    with contextlib.suppress(ValueError):
+        moment = datetime.datetime.strptime(time, SNAPSHOT_TIME)
+        return 2005 <= moment.year < 2200 and moment.strftime(SNAPSHOT_TIME) == time
+    return False
 
 
 def addresses(path: str, listed: str, known: Archives) -> Iterator[str]:
