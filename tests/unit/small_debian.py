@@ -34,6 +34,7 @@ class Debian:
         lists,
         *,
         root="/debian",
+        section="main",
         pack=lzma.compress,
         kind=".xz",
         by_hash=False,
@@ -41,8 +42,8 @@ class Debian:
         date="Sat, 09 Aug 2025 10:00:00 UTC",
     ):
         data, place = pack("".join(lists).encode()), f"{root}/dists/{suite}"
-        name = f"main/binary-amd64/Packages{kind}"
-        path = f"main/binary-amd64/by-hash/SHA256/{sha256(data)}" if by_hash else name
+        name = f"{section}/binary-amd64/Packages{kind}"
+        path = f"{section}/binary-amd64/by-hash/SHA256/{sha256(data)}" if by_hash else name
         release = f"Suite: x\nDate: {date}\nValid-Until: {until}\nAcquire-By-Hash: {'yes' if by_hash else 'no'}\n"
         release += f"SHA256:\n {self.server.put(f'{place}/{path}', data)} {len(data)} {name}\n"
         signed = pysequoia.sign(self.signer.signer(), release.encode(), mode=pysequoia.SignatureMode.CLEAR)

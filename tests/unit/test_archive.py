@@ -13,6 +13,7 @@ from graphcrate.inputs.bases.archive import fits, version_key
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from tests.made import refused
 from tests.unit.small_debian import Debian, stanza
+from tests.unit.wheel_server import Fault
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +139,102 @@ def test_a_mirror_without_the_suite_is_said(debian):
 def test_debians_own_keys_are_whole():
     keys = pysequoia.Cert.split_file(str(archive._KEYS))
     assert {name.split("(")[1][:2] for key in keys for name in map(str, key.user_ids)} == {"11", "12", "13"}
+
+
+# -- several mirrors
+
+OLD, OVER = "Sat, 21 Nov 2020 02:10:46 UTC", "Sat, 28 Nov 2020 02:10:46 UTC"
+
+
+def two(debian):
+    """The variables of somebody who names two mirrors."""
+    first, second = debian.server.url("/one/debian"), debian.server.url("/two/debian")
+    return {"DEBIAN_MIRROR": f"{first} {second}", "DEBIAN_SECURITY_MIRROR": f"{first}-security {second}-security"}
+
+
+def put_two(debian, suite="bookworm"):
+    """Two mirrors: the first has version 1 of a package, the second 2."""
+    for version, root in (("1", "/one/debian"), ("2", "/two/debian")):
+        debian.put(suite, [stanza("a", version)], root=root)
+        debian.put(f"{suite}-updates", [], root=root)
+        debian.put(f"{suite}-security", [], root=f"{root}-security")
+
+
+def test_lists_come_from_the_first_mirror(debian):
+    put_two(debian)
+    assert names(debian.open(**two(debian)).available(["a"])) == ["a 1"]
+    assert not [path for path in debian.server.paths() if path.startswith("/two")]
+    assert debian.progress.lines == []
+
+
+def out_of_date(debian):
+    debian.put("bookworm", [stanza("a", "0")], root="/one/debian", until=OVER, date=OLD)
+
+
+def unsigned(debian):
+    path = "/one/debian/dists/bookworm/InRelease"
+    debian.server.bodies[path] = debian.server.bodies[path].replace(b"Suite: x", b"Suite: y")
+
+
+def gone(debian):
+    del debian.server.bodies["/one/debian/dists/bookworm/InRelease"]
+
+
+def busy(debian):
+    debian.server.faults["/one/debian/dists/bookworm/InRelease"] = [Fault(status=503)] * 99
+
+
+def without_a_section(debian):
+    debian.put("bookworm", [stanza("a", "0")], root="/one/debian", section="contrib")
+
+
+@pytest.mark.parametrize("spoil", [out_of_date, unsigned, gone, busy, without_a_section])
+def test_lists_that_one_mirror_cannot_give_come_from_the_next_and_it_is_said(debian, no_places, spoil):
+    put_two(debian)
+    spoil(debian)
+    assert names(debian.open(**two(debian)).available(["a"])) == ["a 2"]
+    (line,) = debian.progress.lines
+    assert "/one/debian/dists/bookworm" in line
+
+
+def test_lists_that_no_mirror_has_as_debian_signed_them_are_refused(debian):
+    put_two(debian)
+    out_of_date(debian)
+    gone_too = "/two/debian/dists/bookworm/InRelease"
+    del debian.server.bodies[gone_too]
+    with refused(IntegrityError, "was valid until"):
+        debian.open(**two(debian))
+
+
+def test_a_mirror_without_updates_and_security_does_not_end_a_lock(debian):
+    debian.put("bookworm", [stanza("a")])
+    found = debian.open(DEBIAN_SECURITY_MIRROR="")
+    assert names(found.available(["a"])) == ["a 1"]
+    assert sorted(debian.progress.lines) == [
+        f"Debian bookworm: no mirror has its {kind} list; going on without it" for kind in ("security", "updates")
+    ]
+
+
+def test_security_fixes_are_not_left_out_because_a_mirror_is_down(debian, no_places):
+    debian.put("bookworm", [stanza("a")])
+    debian.server.faults["/debian-security/dists/bookworm-security/InRelease"] = [Fault(status=503)] * 99
+    with refused(NetworkError, "bookworm-security", "HTTP error (503"):
+        debian.open(DEBIAN_SECURITY_MIRROR=debian.server.url("/debian-security"))
+
+
+def test_a_retired_suite_comes_from_its_archive_and_nothing_of_it_is_too_old(debian, monkeypatch):
+    retired = {"DEBIAN_ARCHIVE": debian.server.url("/retired")}
+    debian.put("bookworm", [stanza("a", "11")], root="/retired/debian", until=OVER, date=OLD)
+    fixes = [stanza("a", "11-2"), stanza("b", "11")]
+    debian.put("bookworm-security", fixes, root="/retired/debian-security", until=OVER, date=OVER)
+    with refused(NetworkError, "bookworm's package lists cannot be fetched"):
+        debian.open(**retired)
+    monkeypatch.setattr(archive, "is_retired", lambda suite, now: suite == "bookworm")
+    found = debian.open(**retired)
+    assert names(found.resolve(["a", "b"])) == ["a 11-2", "b 11"]
+    assert found.listed == "20201128T021046Z"
+    with refused(NetworkError, "bookworm's package lists cannot be fetched"):
+        debian.open(DEBIAN_ARCHIVE="none")
+    # While a mirror still has it, with lists that are over, the archive's count.
+    debian.put("bookworm", [stanza("a", "10")], until=OVER, date=OLD)
+    assert names(debian.open(**retired).available(["a"])) == ["a 11-2", "a 11"]

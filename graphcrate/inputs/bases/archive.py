@@ -22,7 +22,7 @@ from graphcrate.host.connections import HttpError, redacted
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.parallel import parallel
-from graphcrate.inputs.bases.mirrors import SNAPSHOT_TIME, Mirror, archives
+from graphcrate.inputs.bases.mirrors import ABSENT, SNAPSHOT_TIME, Mirror, archives
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.lock import DebianPackage, LockedFile
 
@@ -154,26 +154,29 @@ class Archive:
         return found[0]
 
     def _first(self, places: Sequence["Place"]) -> "_Lists | None":
-        """What the first of these places that has its suite lists. Only the suite itself must be somewhere.
+        """What the first of these places that has its suite lists; None where none has it, and it is not the main one.
 
-        Raises IntegrityError where no place has it and one has what Debian did not sign, or no longer.
+        Raises IntegrityError where no place has it and one has what Debian did not sign, or no longer; NetworkError
+        where it is not certain that no place has it: a lock without an archive of fixes is for suites without one.
         """
-        failures: list[HttpError | IntegrityError] = []
+        failures: list[NetworkError | IntegrityError] = []
         for place in places:
             try:
                 return self._lists(place)
-            except (HttpError, IntegrityError) as error:
+            except (NetworkError, IntegrityError) as error:
                 failures.append(error)
+                if place is not places[-1]:
+                    self._ctx.progress.note(f"{error.what}; asking the next mirror")
         if unsigned := next((one for one in failures if isinstance(one, IntegrityError)), None):
             raise unsigned
-        if places == self._mains:
+        if places == self._mains or not all(isinstance(one, HttpError) and one.status in ABSENT for one in failures):
             raise self._no_lists(failures)
         if places:
             kind = places[0].suite.partition("-")[2]
             self._ctx.progress.note(f"Debian {self._suite}: no mirror has its {kind} list; going on without it")
         return None
 
-    def _no_lists(self, failures: Sequence[HttpError | IntegrityError]) -> NetworkError:
+    def _no_lists(self, failures: Sequence[NetworkError | IntegrityError]) -> NetworkError:
         told = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
         return NetworkError(
             f"Debian {self._suite}'s package lists cannot be fetched: {told}",

@@ -21,7 +21,7 @@ from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.retry import TRIES
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.inputs.bases.archive import Archive
-from graphcrate.inputs.bases.mirrors import Archives, addresses, archives, is_path, is_time
+from graphcrate.inputs.bases.mirrors import ABSENT, Archives, addresses, archives, is_path, is_time
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.lock import DebianPackage, LockedFile
@@ -30,7 +30,6 @@ from graphcrate.model.words import joined, printable
 _THREADS = 8  #: small files from one server
 _TRIES = 1  #: more of one request, while another place may have the file
 _HOPELESS = 8  #: files that a server lacked, and it had none: it is asked last from then on
-_ABSENT = frozenset({401, 403, 404, 410, 451})  #: statuses of a server that does not give the file
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.~_%-]*\.deb")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -211,7 +210,7 @@ class Search:
 
     def _sorted(self, url: str, failure: _Failure) -> _Failure:
         """Remember whoever is not reached, so that it is not asked for the other files either."""
-        if isinstance(failure, HttpError) and failure.status not in _ABSENT and not failure.is_temporary:
+        if isinstance(failure, HttpError) and failure.status not in ABSENT and not failure.is_temporary:
             with self._lock:
                 self._silent[server(url)] = _why(failure)
             self._say(server(url), "silent", f"{server(url)}: {_why(failure)}; going on without it")
@@ -220,14 +219,14 @@ class Search:
     def _take_down(self, host: str, file: LockedFile, failures: Mapping[str, _Failure]) -> list[str]:
         """Remember that a server answered without the file, and say so once; returns the addresses that are busy."""
         wrong = [one for one in failures.values() if isinstance(one, IntegrityError)]
-        absent = [one for one in failures.values() if isinstance(one, HttpError) and one.status in _ABSENT]
+        absent = [one for one in failures.values() if isinstance(one, HttpError) and one.status in ABSENT]
         busy = {url: one for url, one in failures.items() if isinstance(one, HttpError) and one.is_temporary}
-        if wrong or absent:
-            with self._lock:
-                self._lacking[host].add(file.sha256)
         if wrong:
             self._say(host, "wrong", f"{wrong[0].what}: looking elsewhere")
-        elif absent:
+        if failures and len(wrong) + len(absent) == len(failures):
+            with self._lock:
+                self._lacking[host].add(file.sha256)
+        if len(absent) == len(failures) > 0:
             self._say(host, "absent", f"{host} does not have {file.name} ({_why(absent[0])}): looking elsewhere")
         for one in busy.values():
             self._say(host, "busy", f"{host}: {_why(one)}; asked again where no other place has {file.name}")

@@ -16,6 +16,7 @@ import msgspec
 SUITES = ("buster", "bullseye", "bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable")
 _SECURITY_POOL, _POOL = "pool/updates/", "pool/"  #: where files are below the roots of the two archives
 _PATH = re.compile(r"pool(?:/[A-Za-z0-9][A-Za-z0-9+.~_-]*)+\.deb")
+ABSENT = frozenset({401, 403, 404, 410, 451})  #: statuses of a server that does not give a file
 NONE = "none"  #: of a variable that names a place: do not ask there
 
 

@@ -1,0 +1,426 @@
+"""Locked .debs by their hashes, from whichever place has them: servers on loopback that lack, spoil or refuse them."""
+
+import hashlib
+import json
+import socket
+
+import msgspec
+import pysequoia
+import pytest
+
+from graphcrate.inputs.bases import BaseDriftError, archive, debs, mirrors
+from graphcrate.model.errors import IntegrityError, NetworkError
+from tests.made import deb, file_of, place, refused
+from tests.unit.small_debian import Debian, stanza
+from tests.unit.wheel_server import Fault, WheelServer
+
+LISTED = "20251125T021215Z"
+
+
+def content(name):
+    return f"the package {name} ".encode() * 200
+
+
+def package(name, area="main", *, listed=True):
+    """A locked package; `area`: of the pool; `listed`: the lock has its path."""
+    file = file_of(f"{name}_1_amd64.deb", content(name))
+    path = f"pool/{area}/{name[0]}/{name}/{file.name}" if listed else ""
+    return msgspec.structs.replace(deb(name, path=path), file=file)
+
+
+def put(server, package, root="/debian", path=None):
+    server.put(f"{root}/{path or package.path}", content(package.name))
+
+
+@pytest.fixture
+def servers():
+    with WheelServer() as first, WheelServer() as second, WheelServer() as third:
+        yield first, second, third
+
+
+class World:
+    """Two mirrors, and a snapshot service."""
+
+    def __init__(self, servers, cache, progress, environment):
+        self.first, self.second, self.snapshot = servers
+        self.cache, self.progress = cache, progress
+        self.environment = {
+            **environment,
+            "DEBIAN_MIRROR": self.first.url("/debian"),
+            "DEBIAN_FALLBACK": self.second.url("/debian"),
+            "DEBIAN_SNAPSHOT": self.snapshot.url(""),
+        }
+
+    def fetch(self, *packages, listed=LISTED, **variables):
+        ctx = place(self.cache, {**self.environment, **variables}, self.progress)
+        found = debs.fetch(packages, "bookworm", ctx, listed=listed)
+        assert [path.read_bytes() for path in found] == [content(one.name) for one in packages]
+        assert self.progress.done == self.progress.total, "each byte counts once"
+        self.is_tidy()
+        return found
+
+    def is_tidy(self):
+        """Nothing half-written is left, but for parts that a later run goes on with."""
+        assert not list((self.cache.root / "tmp").glob("run-*/*"))
+        assert all(path.is_dir() or path.stat().st_size for path in (self.cache.root / "files").glob("*/*"))
+
+    def only_mirrors(self):
+        self.environment["DEBIAN_SNAPSHOT"] = mirrors.NONE
+        return self
+
+    @property
+    def lines(self):
+        return self.progress.lines
+
+
+@pytest.fixture
+def world(servers, cache, progress, no_places):
+    return World(servers, cache, progress, no_places)
+
+
+def refusing():
+    """An address that refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}/debian"
+
+
+# -- from the first place that has it
+
+
+def test_packages_come_from_the_first_place_and_no_list_is_asked_for(world):
+    bash, dash = package("bash"), package("dash", "updates/main")
+    put(world.first, bash)
+    put(world.first, dash, "/debian-security")
+    put(world.second, bash)
+    world.fetch(bash, dash)
+    assert sorted(world.first.paths()) == [f"/debian-security/{dash.path}", f"/debian/{bash.path}"]
+    assert world.second.asked == world.snapshot.asked == world.lines == []
+    world.first.asked.clear()
+    world.fetch(bash, dash)
+    assert world.first.asked == [], "they are in the cache"
+
+
+FAILURES = {
+    "lacks it": ([Fault(status=404)] * 2, "HTTP 404"),
+    "does not give it": ([Fault(status=403)] * 2, "HTTP 403"),
+    "another file": ([Fault(wrong=True)], "has sha256"),
+    "is busy": ([Fault(status=503), Fault(status=503)], "HTTP 503"),
+    "cuts": ([Fault(cut_after=0), Fault(cut_after=0)], "connection was cut"),
+    "asks for a login": ([Fault(status=407)], "HTTP 407"),
+    "asks to wait for long": ([Fault(status=429, headers=(("Retry-After", "3600"),))], "HTTP 429"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_what_one_place_does_not_give_comes_from_the_next_and_it_is_said(world, failure):
+    bash = package("bash")
+    put(world.first, bash)
+    put(world.second, bash)
+    faults, said = FAILURES[failure]
+    world.first.faults[f"/debian/{bash.path}"] = list(faults)
+    world.fetch(bash)
+    assert world.second.paths() == [f"/debian/{bash.path}"]
+    (line,) = world.lines
+    assert said in line
+    assert not list((world.cache.root / "partial").iterdir())
+
+
+@pytest.mark.parametrize("size", ["shorter", "longer"])
+def test_a_file_of_another_size_is_not_taken(world, size):
+    bash = package("bash")
+    whole = content("bash")
+    world.first.put(f"/debian/{bash.path}", whole[:-1] if size == "shorter" else whole + b"x")
+    put(world.second, bash)
+    world.fetch(bash)
+    assert "bytes instead of" in world.lines[0]
+
+
+@pytest.mark.parametrize(("listed_in", "there"), [("updates/main", "main"), ("main", "updates/main")])
+def test_a_file_that_one_archive_lists_and_only_the_other_has(world, listed_in, there):
+    bash, roots = package("bash", listed_in), {"main": "/debian", "updates/main": "/debian-security"}
+    put(world.first, bash, roots[there], package("bash", there).path)
+    world.fetch(bash)
+    assert world.second.asked == world.lines == []
+
+
+@pytest.mark.parametrize("time", [LISTED, "20251126T021215Z"])
+def test_a_file_that_only_the_snapshots_have(world, time):
+    bash = package("bash", "updates/main")
+    put(world.snapshot, bash, f"/archive/debian-security/{time}")
+    world.fetch(bash)
+    assert [line.partition(" does not have")[0] for line in world.lines] == [
+        world.first.address,
+        world.second.address,
+    ], "one line for each place that lacks it"
+
+
+def test_a_file_that_only_the_archive_of_retired_suites_has(world):
+    bash = package("bash")
+    put(world.second, bash, "/retired/debian")
+    world.only_mirrors().fetch(bash, DEBIAN_ARCHIVE=world.second.url("/retired"))
+
+
+# -- a server that has no time, breaks off, or is not there
+
+
+def test_a_server_without_time_gets_patience_where_no_other_has_the_file(world):
+    bash = package("bash")
+    put(world.first, bash)
+    world.first.faults[f"/debian/{bash.path}"] = [Fault(status=503)] * 5
+    world.fetch(bash)
+    assert len(world.first.paths()) == 2 + 1 + 4, "both addresses, then the one that was busy"
+    assert "asked again where no other place has bash_1_amd64.deb" in world.lines[0]
+
+
+def test_all_busy_servers_get_patience(world):
+    """The first says at last that it has no such file: that must not end the search."""
+    bash, path = package("bash"), f"/debian/{package('bash').path}"
+    put(world.second, bash)
+    world.first.faults[path] = [Fault(status=503)] * 2
+    world.second.faults[path] = [Fault(status=503)] * 3
+    world.only_mirrors().fetch(bash)
+
+
+def test_a_download_that_breaks_off_goes_on_elsewhere(world, monkeypatch):
+    monkeypatch.setattr("graphcrate.host.http.CHUNK", 500)
+    bash, path = package("bash"), f"/debian/{package('bash').path}"
+    for server in (world.first, world.second):
+        put(server, bash)
+    world.first.faults[path] = [Fault(cut_after=1000), Fault(status=404)]
+    world.fetch(bash)
+    assert [asked.headers.get("range") for asked in world.second.asked] == ["bytes=1000-"]
+
+
+def test_a_part_of_another_file_is_thrown_away(world, monkeypatch):
+    monkeypatch.setattr("graphcrate.host.http.CHUNK", 500)
+    bash, path = package("bash"), f"/debian/{package('bash').path}"
+    for server in (world.first, world.second):
+        put(server, bash)
+    world.first.faults[path] = [Fault(cut_after=1000, wrong=True), Fault(status=404)]
+    world.fetch(bash)
+    assert [asked.headers.get("range") for asked in world.second.asked] == ["bytes=1000-", None]
+
+
+def test_who_is_not_reached_is_asked_once(world, monkeypatch):
+    many, asked = [package(f"p{number}") for number in range(20)], []
+    for one in many:
+        put(world.second, one)
+    download = debs.Client.download
+
+    def counted(client, url, *arguments, **options):
+        asked.append(debs.server(url))
+        return download(client, url, *arguments, **options)
+
+    monkeypatch.setattr(debs.Client, "download", counted)
+    monkeypatch.setattr(debs, "_THREADS", 1)
+    mirror = refusing()
+    world.fetch(*many, DEBIAN_MIRROR=mirror)
+    assert asked.count(debs.server(mirror)) == 1
+    assert world.lines == [f"{debs.server(mirror)}: connection refused; going on without it"]
+
+
+def test_a_server_that_has_nothing_is_asked_last(world):
+    """A mirror from which a suite has gone: whoever has it is not asked behind it for each of a hundred packages."""
+    many = [package(f"p{number}") for number in range(60)]
+    for one in many:
+        put(world.second, one)
+    world.fetch(*many)
+    assert len(world.first.paths()) <= 2 * (debs._HOPELESS + debs._THREADS)
+    assert len(world.lines) == 2, "that it lacks one, and how many it lacks"
+    assert world.lines[1].startswith(f"{world.first.address} did not have ")
+
+
+def test_what_another_process_has_fetched_meanwhile_counts(world, monkeypatch):
+    bash = package("bash")
+    exclusively = world.cache.exclusively
+
+    def late(name):
+        target = world.cache.file(bash.file.sha256, bash.file.name)
+        target.parent.mkdir(parents=True)
+        target.write_bytes(content("bash"))
+        return exclusively(name)
+
+    monkeypatch.setattr(world.cache, "exclusively", late)
+    world.fetch(bash)
+    assert world.first.asked == []
+
+
+# -- nowhere
+
+
+def test_packages_that_are_nowhere_are_named_with_who_was_asked(world):
+    there, gone = package("there"), [package("foo"), package("bar", "updates/main")]
+    put(world.first, there)
+    with refused(BaseDriftError, "2 packages (foo 1 and bar 1)", "bookworm base", "./build.py lock") as caught:
+        world.fetch(there, *gone)
+    assert "there" not in caught.value.what
+    assert all(server.address in caught.value.cause for server in (world.first, world.second, world.snapshot))
+    assert world.cache.file(there.file.sha256, there.file.name).is_file(), "what there was is kept"
+    assert world.progress.done == there.file.size
+    world.is_tidy()
+
+
+def test_no_place_that_answers_is_no_drift(world):
+    dead, bash = {"DEBIAN_MIRROR": refusing(), "DEBIAN_FALLBACK": refusing()}, package("bash")
+    with refused(NetworkError, "bash 1", "connection refused", "DEBIAN_MIRROR="):
+        world.only_mirrors().fetch(bash, **dead)
+    with refused(NetworkError, "bash 1", "DEBIAN_MIRROR="):
+        world.fetch(bash, DEBIAN_MIRROR="", DEBIAN_FALLBACK="none")
+    with refused(NetworkError, "bash 1", "malformed address"):
+        world.fetch(bash, DEBIAN_MIRROR="http://[bad", DEBIAN_FALLBACK="none")
+
+
+def test_servers_without_time_are_no_drift(world):
+    bash = package("bash")
+    for server, root in ((world.first, "/debian"), (world.second, "/debian")):
+        server.faults[f"{root}/{bash.path}"] = [Fault(status=503)] * 99
+        server.faults[f"{root}-security/{bash.path.replace('pool', 'pool/updates')}"] = [Fault(status=503)] * 99
+    with refused(NetworkError, "bash 1", f"{world.first.address}: HTTP 503", f"{world.second.address}: HTTP 503"):
+        world.only_mirrors().fetch(bash)
+    assert len(world.lines) == 2, "one line for each place"
+
+
+def test_a_package_that_nobody_answered_for_is_no_drift_because_another_one_is_gone(world):
+    gone, unheard = package("gone"), package("unheard")
+    world.first.faults[f"/debian/{unheard.path}"] = [Fault(status=503)] * 99  # and 404 at the other address
+    with refused(NetworkError, "unheard 1") as caught:
+        world.only_mirrors().fetch(gone, unheard, DEBIAN_FALLBACK=mirrors.NONE)
+    assert "gone 1" not in caught.value.what
+    with refused(BaseDriftError, "gone 1"):
+        world.fetch(gone, DEBIAN_FALLBACK=mirrors.NONE)
+
+
+def test_drift_says_which_places_were_not_reached(world):
+    dead = refusing()
+    with refused(BaseDriftError, f"Not reached: {debs.server(dead)}: connection refused"):
+        world.only_mirrors().fetch(package("bash"), DEBIAN_FALLBACK=dead)
+
+
+# -- locks of before paths were locked
+
+
+@pytest.fixture
+def signed(servers, cache, progress, tmp_path, monkeypatch):
+    """The first server's lists, signed by a key of this test's."""
+    signer = pysequoia.Tsk.generate("Someone <someone@debian.example>")
+    (tmp_path / "keys.asc").write_text(str(signer.extract_certificate()))
+    monkeypatch.setattr(archive, "_KEYS", tmp_path / "keys.asc")
+    return Debian(servers[0], signer, cache, progress)
+
+
+def test_a_package_of_an_old_lock_is_where_todays_lists_have_its_bytes(world, signed):
+    bash, other = package("bash", listed=False), package("other")
+    signed.put("bookworm", [stanza("bash", SHA256=bash.file.sha256, Filename="pool/main/b/bash_1+moved_amd64.deb")])
+    world.first.put("/debian/pool/main/b/bash_1+moved_amd64.deb", content("bash"))
+    put(world.first, other)
+    world.fetch(bash, other, listed="")
+    assert world.snapshot.asked == world.second.asked == []
+
+
+def test_a_package_of_an_old_lock_that_the_lists_no_longer_have_is_nowhere(world, signed):
+    signed.put("bookworm", [stanza("bash", "2", SHA256="1" * 64)])
+    with refused(BaseDriftError, "bash 1", "the lists of Debian bookworm"):
+        world.only_mirrors().fetch(package("bash", listed=False), listed="")
+
+
+def test_lists_that_name_odd_paths_lead_nowhere(world, signed):
+    bash = package("bash", listed=False)
+    signed.put("bookworm", [stanza("bash", SHA256=bash.file.sha256, Filename="../secret/bash_1_amd64.deb")])
+    with refused(BaseDriftError, "bash 1"):
+        world.only_mirrors().fetch(bash, listed="")
+    assert not [path for path in world.first.paths() if "secret" in path]
+
+
+def binfiles(server, package, *found):
+    """Make the service know these files, (architecture, SHA-1), of a package."""
+    answer = {"result": [{"architecture": architecture, "hash": one} for architecture, one in found], "package": "x"}
+    server.put(f"/mr/binary/{package.name}/{package.version}/binfiles", json.dumps(answer).encode())
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["with its path", "of an old lock"])
+def test_the_snapshot_service_is_asked_by_name_and_version_last(world, listed):
+    bash = package("bash", listed=listed)
+    sha1 = hashlib.sha1(content("bash")).hexdigest()
+    binfiles(world.snapshot, bash, ("arm64", "0" * 40), ("amd64", sha1))
+    world.snapshot.put(f"/file/{sha1}", content("bash"))
+    world.fetch(bash, listed=LISTED if listed else "")
+    assert world.snapshot.paths()[-2:] == ["/mr/binary/bash/1/binfiles", f"/file/{sha1}"]
+
+
+def test_a_name_and_a_version_of_a_lock_stay_within_the_service(world):
+    odd = msgspec.structs.replace(package("bash", listed=False), name="../../x", version="1/../2?a#b")
+    with refused(BaseDriftError, "no place has 1 package"):
+        world.fetch(odd, listed="")
+    (path,) = world.snapshot.paths()
+    assert path == "/mr/binary/../../x/1/../2?a#b/binfiles", "every odd character was quoted"
+
+
+ODD_ANSWERS = {
+    "no JSON": b"<html>",
+    "no text": b"\xff\xfe",
+    "without end": b"[" * 100_000,
+    "another form": b'{"result": {"a": 1}}',
+    "no hash": b'{"result": [{"architecture": "amd64", "hash": "../../../etc/passwd"}]}',
+    "a hash and more": json.dumps({"result": [{"architecture": "amd64", "hash": "0" * 40 + "\n"}]}).encode(),
+    "nothing": b'{"result": []}',
+    "another file": json.dumps({"result": [{"architecture": "amd64", "hash": "0" * 40}]}).encode(),
+}
+
+
+@pytest.mark.parametrize("answer", ODD_ANSWERS)
+def test_an_odd_answer_of_the_snapshot_service_leads_nowhere(world, answer):
+    world.snapshot.put("/mr/binary/bash/1/binfiles", ODD_ANSWERS[answer])
+    world.snapshot.put(f"/file/{'0' * 40}", b"not it" * 900)
+    with refused(BaseDriftError, "bash 1"):
+        world.fetch(package("bash"))
+    assert not [path for path in world.snapshot.paths() if "passwd" in path]
+    world.is_tidy()
+    assert not list((world.cache.root / "files").iterdir())
+
+
+def test_a_snapshot_service_without_time_is_named(world):
+    world.snapshot.faults["/mr/binary/bash/1/binfiles"] = [Fault(status=503)] * 99
+    with refused(BaseDriftError, "bash 1", f"Not reached: {world.snapshot.address}: HTTP 503"):
+        world.fetch(package("bash"))
+
+
+# -- locks of anybody's
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"path": "pool/../../etc/bash_1_amd64.deb"},
+        {"path": "pool/main/b/bash_1_amd64.deb?x"},
+        {"path": "pool/main/b\nX: y/bash_1_amd64.deb"},
+        {"path": "dists/bookworm/InRelease"},
+        {"file": {"name": "../../../../home/bash_1_amd64.deb"}},
+        {"file": {"name": "bash\x1b[31m.deb"}},
+        {"file": {"sha256": "../../../x"}},
+        {"file": {"sha256": "A" * 64}},
+    ],
+    ids=str,
+)
+def test_a_lock_that_would_lead_out_of_an_archive_or_of_the_cache_is_refused(world, change):
+    bash = package("bash")
+    if "file" in change:
+        change = {"file": msgspec.structs.replace(bash.file, **change["file"])}
+    with refused(IntegrityError, "'bash'", "./build.py lock") as caught:
+        world.fetch(msgspec.structs.replace(bash, **change))
+    assert str(caught.value).replace("\n", "").isprintable()
+    assert world.first.asked == world.second.asked == world.snapshot.asked == []
+
+
+@pytest.mark.parametrize("listed", ["../../x", "yesterday", "20261325T021215Z"])
+def test_a_lock_whose_lists_were_made_at_no_time_is_refused(world, listed):
+    with refused(IntegrityError, listed):
+        world.fetch(package("bash"), listed=listed)
+    assert world.first.asked == []
+
+
+def test_passwords_are_not_said(world):
+    mirror = world.first.url("/debian").replace("//", "//me:secret@")
+    with refused(BaseDriftError, world.first.address) as caught:
+        world.only_mirrors().fetch(package("bash"), DEBIAN_MIRROR=mirror)
+    assert "secret" not in str(caught.value) + "".join(world.lines)
