@@ -29,7 +29,7 @@ from graphcrate.resolve.channels import Link
 from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.target import project_and_version
 from tools.ranged_file import RangedFile
-from tools.torch_facts import TORCH, build_of, written
+from tools.torch_facts import EACH, TORCH, build_of, written
 from tools.wheel_contents import Measurement, measure
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def main() -> None:
     arguments = parser.parse_args()
     ctx = Context.here()
     sources = Sources(SourceOptions(), ctx.cache, ctx.environment)
-    known = {build.source: build for build in facts.torch_builds() if build.by == "fat binaries"}
+    known = {build.source: build for build in facts.torch_builds() if build.by == EACH}
     fresh: list[TorchBuild] = []
     for what in wanted(arguments, sources):
         if arguments.update and what.name in known:

@@ -7,11 +7,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from graphcrate.compat import facts
 from graphcrate.compat.facts import TorchBuild
 from graphcrate.model.errors import IntegrityError
 from tools.generate import ROOT
 from tools.wheel_contents import Measurement
 
+#: how the architectures were found where all libraries were read
+EACH = "fat binaries of each library"
 TORCH = ROOT / "graphcrate" / "compat" / "data" / "torch.toml"
 #: what torch's metadata pins and other packages collide with
 PINNED = ("nvidia-cudnn", "nvidia-nccl")
@@ -19,11 +22,13 @@ HEAD = """\
 # torch's wheels for Linux on x86-64, by version and the CUDA that they were built with. Written by
 # `python -m tools.measure_wheel torch --from 1.13.0 --update`, which keeps what it did not measure.
 # measured: read from the bytes of the wheel that `source` names. `by` says how the architectures were found: in the fat
-# binaries of all libraries (`sm` and `ptx`: what at least half of them have; `some`: what fewer have), or in the list
-# that torch.cuda.get_arch_list() shows; then `glibc` and `glibcxx` are those of its libraries of less than 32 MB.
+# binaries of each library, or in the list that torch.cuda.get_arch_list() shows; then `glibc` and `glibcxx` are those
+# of its libraries of less than 32 MB. `sm` and `ptx`: what every library has, in at least half of its parts, for lack
+# of which the audit fails an image (compat/gpu_code.py); `some`: what fewer have. `features`: what libraries of one
+# feature have (features.toml), where that is less.
 # documented: PyTorch's release notes and build scripts.
 """
-_FIELDS = ("torch", "cuda", "sm", "ptx", "some", "cxx11_abi", "glibc", "glibcxx", "python", "pins", "size")
+_FIELDS = ("torch", "cuda", "sm", "ptx", "some", "features", "cxx11_abi", "glibc", "glibcxx", "python", "pins", "size")
 
 
 def build_of(found: Measurement) -> TorchBuild:
@@ -50,6 +55,7 @@ def build_of(found: Measurement) -> TorchBuild:
         sm=found.sass if read_all else listed,
         ptx=found.ptx if read_all else ptx,
         some=found.some if read_all else (),
+        features={stem: sass for stem, sass in found.features.items() if _lacks(sass, found.sass)} if read_all else {},
         cxx11_abi=found.cxx11_abi,
         glibc=found.glibc,
         glibcxx=found.glibcxx,
@@ -57,9 +63,15 @@ def build_of(found: Measurement) -> TorchBuild:
         pins=_pins(found.requires),
         size=found.size,
         known="measured",
-        by="fat binaries" if read_all else "torch's own list",
+        by=EACH if read_all else "torch's own list",
         source=found.file,
     )
+
+
+def _lacks(sass: Iterable[str], others: Iterable[str]) -> bool:
+    """Whether a GPU has machine code among the others and none here."""
+    capabilities = {*facts.all_gpus().values()}
+    return any(facts.has_code((*others,), one) and not facts.has_code((*sass,), one) for one in capabilities)
 
 
 def _pins(requires: Iterable[str]) -> tuple[str, ...]:
@@ -88,7 +100,8 @@ def _entry(build: TorchBuild) -> str:
     lines = ["[[build]]"]
     for name in (*_FIELDS, "known", "by", "source"):
         value = getattr(build, name)
-        if value is None or (value in ("", 0, ()) and name not in ("sm", "ptx", "cxx11_abi")):
+        if value is None or (value in ("", 0, (), {}) and name not in ("sm", "ptx", "cxx11_abi")):
             continue
-        lines.append(f"{name} = {json.dumps(value)}")
+        inside = ", ".join(f"{key} = {json.dumps(one)}" for key, one in value.items()) if name == "features" else ""
+        lines.append(f"{name} = {{ {inside} }}" if inside else f"{name} = {json.dumps(value)}")
     return "\n".join(lines) + "\n"

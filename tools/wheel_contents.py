@@ -14,14 +14,16 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable
-from pathlib import PurePosixPath
 from typing import BinaryIO
 
 import msgspec
+from packaging.utils import canonicalize_name
 
 from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.artifacts.formats.elf import Elf
-from graphcrate.artifacts.formats.fatbin import Entry
+from graphcrate.compat import gpu_code
+from graphcrate.compat.packages import of_feature
+from graphcrate.model.audit import GpuCode
 from graphcrate.model.errors import IntegrityError
 
 CHUNK = 1 << 20
@@ -30,8 +32,6 @@ _TEXT = 1 << 22
 #: what zipfile raises on mangled archives
 _FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, struct.error, ValueError, LookupError, OverflowError)
 _LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
-#: libraries of CUDA that older wheels of torch bring along: their code says nothing of torch's
-_BUNDLED = re.compile(r"lib(cu|nv|nccl|npp|gomp)")
 _CUDA = re.compile(r"^cuda\s*(?::[^=]*)?=\s*(?:'([\d.]*)'|None)", re.MULTILINE)
 _ARCHITECTURE = rb"(?:sm|compute)_\d+[af]?"
 _LIST = re.compile(rb"(" + _ARCHITECTURE + rb"(?: " + _ARCHITECTURE + rb")+)\0")
@@ -39,9 +39,9 @@ _TORCH = re.compile(r"lib(c10|torch)[a-z_]*\.so")
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """Empty: the wheel has nothing of the kind. `sass`, `ptx`: what most parts of its libraries have code for.
+    """Empty: the wheel has nothing of the kind. `sass`, `ptx`, `some`: code of the libraries that decide, as audited.
 
-    `some`: machine code that fewer parts have. `told`: torch's own list, "sm_70" and "compute_90" for PTX.
+    `features`: machine code of libraries of one feature. `told`: torch's own list, "sm_70" and "compute_90" for PTX.
     """
 
     file: str
@@ -54,6 +54,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     sass: tuple[str, ...]
     ptx: tuple[str, ...]
     some: tuple[str, ...]
+    features: dict[str, tuple[str, ...]]
     told: tuple[str, ...]
     cxx11_abi: bool | None
     glibc: str
@@ -65,7 +66,7 @@ class _Seen(msgspec.Struct, frozen=True):
     """Of one library."""
 
     elf: Elf
-    codes: list[list[Entry]]
+    code: GpuCode
     told: tuple[str, ...]
 
 
@@ -96,8 +97,8 @@ def _measure(archive: zipfile.ZipFile, name: str, most: int | None) -> Measureme
     unread = [info.filename for info in libraries if most is not None and info.compress_size > most]
     seen = {info.filename: _read(archive, info, name) for info in libraries if info.filename not in unread}
     project = str(metadata["Name"] or "")
-    own = {path: one for path, one in seen.items() if not _BUNDLED.match(PurePosixPath(path).name)}
-    code = fatbin.usual([code for one in own.values() for code in one.codes])
+    codes = {path: one.code for path, one in seen.items()}
+    code = gpu_code.together(canonicalize_name(project), codes)
     return Measurement(
         file=name,
         name=project,
@@ -109,8 +110,9 @@ def _measure(archive: zipfile.ZipFile, name: str, most: int | None) -> Measureme
         sass=code.sass,
         ptx=code.ptx,
         some=code.some,
+        features={only.stem: one.sass for path, one in codes.items() if one.sass and (only := of_feature(path))},
         told=next((one.told for one in seen.values() if one.told), ()),
-        cxx11_abi=_string_abi(own),
+        cxx11_abi=_string_abi(seen),
         glibc=_floor("GLIBC", seen.values()),
         glibcxx=_floor("GLIBCXX", seen.values()),
         unread=tuple(unread),
@@ -157,7 +159,7 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, wheel: str) -> _Seen:
             before = chunk[-1024:]
         found_elf = elf.read_stream(file, name)
         extent = found_elf.fat_binaries
-        return _Seen(found_elf, fatbin.read(file, extent, name) if extent else [], told)
+        return _Seen(found_elf, fatbin.usual(fatbin.read(file, extent, name) if extent else []), told)
 
 
 def _string_abi(seen: dict[str, _Seen]) -> bool | None:

@@ -45,7 +45,7 @@ def vet(report: BuildReport, folder: Path, ctx: Context, gpu: str | None) -> Bui
         warn=counts["warn"],
         note=counts["note"],
         failures=failures,
-        gpus=auditing.by_capability(image.contents),
+        gpus={name: one.status for name, one in auditing.by_capability(image.contents).items()},
     )
     return msgspec.structs.replace(report, contracts=contracts, audit=audited)
 

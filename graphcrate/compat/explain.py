@@ -20,6 +20,7 @@ from graphcrate.compat.rules import STATUSES, Reason, Software, Status, Verdict
 from graphcrate.compat.targets import Partition, Said, Target
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, Entry, Section
+from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import Outcome
@@ -142,17 +143,21 @@ def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> Settled:
         recipe, variant = catalog.find_variant(ctx, name, cuda or USUAL_CUDA)
         return Settled(recipe, variant, "", variant.candidates)
     explanation = explain(catalog.find_recipe(ctx, name), find_target(ctx, said), said)
-    if cuda is None:
+    if was_chosen := cuda is None:
         row = chosen_row(explanation)
         if row is None:
             raise nothing_runs(explanation)
         cuda = row.cuda
         ctx.progress.note(f"CUDA {cuda} for {_machine(explanation)}: the newest of {row.recipe} that runs there")
-        for line in _details(row):
+        for line in _details(row, row.cuda):
             ctx.progress.note(f"  {line}")
     recipe, variant = catalog.find_variant(ctx, name, cuda)
-    gpu = ",".join(explanation.target.gpus or ()).lower()
-    return Settled(recipe, variant, gpu, *_usable(variant, explanation))
+    usable, out = _usable(variant, explanation)
+    if not was_chosen:
+        verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == cuda}
+        for line in verdicts[usable[0].name].lost:
+            ctx.progress.note(line)
+    return Settled(recipe, variant, ",".join(explanation.target.gpus or ()).lower(), usable, out)
 
 
 def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
@@ -168,10 +173,11 @@ def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate
     row = chosen_row(explanation)
     accepted = dict.fromkeys(row.cuda for row in explanation.rows if row.verdict.accepted)
     others = f"    (what runs there: {', '.join(sorted(accepted, key=numbers))})"
+    first = next(iter(verdicts.values())).reasons[0]
     raise UsageError(
         f"CUDA {variant.cuda} of {explanation.rows[0].recipe} does not run on {_machine(explanation)}",
         cause="; ".join(dict.fromkeys(outcome.constraint for outcome in out)),
-        next_step=row.command + others if row else _apart(explanation.target) or out[0].fix,
+        next_step=row.command + others if row else _apart(explanation.target) or _step(first),
     )
 
 
@@ -215,8 +221,14 @@ def nothing_runs(explanation: Explanation) -> ResolutionError:
     return ResolutionError(
         f"nothing of {oldest.recipe} runs on {_machine(explanation)}",
         cause=f"The oldest, CUDA {oldest.cuda}: {reason.what}.",
-        next_step=_apart(explanation.target) or reason.fix,
+        next_step=_apart(explanation.target) or _step(reason),
     )
+
+
+def _step(reason: Reason) -> str:
+    """What to do where nothing of a recipe runs: of a GPU that no torch of it has code for, what other recipes run."""
+    of_gpu = reason.rule.startswith("GPU code")
+    return f"./build.py list --gpus    (what other stacks run there; {reason.fix})" if of_gpu else reason.fix
 
 
 def _apart(target: Target) -> str:
@@ -277,6 +289,17 @@ def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Seque
         glt=next((one.version for one in pins if one.operator == "=="), ""),
         packages=tuple(canonicalize_name(one.name) for one in wanted),
     )
+
+
+def by_capability(
+    recipe: Recipe, variant: Variant, candidate: Candidate, *, named: bool = False
+) -> Mapping[str, GpuVerdict]:
+    """What the GPUs of each capability that lists name run of the published image, or (`named`) of one for that GPU."""
+    found = {}
+    for capability, models in facts.models_by_capability().items():
+        stack = stack_of(recipe, variant, candidate, models[:1] if named else None)
+        found[capability] = rules.gpu_code(stack, models[0])
+    return found
 
 
 def _rows(recipe: Recipe, variant: Variant, target: Target, said: Said) -> Iterator[Row]:
@@ -345,7 +368,7 @@ def answer(explanation: Explanation) -> Answer:
         torch = "torch of the folder" if row.torch == "*" else f"torch {row.torch}" if row.torch else "-"
         label = f"CUDA {row.cuda:4}  {torch}{pyg}{by}"
         style = "bold green" if row.chosen else _STYLES[row.verdict.status]
-        details = [*_details(row)]
+        details = [*_details(row, explanation.asked)]
         if row.chosen and explanation.asked == "" and explanation.target == Target():
             details.insert(0, _USUAL)
         if row.support and (row.chosen or row.cuda == explanation.asked):
@@ -356,10 +379,11 @@ def answer(explanation: Explanation) -> Answer:
     return Answer((Section(tuple(entries)),), opening=tuple(opening))
 
 
-def _details(row: Row) -> Iterator[str]:
+def _details(row: Row, asked: str) -> Iterator[str]:
     """Fix and source of what rejects; of what is chosen, by what it runs and on which conditions."""
     verdict = row.verdict
     if verdict.accepted and not row.chosen:
+        yield from (f"note: {what}" for what in verdict.lost if row.cuda == asked)
         return
     for reason in verdict.reasons:
         if row.chosen:
@@ -371,20 +395,17 @@ def _details(row: Row) -> Iterator[str]:
     if row.chosen and verdict.driver:
         yield f"with driver {verdict.driver} or newer"
     yield from (f"assumed: {what}" for what in verdict.assumes)
-    yield from (f"note: {what}" for what in verdict.notes)
+    yield from (f"note: {what}" for what in (*verdict.lost, *verdict.notes))
 
 
 def support(recipe: Recipe) -> Support:
     """Judge every CUDA variant of a recipe on every GPU that lists name. Extensions count as compiled for that GPU."""
-    models: dict[str, list[str]] = {}
-    for model, capability in facts.gpus().items():
-        models.setdefault(capability, []).append(model)
     cudas = sorted((one.cuda for one in recipe.variants if one.cuda != "cpu"), key=numbers, reverse=True)
     rows = []
-    for capability, names in models.items():
+    for capability, names in facts.models_by_capability().items():
         judged = explain(recipe, Target(gpus=(names[0],)), Said(gpu=names[0])).rows
         cells = {cuda: _best([row for row in judged if row.cuda == cuda]) for cuda in cudas}
-        rows.append(GpuRow(capability, tuple(names), cells))
+        rows.append(GpuRow(capability, names, cells))
     return Support(recipe.name, {cuda: facts.oldest_driver(cuda) for cuda in cudas}, tuple(rows))
 
 

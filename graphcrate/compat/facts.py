@@ -32,6 +32,7 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
     sm: tuple[str, ...]
     ptx: tuple[str, ...] | None = None  #: PTX that the driver can compile for newer GPUs
     some: tuple[str, ...] = ()  #: machine code that few of its kernels have
+    features: dict[str, tuple[str, ...]] = {}  #: machine code of its libraries of one feature that have less than `sm`
     cxx11_abi: bool | None = None  #: std::string in its new form
     glibc: str = ""  #: oldest that its libraries load with
     glibcxx: str = ""
@@ -108,6 +109,15 @@ def is_older(version: str, other: str) -> bool:
 def all_gpus() -> dict[str, str]:
     """GPU model → compute capability, of all that are known."""
     return gpus() | table("gpus", dict[str, str], "more")
+
+
+@functools.cache
+def models_by_capability() -> dict[str, tuple[str, ...]]:
+    """Compute capability → GPU models of it that lists name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for model, capability in gpus().items():
+        found[capability] = (*found.get(capability, ()), model)
+    return found
 
 
 def gpu_model(gpu: str) -> str:

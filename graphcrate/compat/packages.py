@@ -30,11 +30,20 @@ class Optional(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfFeature(msgspec.Struct, frozen=True, kw_only=True):
-    """A library that one `feature` needs and nothing else, made for GPUs from capability `since` on."""
+    """A library that one `feature` needs and nothing else, for GPUs from capability `since` on."""
 
     stem: str
-    since: str
     feature: str
+    known: str
+    since: str = "0"
+    fix: str = ""  #: another way to the feature
+
+
+class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
+    """A library with its kernels elsewhere where its section for GPU code has one of these architectures alone."""
+
+    stem: str
+    section: tuple[str, ...]
     known: str
 
 
@@ -68,6 +77,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 optional = functools.cache(functools.partial(table, "optional", tuple[Optional, ...], "optional"))
 #: libraries of one feature each
 of_features = functools.cache(functools.partial(table, "features", tuple[OfFeature, ...], "library"))
+#: libraries that keep kernels elsewhere
+elsewhere = functools.cache(functools.partial(table, "features", tuple[Elsewhere, ...], "elsewhere"))
 _hidden = functools.cache(functools.partial(table, "hidden", tuple[Hidden, ...], "hidden"))
 _features = functools.cache(functools.partial(table, "pyg", tuple[_Feature, ...], "feature"))
 _releases = functools.cache(functools.partial(table, "pyg", tuple[Release, ...], "release"))

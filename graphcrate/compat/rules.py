@@ -12,6 +12,7 @@ from packaging.specifiers import SpecifierSet
 from graphcrate.compat import facts, glt, packages, suites
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.targets import Target
+from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.recipe import Candidate, Variant
 from graphcrate.model.report import Fallback
 from graphcrate.model.words import listed
@@ -53,12 +54,16 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Reasons for the status (of a rejection the first), what is assumed, the oldest driver that it holds for."""
+    """Reasons for the status (of a rejection the first), what is assumed, the oldest driver that it holds for.
+
+    `lost`: what does not work on these GPUs though the stack runs.
+    """
 
     status: Status
     reasons: tuple[Reason, ...] = ()
     assumes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     driver: str = ""
 
     @property
@@ -69,7 +74,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class _Found(NamedTuple):
     """What a rule says of a stack on a target with one driver (empty: not known)."""
 
-    effect: Literal["rejects", "unknown", "jit", "assumes", "note"]
+    effect: Literal["rejects", "unknown", "jit", "assumes", "note", "loses"]
     what: str
     source: str = ""
     fix: str = ""
@@ -89,7 +94,7 @@ def capability_name(model: str, *more: str) -> str:
 
 
 def _judge(stack: Software, target: Target, driver: str) -> Verdict:
-    by_effect: dict[str, list[Reason]] = {"unknown": [], "jit": [], "assumes": [], "note": []}
+    by_effect: dict[str, list[Reason]] = {"unknown": [], "jit": [], "assumes": [], "note": [], "loses": []}
     for name, rule in _RULES.items():
         for effect, what, source, fix in rule(stack, target, driver):
             if effect == "rejects":
@@ -105,8 +110,23 @@ def _judge(stack: Software, target: Target, driver: str) -> Verdict:
         reasons=(*by_effect["unknown"], *by_effect["jit"]),
         assumes=tuple(dict.fromkeys(one.what for one in by_effect["assumes"])),
         notes=tuple(dict.fromkeys(one.what for one in by_effect["note"])),
+        lost=tuple(dict.fromkeys(one.what for one in by_effect["loses"])),
         driver=driver,
     )
+
+
+def gpu_code(stack: Software, model: str) -> GpuVerdict:
+    """What a GPU runs of a stack by the code of torch, of extensions and of graphlearn-torch, whatever the driver."""
+    if stack.torch_cuda == "cpu":
+        return GpuVerdict(status="fails", why=f"torch {stack.torch} is for the CPU")
+    target = Target(gpus=(model,))
+    found = [one for rule in (_torch, _extensions, _glt_code) for one in rule(stack, target, "")]
+    lost = tuple(dict.fromkeys(one.source for one in found if one.effect == "loses"))
+    verdicts: dict[str, Literal["fails", "unknown", "jit"]] = {"rejects": "fails", "unknown": "unknown", "jit": "jit"}
+    for effect, status in verdicts.items():
+        if why := next((one.what for one in found if one.effect == effect), ""):
+            return GpuVerdict(status=status, why=why, lost=lost)
+    return GpuVerdict(status="native", lost=lost)
 
 
 def _device(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
@@ -211,6 +231,20 @@ def _torch(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     own = facts.own_driver(stack.torch_cuda)
     code = _Code(f"{title} has", build.sm, build.ptx or (), own, "a variant with machine code", otherwise)
     yield from _runs(code, target, driver)
+    for model in target.gpus or ():
+        yield from _lost(build, title, model)
+
+
+def _lost(build: facts.TorchBuild, title: str, model: str) -> Iterator[_Found]:
+    """Features that torch has no code for on a GPU. `source` of what is found is the feature."""
+    capability = facts.compute_capability(model)
+    for stem, sass in build.features.items():
+        only = packages.of_feature(stem)
+        if only is None or facts.has_code(sass, capability) or facts.is_older(capability, only.since):
+            continue
+        other = f"; {only.fix}" if only.fix else ""
+        what = f"{title} runs on {capability_name(model)}, all but {only.feature}{other}"
+        yield _Found("loses", what, only.feature)
 
 
 def _who_says(build: facts.TorchBuild) -> str:
@@ -272,7 +306,7 @@ def _glt(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     """graphlearn-torch with this torch, and its kernels for each GPU."""
     if not stack.glt:
         return
-    name, release = f"{glt.NAME} {stack.glt}", glt.known(stack.glt)
+    release = glt.known(stack.glt)
     version = stack.torch.partition("+")[0]
     judged = glt.judge(stack.glt, version, stack.torch_cuda, stack.python, stack.packages)
     if judged.reasons:
@@ -280,7 +314,15 @@ def _glt(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         wants = f"torch {listed(other.torch)} for CUDA {other.cuda} on Python {listed(other.python)}"
         fix = judged.next_step or f"{glt.NAME} {other.version} needs {wants}"
         yield _Found("rejects", judged.reasons[0].rstrip("."), _GLT, fix)
-    elif release is None:
+    else:
+        yield from _glt_code(stack, target, driver)
+
+
+def _glt_code(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+    if not stack.glt:
+        return
+    name, release = f"{glt.NAME} {stack.glt}", glt.known(stack.glt)
+    if release is None:
         yield _Found("unknown", f"nobody has checked {name}", _GLT)
     elif _uses_gpu(stack, target):
 

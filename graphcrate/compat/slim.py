@@ -59,6 +59,11 @@ def is_nvidias(package: str) -> bool:
     return bool(_NVIDIA.fullmatch(package)) and not _FREE.fullmatch(package)
 
 
+def is_nvidias_library(name: str) -> bool:
+    """Whether a library of this name is one of NVIDIA's, NCCL too; torch's wheel may bring it along."""
+    return bool(_LIBRARIES.match(name)) or name.startswith("libnccl.")
+
+
 def applies(packages: Iterable[LockedPackage], slim: Slim) -> bool:
     """Whether one of these packages may be cut."""
     return any(one.file.size >= LARGE and (slim.everything or not is_nvidias(one.name)) for one in packages)

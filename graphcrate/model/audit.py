@@ -123,6 +123,17 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int = 0
 
 
+class GpuVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a GPU runs of an image. `jit`: after the driver compiled PTX. `why`: the first finding's words.
+
+    `lost`: features that do not work there, and nothing else.
+    """
+
+    status: Literal["native", "jit", "fails", "unknown"]
+    why: str = ""
+    lost: tuple[str, ...] = ()
+
+
 class PackageCode(msgspec.Struct, frozen=True, kw_only=True):
     """What the libraries of a package have code for."""
 

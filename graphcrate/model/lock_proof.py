@@ -32,7 +32,7 @@ class LockProof(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[ProvenSuite, ...]
     binaries: int  #: programs and libraries that the audit read
     warnings: int  #: of the audit
-    #: by the audit, compute capability ("7.0") → "native", "jit" (the driver compiles PTX) or "fails"
+    #: by the audit, compute capability ("7.0") → "native", "jit" (the driver compiles PTX), "fails" or "unknown"
     gpus: Mapping[str, str]
     date: str  #: UTC, ISO 8601
     commit: str  #: that built it; with "+" at its end where files were changed since

@@ -5,6 +5,7 @@ import pytest
 
 from graphcrate.checks import wording
 from graphcrate.checks.audit import run as audit
+from graphcrate.compat import facts
 from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import GpuCode, PackageCode
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, TORCH, check, contents, package, stack
@@ -13,7 +14,7 @@ from tests.unit.elfmaker import PTX, SASS, entry, fat_binary
 CODE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80))
 
 
-FEW = CODE * 3 + fat_binary(entry(SASS, 90, flags=0x100011))
+FEW = fat_binary(entry(SASS, 70), entry(SASS, 80)) * 3 + fat_binary(entry(SASS, 90, flags=0x100011))
 OF_ONE = fat_binary(entry(SASS, 90, flags=0x100011), entry(PTX, 90, flags=0x100011))
 OF_FAMILY = fat_binary(entry(PTX, 100, flags=0x200011))
 HAS = "it has 7.0, 8.0"
@@ -28,6 +29,7 @@ HAS = "it has 7.0, 8.0"
         (CODE, "sm_90 H100 H200", f"warn architectures | PTX alone for H100, H200 (sm_90): {HAS}"),
         (CODE, "P100", f"fail architectures | has no code for P100 (sm_60): {HAS}"),
         (FEW, "H100", "note architectures | in few of its parts"),
+        (FEW + CODE * 4, "H100", "warn architectures | PTX alone for H100"),
         (OF_ONE, "H100", None),
         *[(OF_ONE, model, "fail architectures | has no code for") for model in ("B200", "RTX5090")],
         *[(OF_FAMILY, model, "warn architectures | PTX alone") for model in ("B200", "B300")],
@@ -82,6 +84,47 @@ def test_a_library_of_one_feature_that_lacks_code_costs_that_feature_alone(folde
     check(image, gpus=["A100"])
     fixes = [audit.judge(image, [gpu]).findings[0].fix for gpu in ("V100", "H100")]
     assert fixes == ["", "another torch: ./build.py explain --gpu h100"]  # there is none for V100
+
+
+def test_what_magma_lacks_costs_linear_algebra_that_it_computes():
+    image = opened("torch/lib", "libtorch_cuda_linalg.so", (80, 86, 90), "torch")  # of torch 2.12.1 for CUDA 13.0
+    check(image, "note architectures | torch | has no code for T4 (sm_75)", gpus=["T4"])
+    (note,) = audit.judge(image, ["T4"]).findings
+    assert ("MAGMA" in note.breaks, "TORCH_LINALG_PREFER_CUSOLVER=1" in note.fix) == (True, True)
+    verdict = audit.by_capability(image)["7.5"]
+    assert (verdict.status, [one for one in verdict.lost if "MAGMA" in one] != []) == ("native", True)
+
+
+def test_nvidias_libraries_in_torchs_own_wheel_are_nvidias():
+    image = opened("torch/lib", "libcublas-f6c022dc.so.11", (80,), "torch")
+    check(image, "warn architectures | torch | libcublas", gpus=["V100"])
+    assert audit.by_capability(image)["7.0"].status == "native"
+
+
+def test_a_section_with_nvccs_default_alone_says_nothing_of_kernels_that_are_elsewhere():
+    for architecture in (52, 75):
+        check(opened("nvidia/cufft/lib", "libcufft.so.11", (architecture,), "nvidia-cufft-cu12"), gpus=["A100"])
+    old = opened("nvidia/cufft/lib", "libcufft.so.10", (52, 70, 80), "nvidia-cufft-cu11")
+    check(old, "warn architectures | nvidia-cufft-cu11", gpus=["H100"])
+
+
+def test_a_torch_most_of_which_has_no_code_for_a_gpu_does_not_run_there():
+    library = f"{SITE}/torch/lib/libtorch_cuda.so"
+    image = stack(files={library: {**TORCH[library], "fatbin": FEW}})
+    check(image, "fail architectures | torch | in few of its parts", gpus=["H100"])
+
+
+def test_a_verdict_for_each_capability_that_lists_name():
+    verdicts = audit.by_capability(stack({**GOOD, "fatbin": CODE}))
+    assert set(verdicts) == set(facts.gpus().values())
+    told = {"6.0": "fails", "7.0": "native", "7.5": "native", "8.6": "native", "9.0": "jit", "12.0": "jit"}
+    assert {capability: verdicts[capability].status for capability in told} == told
+    assert verdicts["6.0"].why.startswith("torch-scatter torch_scatter/_scatter_cuda.so: has no code for P100")
+    assert {one.status for one in audit.by_capability(contents({**PYTHON, **TORCH})).values()} == {"native"}
+    of_cpu = {path: fields for path, fields in TORCH.items() if "cuda" not in path}
+    assert {one.status for one in audit.by_capability(contents({**PYTHON, **of_cpu})).values()} == {"fails"}
+    damaged = {**GOOD, "fatbin": CODE[:4] + b"\x02" + CODE[5:]}
+    assert {one.status for one in audit.by_capability(stack(damaged)).values()} == {"unknown"}
 
 
 def test_two_copies_of_one_library_of_cuda():

@@ -136,6 +136,12 @@ def test_what_cannot_run_is_refused_with_what_does(cuda, said, what, cause, next
         usable(cuda, **said)
 
 
+def test_where_nothing_of_a_stack_runs_others_are_a_command_away():
+    for cuda in ("12.1", None):
+        with refused((UsageError, ResolutionError), "B200 (sm_100)", "next:  ./build.py list --gpus "):
+            explain.settle(CTX, "glt", cuda, Said(gpu="b200"))
+
+
 def test_the_gpus_that_list_names_are_those_that_run_natively():
     for recipe, variant, candidate in SHIPPED:
         bare = msgspec.structs.replace(explain.stack_of(recipe, variant, candidate, None), extensions=(), glt="")

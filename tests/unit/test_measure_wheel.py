@@ -37,7 +37,7 @@ def code(*entries):
     return fat_binary(*(entry(*one) for one in entries))
 
 
-def torch_wheel(folder, *, told=LIST, cuda="'12.1'", fatbin=None, padding=b"", **options):
+def torch_wheel(folder, *, told=LIST, cuda="'12.1'", fatbin=None, padding=b"", more=None, **options):
     """A torch in little: its own list, its code, its C++ ABI, its version."""
     string = "_ZN3c105ErrorC1ENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
     kernels = code((SASS, 70), (SASS, 80), (PTX, 80)) if fatbin is None else fatbin
@@ -48,6 +48,7 @@ def torch_wheel(folder, *, told=LIST, cuda="'12.1'", fatbin=None, padding=b"", *
         + padding,
         "torch/lib/libtorch_python.so": make_elf(needs={"libstdc++.so.6": ["GLIBCXX_3.4.19"]}) + b"ipc_h" + told,
         "torch/lib/libcudnn.so.9": make_elf(fatbin=code((SASS, 50))),
+        **(more or {}),
     }
     return make_wheel(
         folder, "torch", "9.1.0", files, tag="cp311-cp311-linux_x86_64", metadata=METADATA, purelib=False, **options
@@ -70,6 +71,18 @@ def test_a_wheel_tells_what_it_was_built_with(tmp_path):
     assert (found.sass, found.some, found.cuda) == (("7.0",), ("9.0",), "cpu")
     found = measured(torch_wheel(tmp_path, **LARGE), most=10_000)
     assert (found.sass, found.unread) == ((), ("torch/lib/libtorch_cuda.so",))
+
+
+def test_architectures_are_those_that_the_audit_finds_in_each_library(tmp_path):
+    """As in torch 2.12.1, whose MAGMA begins with 8.0, and in a torch that has such a library and needs it."""
+    newer = make_elf(fatbin=code((SASS, 80)))
+    names = ("libtorch_cuda_linalg.so", "libtorch_cuda_cu.so")
+    found = [measured(torch_wheel(tmp_path, more={f"torch/lib/{name}": newer})) for name in names]
+    assert [one.sass for one in found] == [("7.0", "8.0"), ("8.0",)]
+    assert [one.features for one in found] == [{"libtorch_cuda_linalg": ("8.0",)}, {}]
+    build = torch_facts.build_of(found[0])
+    assert build.features == {"libtorch_cuda_linalg": ("8.0",)}
+    assert 'features = { libtorch_cuda_linalg = ["8.0"] }' in torch_facts.written([], [build])
 
 
 def test_a_wheel_or_library_that_is_damaged_is_named(tmp_path):
@@ -119,7 +132,7 @@ def test_a_fact_is_made_of_a_measurement(tmp_path):
     build = torch_facts.build_of(measured(torch_wheel(tmp_path)))
     assert (build.torch, build.cuda, build.sm, build.ptx) == ("9.1.0", "12.1", ("7.0", "8.0"), ("8.0",))
     assert build.pins == ("nvidia-cudnn-cu12==9.1.0.70", "nvidia-nccl-cu12==2.20.5")
-    assert (build.known, build.by) == ("measured", "fat binaries")
+    assert (build.known, build.by) == ("measured", torch_facts.EACH)
     build = torch_facts.build_of(measured(torch_wheel(tmp_path, **LARGE), most=10_000))  # where libraries are left out
     assert (build.sm, build.ptx, build.by) == (("7.0", "8.0"), ("8.0",), "torch's own list")
     with refused(IntegrityError, "code for 7.0, 9.0, and has it for 7.0, 8.0"):

@@ -1,13 +1,20 @@
 """Whether packages have code for the GPUs that the image is meant for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from posixpath import basename
+from typing import Literal
+
+import msgspec
 
 from graphcrate.checks.audit.packages import BASE, TORCH, Packages
-from graphcrate.compat.facts import compiles_for, compute_capability, has_code, is_older, ordered
+from graphcrate.compat import gpu_code
+from graphcrate.compat.facts import compute_capability, is_older, models_by_capability, ordered
 from graphcrate.compat.packages import of_feature
 from graphcrate.compat.rules import capability_name
-from graphcrate.model.audit import Contents, Finding, GpuCode, PackageCode, Severity
+from graphcrate.model.audit import Contents, Finding, GpuCode, GpuVerdict, PackageCode, Severity
+
+_UNREADABLE = "has code for GPUs that is not understood"
+_STATUSES: Mapping[Severity, Literal["fails", "jit"]] = {"fail": "fails", "warn": "jit"}
 
 
 def of_packages(contents: Contents, packages: Packages) -> tuple[PackageCode, ...]:
@@ -23,11 +30,38 @@ def of_packages(contents: Contents, packages: Packages) -> tuple[PackageCode, ..
     return tuple(found)
 
 
-def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Iterator[Finding]:
-    """For each GPU model, the libraries that have no code for it.
+def verdicts(contents: Contents, packages: Packages) -> Mapping[str, GpuVerdict]:
+    """What the GPUs of each capability ("7.0") that lists name run of an image."""
+    return {
+        capability: msgspec.structs.replace(
+            _verdict(tuple(findings(contents, packages, models[:1]))), lost=_lost(contents, packages, capability)
+        )
+        for capability, models in models_by_capability().items()
+    }
 
-    Of NVIDIA's own, those that nobody opens do not matter. What a library of one feature lacks is a note.
-    """
+
+def _verdict(found: Sequence[Finding]) -> GpuVerdict:
+    """What findings on one GPU amount to. What NVIDIA's libraries lack leaves other ways."""
+    for severity, status in _STATUSES.items():
+        for one in found:
+            if one.severity == severity and not gpu_code.is_nvidias(one.package, one.file):
+                why = f"{one.package} {one.file}: {one.what}"
+                return GpuVerdict(status="unknown" if _UNREADABLE in one.what else status, why=why)
+    return GpuVerdict(status="native")
+
+
+def _lost(contents: Contents, packages: Packages, capability: str) -> tuple[str, ...]:
+    """Features that are made for a GPU and have no code for it."""
+    found = dict[str, None]()
+    for path in _with_code(contents, packages):
+        only, serves = of_feature(path), gpu_code.serves(contents.binaries[path].code, capability)
+        if only is not None and serves == "none" and not is_older(capability, only.since):
+            found[only.feature] = None
+    return tuple(found)
+
+
+def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Iterator[Finding]:
+    """For each GPU model, the libraries that have no code for it. What a library of one feature lacks is a note."""
     wanted: dict[str, list[str]] = {}
     for model in gpus:
         wanted.setdefault(compute_capability(model), []).append(model)
@@ -38,53 +72,59 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
         fix = f"make image GPU={gpus[0].lower()}    takes a PyTorch for CUDA"
         yield packages.finding("architectures", "fail", libraries[0], what, "the GPU stays idle", fix)
         return
+    for path, binary in sorted(contents.binaries.items()):
+        if binary.code_fault and packages.owner(path) != BASE:
+            what = f"{_UNREADABLE} ({binary.code_fault})"
+            breaks = "nothing, as far as is known: for which GPUs it is, is not known"
+            yield packages.finding("architectures", "warn", path, what, breaks)
+    for path in _with_code(contents, packages):
+        code, owner = contents.binaries[path].code, packages.owner(path)
+        for capability, models in wanted.items():
+            if lacks := _lacks(path, code, owner.name, capability, capability_name(*models)):
+                yield packages.finding("architectures", lacks[0], path, *lacks[1:])
+
+
+def _with_code(contents: Contents, packages: Packages) -> Iterator[str]:
+    """Libraries of packages that have code; of NVIDIA's those alone that another library links or names."""
     named: dict[str, set[str]] = {}  # by whom
     for path, binary in contents.binaries.items():
         for name in (*binary.needed, *binary.mentions):
             named.setdefault(name, set()).add(path)
     for path, binary in sorted(contents.binaries.items()):
-        if (owner := packages.owner(path)) == BASE:
+        if (owner := packages.owner(path)) == BASE or not gpu_code.tells(path, binary.code):
             continue
-        if binary.code_fault:
-            what = f"has code for GPUs that is not understood ({binary.code_fault})"
-            breaks = "nothing, as far as is known: for which GPUs it is, is not known"
-            yield packages.finding("architectures", "warn", path, what, breaks)
         is_named = named.get(binary.soname or basename(path), set()) - {path}
-        if binary.code == GpuCode() or (_is_nvidias(owner.name) and not is_named):
-            continue
-        for capability, models in wanted.items():
-            if lacks := _lacks(path, binary.code, owner.name, capability, capability_name(*models)):
-                yield packages.finding("architectures", lacks[0], path, *lacks[1:])
+        if is_named or not gpu_code.is_nvidias(owner.name, path):
+            yield path
 
 
 def _lacks(
     path: str, code: GpuCode, package: str, capability: str, label: str
 ) -> tuple[Severity, str, str, str] | None:
     """(severity, what, what breaks, fix) of a library that does not run natively as a whole."""
-    has = f"it has {', '.join((*code.sass, *code.some)) or 'no machine code'}"
-    own = not _is_nvidias(package)
-    if has_code(code.sass, capability):
+    serves, own = gpu_code.serves(code, capability), not gpu_code.is_nvidias(package, path)
+    if serves == "native":
         return None
-    if has_code(code.some, capability):
-        breaks = "the others end in `no kernel image is available`, where they are made for newer GPUs alone"
-        return ("note", f"has code for {label} in few of its parts: {has}", breaks, "") if own else None
-    fix = _fix(package, capability, label)
-    if any(compiles_for(ptx, capability) for ptx in code.ptx):
+    only, fix = of_feature(path), _fix(path, package, capability, label)
+    lacks = {"jit": "PTX alone for {}", "few": "code for {} in few of its parts", "none": "no code for {}"}
+    what = f"has {lacks[serves].format(label)}: it has {', '.join((*code.sass, *code.some)) or 'no machine code'}"
+    if serves == "jit":
         breaks = "the driver compiles it at the first start, which is slow, and only if it is new enough"
-        return "warn", f"has PTX alone for {label}: {has}", breaks, fix
-    if only := of_feature(path):
-        breaks = f"{only.feature}; all else works"
-        return "note", f"has no code for {label}: {has}", breaks, "" if is_older(capability, only.since) else fix
+        return "note" if only else "warn", what, breaks, fix
+    if serves == "few" and not own:
+        return None
+    if only:
+        why = only.fix or ("" if is_older(capability, only.since) else fix)
+        return "note", what, f"{only.feature}; all else works", why
+    if serves == "few" and package != TORCH:
+        breaks = "the others end in `no kernel image is available`, where they are made for newer GPUs alone"
+        return "note", what, breaks, ""
     breaks = "`no kernel image is available for execution on the device`" if own else "its functions fail"
-    return "fail" if own else "warn", f"has no code for {label}: {has}", breaks, fix
+    return "fail" if own else "warn", what, breaks, fix
 
 
-def _fix(package: str, capability: str, label: str) -> str:
+def _fix(path: str, package: str, capability: str, label: str) -> str:
     model = label.partition(" ")[0].rstrip(",").lower()
-    if package == TORCH or _is_nvidias(package):
+    if package == TORCH or gpu_code.is_nvidias(package, path):
         return f"another torch: ./build.py explain --gpu {model}"
     return f"recompile {package} with TORCH_CUDA_ARCH_LIST={capability}: make image GPU={model}"
-
-
-def _is_nvidias(package: str) -> bool:
-    return package.startswith("nvidia-")

@@ -15,7 +15,7 @@ from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.checks.reading import read_image, tools
 from graphcrate.compat import facts
 from graphcrate.host.context import Context
-from graphcrate.model.audit import CHECKS, SEVERITIES, Audit, Contents, Finding
+from graphcrate.model.audit import CHECKS, SEVERITIES, Audit, Contents, Finding, GpuVerdict
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import site_packages
 
@@ -41,24 +41,6 @@ class Look:
     by_gpu: Mapping[str, tuple[Finding, ...]]
 
 
-def by_capability(contents: Contents) -> dict[str, str]:
-    """What an image is to a GPU of each compute capability ("7.0"): "native", "jit" or "fails"."""
-    owners, models = Packages(contents), _models()
-    found = {}
-    for capability, model in models.items():
-        severities = {one.severity for one in code.findings(contents, owners, [model]) if one.fix}
-        found[capability] = "fails" if "fail" in severities else "native"
-    return found
-
-
-def _models() -> dict[str, str]:
-    """A model of each compute capability."""
-    models: dict[str, str] = {}
-    for model, capability in facts.gpus().items():
-        models.setdefault(capability, model)
-    return models
-
-
 def look(contents: Contents) -> Look:
     """Look at an image: its audit, its packages, and what keeps it from running on each GPU."""
     owners = Packages(contents)
@@ -67,8 +49,16 @@ def look(contents: Contents) -> Look:
         owner = owners.owner(path)
         version, known = sizes.get(owner.name, (owners.version(owner), 0))
         sizes[owner.name] = version, known + binary.size
-    by_gpu = {capability: tuple(code.findings(contents, owners, [model])) for capability, model in _models().items()}
+    by_gpu = {
+        capability: tuple(code.findings(contents, owners, models[:1]))
+        for capability, models in facts.models_by_capability().items()
+    }
     return Look(judge(contents), sizes, by_gpu)
+
+
+def by_capability(contents: Contents) -> Mapping[str, GpuVerdict]:
+    """What the GPUs of each compute capability ("7.0") that lists name run of an image, by its libraries' code."""
+    return code.verdicts(contents, Packages(contents))
 
 
 def _contents(names: Sequence[str], ctx: Context, base: str, output: Path) -> Contents:

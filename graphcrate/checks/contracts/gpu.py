@@ -1,14 +1,15 @@
 """Contracts between the image and the host's GPUs, driver, kernel and C library, and its packages' among each other."""
 
 import re
+from collections.abc import Mapping
 
 from packaging.specifiers import SpecifierSet
 
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, since, unknown, warned
-from graphcrate.compat import facts, glt
+from graphcrate.compat import facts, glt, rules
 from graphcrate.compat.facts import is_older
-from graphcrate.compat.rules import capability_name
 from graphcrate.compat.slim import LABEL
+from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
 
 _DRIVER_GLIBC = facts.limits().driver_glibc.since  #: that NVIDIA's driver libraries are made for
@@ -99,22 +100,40 @@ def gpu(view: ImageView, host: Host) -> Verdict:
         return failed(f"torch {view.torch} is for the CPU", "an image for CUDA: make image CUDA=… GPU=…")
     if not view.torch:
         return absent(view, unknown("no torch in the image"))
+    found = {model: rules.gpu_code(_stack(view), model) for model in host.gpus}
+    for model, verdict in found.items():
+        if verdict.status == "fails":
+            return failed(verdict.why, f"make image GPU={model}")
+    if unsure := next((verdict.why for verdict in found.values() if verdict.status == "unknown"), ""):
+        return unknown(unsure)
+    lost = dict.fromkeys(feature for verdict in found.values() for feature in verdict.lost)
+    told = f"torch {view.torch} runs on {', '.join(host.gpus)}"
+    return passed(", all but ".join((told, *lost)))
+
+
+def by_capability(view: ImageView) -> Mapping[str, GpuVerdict]:
+    """What the GPUs of each capability that lists name run of an image, by its torch and its labels."""
+    cut = _label(view, LABEL)
+    found = {}
+    for capability, models in facts.models_by_capability().items():
+        found[capability] = rules.gpu_code(_stack(view), models[0])
+        if cut and capability not in cut.split(","):
+            found[capability] = GpuVerdict(status="fails", why=f"it is cut to GPUs of compute capability {cut}")
+    return found
+
+
+def _stack(view: ImageView) -> rules.Software:
+    """What has code for GPUs, as far as an image says."""
     compiled = _compiled_for(view)
-    native = [name.removesuffix("+PTX") for name in compiled]
-    known = True
-    for model in host.gpus:
-        capability, label = facts.compute_capability(model), capability_name(model)
-        runs = facts.torch_runs_on(view.torch, view.cuda, capability)
-        if runs is False:
-            return failed(f"torch {view.torch} has no code for {label}", f"make image GPU={model}")
-        compiles = any(name.endswith("+PTX") and not is_older(capability, name[:-4]) for name in compiled)
-        if compiled and not compiles and not facts.has_code(native, capability):
-            told = f"extensions are compiled for {', '.join(compiled)}, and not for {label}"
-            return failed(told, f"make image GPU={model}")
-        known = known and runs is True
-    if not known:
-        return unknown(f"which GPUs torch {view.torch} for CUDA {view.cuda} has code for is not known")
-    return passed(f"torch {view.torch} runs on {', '.join(host.gpus)}")
+    return rules.Software(
+        torch=view.torch,
+        torch_cuda=view.cuda,
+        python="",
+        extensions=("extensions",) if compiled else (),
+        architectures=tuple(compiled),
+        nvcc=_nvcc(view),
+        glt=view.distributions.get(glt.NAME, ""),
+    )
 
 
 def _compiled_for(view: ImageView) -> list[str]:
@@ -124,6 +143,11 @@ def _compiled_for(view: ImageView) -> list[str]:
         for name in re.split(r"[,;]", _label(view, "graphcrate.architectures"))
         if re.fullmatch(r"\d+\.\d+(\+PTX)?", name)
     ]
+
+
+def _nvcc(view: ImageView) -> str:
+    """CUDA version of the toolkit that made the PTX of extensions, which may be newer than torch's."""
+    return ".".join(_label(view, "graphcrate.nvcc").split(".")[:2]) or view.cuda
 
 
 def _label(view: ImageView, name: str) -> str:
@@ -219,9 +243,6 @@ def ptx(view: ImageView, host: Host) -> Verdict:
         return absent(view, passed("no extension is known to rely on it"))
     if not host.gpus:
         return unknown("no GPU was named", "--gpu v100")
-    nvcc = (
-        ".".join(_label(view, "graphcrate.nvcc").split(".")[:2]) or view.cuda
-    )  # the toolkit that made the PTX, which may be newer than torch's
     native = [name.removesuffix("+PTX") for name in compiled]
     release = glt.known(version)
     wanted: dict[str, str] = {}  # who needs which driver
@@ -230,7 +251,7 @@ def ptx(view: ImageView, host: Host) -> Verdict:
         if release is not None and not facts.has_code(release.sass, capability):
             wanted[f"graphlearn-torch {version} on {model}"] = release.driver
         if compiled and not facts.has_code(native, capability):
-            wanted[f"extensions on {model}"] = facts.own_driver(nvcc)
+            wanted[f"extensions on {model}"] = facts.own_driver(_nvcc(view))
     if not wanted:
         return passed(f"machine code for {', '.join(host.gpus)}")
     who, oldest = max(wanted.items(), key=lambda pair: facts.numbers(pair[1]))
