@@ -145,7 +145,7 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     warn: int
     note: int
     failures: tuple[str, ...] = ()  #: "package file: what"
-    #: compute capability ("7.0") → "native", "jit" (the driver compiles PTX), "fails" or "unknown"; of older reports empty
+    #: compute capability ("7.0") → "native", "jit" (the driver compiles PTX), "fails" or "unknown"; of older reports {}
     gpus: dict[str, str] = {}
 
 

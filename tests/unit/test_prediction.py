@@ -82,14 +82,6 @@ def view(lock, variant, candidate, architectures):
     )
 
 
-def hold_back(lock):
-    """Until it is locked again: a torchaudio for CUDA 13 beside a torch for CUDA 12, which has no code for V100."""
-    wheel = measured()[lock.package("torchaudio").file.name] if lock.package("torchaudio") else None
-    of_13 = wheel is not None and any("libcudart.so.13" in one.names for one in wheel.libraries.values())
-    if of_13 and facts.is_older(lock.torch_cuda, "13"):
-        pytest.xfail(f"./build.py lock {lock.recipe} --cuda {lock.cuda}")
-
-
 def said(verdicts):
     return {capability: verdict.status for capability, verdict in verdicts.items()}
 
@@ -103,7 +95,6 @@ def test_the_wheels_of_every_committed_lock_are_measured():
 @pytest.mark.parametrize("path", LOCKS, ids=str)
 def test_published_images(path):
     lock, variant, candidate = opened(path)
-    hold_back(lock)
     predicted = explain.by_capability(RECIPES[lock.recipe], variant, candidate)
     found = audit.by_capability(contents(lock, variant.architectures))
     assert said(predicted) == said(found), {name: one.why for name, one in found.items()}
@@ -115,7 +106,6 @@ def test_published_images(path):
 @pytest.mark.parametrize("path", LOCKS, ids=str)
 def test_images_for_a_named_gpu(path):
     lock, variant, candidate = opened(path)
-    hold_back(lock)
     predicted = explain.by_capability(RECIPES[lock.recipe], variant, candidate, named=True)
     for capability, verdict in predicted.items():
         architectures = variant.architectures
