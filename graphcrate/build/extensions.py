@@ -13,7 +13,7 @@ from graphcrate.compat.toolkits import nvcc, to_compile
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import Base, BaseDriftError
-from graphcrate.model.errors import GraphcrateError, ResolutionError
+from graphcrate.model.errors import GraphcrateError, LockedError, ResolutionError
 from graphcrate.model.lock import Lock, Toolkit
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
 from graphcrate.resolve import base as bases
@@ -120,11 +120,13 @@ class Compiling:
             return toolkits.prepare(toolkit, there, base.rootfs, self.ctx)
         except BaseDriftError as drift:  # of the toolkit: today's base would not bring its packages back
             sources, lock = self.sources, self.lock
+            if sources.locked:
+                raise LockedError(drift.what, cause=drift.cause) from drift
             options = {"channel": sources.channel, "extensions": sources.extensions, "toolkit": sources.toolkit}
             asked = "".join(f" --{name} {value}" for name, value in options.items() if value not in (None, "auto"))
             raise ResolutionError(
                 drift.what,
                 cause=drift.cause,
-                next_step=f"./build.py lock {lock.recipe} --cuda {lock.cuda}{asked}    (or name a mirror that still "
-                "has them: DEBIAN_MIRROR=http://another-mirror/debian)",
+                next_step=f"./build.py lock {lock.recipe} --cuda {lock.cuda}{asked}    (or name a place that still "
+                "has them: DEBIAN_SNAPSHOT=http://a-mirror-of-the-snapshot-service)",
             ) from drift

@@ -112,6 +112,8 @@ def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
     job = _start(request, ctx, engine)
     resolution = _resolve_all(job)
+    if not request.locked:
+        resolution = base.with_living_base(ctx, resolution)
     plan = _plan(job, resolution)
     return _plan_lines(job, f"{plan.name}:{plan.tag}", resolution, plan), plan
 

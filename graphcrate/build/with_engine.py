@@ -21,7 +21,7 @@ from graphcrate.engines.backend import LAYER_FORMAT, Order
 from graphcrate.host import process
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
-from graphcrate.model.errors import HostError, UsageError
+from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import CompileStep, Plan, content_id
 from graphcrate.model.recipe import Channel
@@ -67,7 +67,7 @@ class Engine:
         """Build the plan's image on the lock's own base; the layers are the engine's. Raises as `Builder.build`."""
         folder.mkdir(parents=True, exist_ok=True)
         ctx.progress.note(summary.step(1, "make the base"))
-        base, notes = _base(plan, lock, ctx)
+        base, notes = _base(plan, lock, sources, ctx)
         certificates = Path(ctx.environment.get("SSL_CERT_FILE", ""))
         ctx.progress.note(summary.step(2, f"build with {self.name}"))
         order = Order(
@@ -177,13 +177,18 @@ def first_that_answers(ctx: Context) -> Engine | None:
     return None
 
 
-def _base(plan: Plan, lock: Lock, ctx: Context) -> tuple[Base | None, tuple[str, ...]]:
-    """The lock's own base; None where the engine pulls it by digest, or its like because none can be made here."""
+def _base(plan: Plan, lock: Lock, sources: SourceOptions, ctx: Context) -> tuple[Base | None, tuple[str, ...]]:
+    """The lock's own base; None where the engine pulls it by digest, or its like because none can be made here.
+
+    Raises LockedError where it is to be the lock's own and cannot be made.
+    """
     if not isinstance(lock.base, DebianBase):
         return None, ()
     try:
         return bases.prepare_base(ctx, plan.base.base), ()
     except HostError as error:
+        if sources.locked:
+            raise LockedError(f"the locked base cannot be made here: {error.what}", cause=error.cause) from error
         image = plan.base.image.reference
         note = f"the base is {image} with Debian's packages of today, not the lock's own ({error.what})"
         ctx.progress.note(note)

@@ -15,7 +15,7 @@ from graphcrate.model import plan as steps
 from graphcrate.model.lock import Compilation, DebianBase, Drift, Lock, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
 from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
-from graphcrate.model.words import listed
+from graphcrate.model.words import joined, listed
 
 #: A wheel of at least this many bytes is a layer of its own: it is pulled and cached alone.
 _OWN_LAYER = 30_000_000
@@ -346,7 +346,7 @@ def _labels(name: str, stack: steps.Stack, tag: str, lock: Lock | None, installs
         "graphcrate.torch.cuda": stack.torch_cuda,
         "graphcrate.torch_geometric": stack.torch_geometric,
         "graphcrate.missing": ",".join(missing.name for missing in stack.missing),
-        "graphcrate.drift": drifted(lock.drifted) if lock else "",
+        "graphcrate.drift": ", ".join(drifted(lock.drifted)) if lock else "",
     }
     for step in installs:
         if isinstance(step, steps.CompileStep):
@@ -357,9 +357,9 @@ def _labels(name: str, stack: steps.Stack, tag: str, lock: Lock | None, installs
     return {key: value for key, value in labels.items() if value}
 
 
-def drifted(drift: Sequence[Drift]) -> str:
-    """ "bash 5.2-1 → 5.2-2, new 1 (new)": what is not what was locked, in a label and for people."""
-    return ", ".join(
+def drifted(drift: Sequence[Drift]) -> list[str]:
+    """List what is not what was locked: "bash 5.2-1 → 5.2-2", "liba 1 (new)", "libb 1 (gone)"."""
+    return list(
         dict.fromkeys(
             f"{one.name} {one.locked} → {one.taken}"
             if one.locked and one.taken
@@ -372,10 +372,10 @@ def drifted(drift: Sequence[Drift]) -> str:
 
 
 def drift_line(drift: Sequence[Drift]) -> str:
-    """Say what of Debian is of today and not the lock's."""
+    """Say what of Debian is of today and not the lock's; a report and a label have all of it."""
     where = listed(sorted({"the base with the compiler" if one.of == "compiler" else "the base" for one in drift}))
-    names = len({one.name for one in drift})
-    return f"no place has {names} packages of {where} as locked; those of today: {drifted(drift)}"
+    changes = drifted(drift)
+    return f"no place has all that was locked of {where}; of today are {joined(changes)}"
 
 
 def _locked_image(lock: Lock, packages: tuple[str, ...]) -> BaseImage:

@@ -13,6 +13,7 @@ from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.model.report import BuildReport
+from graphcrate.model.words import joined
 from graphcrate.oci import credentials, push, reference, spec
 from graphcrate.oci.registry import Document, Repository
 from graphcrate.publish import attestations
@@ -101,10 +102,9 @@ def _rebuilt(about: Statement | None, document: Document, wheels: Path | None, c
         request = BuildRequest.again(asked, target="", driver="", wheels=wheels, output=folder, smoke=False)
         report = build(request, ctx)
         if report.lock_sha256 != wanted and report.drift:
-            said = (
-                f"other bytes, as Debian packages of today stand in for locked ones: {planning.drifted(report.drift)}"
-            )
-            return Check("rebuild", False, f"{said}; DEBIAN_SNAPSHOT=URL of a snapshot service may have them")
+            changes = joined(planning.drifted(report.drift))
+            said = f"other bytes, as no place has all Debian packages of the lock; of today are {changes}"
+            return Check("rebuild", False, f"{said}. DEBIAN_SNAPSHOT=URL of another snapshot service may help")
         if report.lock_sha256 != wanted:
             difference = f"the lock here is {report.lock_sha256[:12]}…, the image's was {wanted[:12]}…"
             return Check("rebuild", False, f"{difference}: check out the commit that it was built from")

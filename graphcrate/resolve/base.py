@@ -86,12 +86,12 @@ def renew_base(ctx: Context, variant: Variant, lock: Lock, tried: Lock, *, compi
         today: AnyBase = lock_compiler(ctx, variant, own.suite, lock.compilation.compiler)
     else:
         today = lock_base(ctx, variant)
-    if isinstance(today, DebianBase) and not differences("base", own, today):  # there again: a mirror that lags
+    assert isinstance(today, DebianBase), "an image of a registry is the locked one or none"
+    if not differences("base", own, today):  # there again: a mirror that lags
         _record(ctx, own).unlink(missing_ok=True)
-    elif today != gone:
-        assert isinstance(today, DebianBase)
+    elif differences("base", gone, today):
         ctx.cache.keep(_record(ctx, own), encode(StandIn(base=today, since=settings.now())))
-    return today != gone
+    return bool(differences("base", gone, today))
 
 
 class StandIn(msgspec.Struct, frozen=True, kw_only=True):

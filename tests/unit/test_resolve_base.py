@@ -76,6 +76,21 @@ def test_a_base_with_a_compiler_is_replaced_by_itself(place):
     assert living.drifted == (Drift(of="compiler", name="apt", locked="1", taken="2"),)
 
 
+def test_newer_lists_with_the_same_packages_are_no_newer_base(place, monkeypatch):
+    """Else a build would take turns with what it has just tried."""
+    asked = resolution("1")
+    assert renewed(place, asked)[0]
+    later = msgspec.structs.replace(debian("2"), listed="20261125T021215Z")
+    monkeypatch.setattr(base, "provider", lambda name: SimpleNamespace(lock=lambda *_: later))
+    assert not renewed(place, asked)[0]
+    # What an old lock has no path of, and a new one has, is the same package.
+    paths = tuple(msgspec.structs.replace(one, path=f"pool/main/{one.file.name}") for one in asked.lock.base.packages)
+    monkeypatch.setattr(
+        base, "provider", lambda name: SimpleNamespace(lock=lambda *_: msgspec.structs.replace(later, packages=paths))
+    )
+    assert renewed(place, asked) == (True, asked)
+
+
 def test_what_stands_in_for_a_base_counts_for_a_day(place, monkeypatch):
     asked, clock = resolution("1"), [1_000_000.0]
     monkeypatch.setattr(settings, "now", lambda: clock[0])

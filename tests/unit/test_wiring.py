@@ -288,6 +288,12 @@ def changed_bytes(world):
     return "verify", "--rebuild", found
 
 
+@row(18, "no committed lock answers this request")
+def nothing_locked(world):
+    (world.root / "images/torch/cpu/pypi.lock.json").unlink()
+    return *BUILD, "--locked"
+
+
 @row(130, "interrupted")
 def interrupted(world):
     world.completed = KeyboardInterrupt()
