@@ -98,9 +98,7 @@ def audit(
     output: options.Output = Path("dist"),
     as_json: options.Json = False,
 ) -> None:
-    """Check wheels, those of a lock, or installed packages without running them. Says which libraries will not load
-    or run.
-    """
+    """Check wheels, a lock or packages without running them. Says which libraries will not load or run."""
     from graphcrate.checks import wording
     from graphcrate.checks.audit import run as auditing
     from graphcrate.cli import tables
