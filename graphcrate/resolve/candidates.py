@@ -16,11 +16,10 @@ from graphcrate.model.errors import LockedError, NetworkError, ResolutionError, 
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import Outcome
-from graphcrate.resolve.channels import asks_public_mirrors, mirror_of, names_of
+from graphcrate.resolve.channels import mirror_of, names_of
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.locks import Resolution, ResolveContext, request_digest
 from graphcrate.resolve.offers import Offers, UnavailableError
-from graphcrate.resolve.search import Search
 
 #: a channel that was out of reach is asked again after this many seconds, if there is a complete fall-back
 REMEMBERED = 900.0
@@ -33,12 +32,10 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
 
     A lock with all files in the cache is taken without any network. `committed`: locks by their candidates' names;
     `fresh` ignores those and the cache's. Raises UsageError for an unknown mirror, channel or folder, ResolutionError
-    when CHANNEL forbids the fall-back or requirements contradict each other, NetworkError when nothing can be reached,
-    LockedError when only committed locks may answer, and none does.
+    when CHANNEL forbids the fall-back or requirements contradict each other, NetworkError when nothing can be reached.
     """
     request = context.request
     mirror_of(request)
-    asks_public_mirrors(context.ctx.environment)
     if request.wheels is not None and not request.wheels.is_dir():
         raise UsageError(
             f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
@@ -75,7 +72,6 @@ class LockCandidate:
     def __init__(self, context: ResolveContext, value: Candidate, committed: Lock | None, fresh: bool) -> None:
         self.value, self._context, self._request = value, context, context.request
         self._cache, self._progress = context.ctx.cache, context.ctx.progress
-        self._committed = committed
         self._is_local = value.channels[0] is Channel.LOCAL
         self._digest = self._digest_of(extensions=context.request.extensions)
         self._locks = [] if fresh else self._usable(committed)
@@ -83,25 +79,17 @@ class LockCandidate:
 
     def lock(self, *, fallback: bool) -> Lock:
         """A lock whose files are available. `fallback`: a later candidate is complete. Raises UnavailableError."""
-        if self._request.locked:
-            return self._committed_lock()
         lock = self.complete
+        if lock is None and self._request.locked:
+            lock = self._locks[0] if self._locks else None
+            if lock is None:
+                raise UnavailableError(f"{self.value.name}: no committed lock answers this request")
         if lock is None:
             if fallback and not self._is_local:
                 self._raise_if_out()
             lock = next(filter(self._is_current, self._locks), None) or self._resolve()
         if self._request.devel and lock.compilation is None:
             return msgspec.structs.replace(lock, compilation=self._compilation(lock))
-        return lock
-
-    def _committed_lock(self) -> Lock:
-        """The committed lock, wherever its files are. Raises UnavailableError where there is none for this request."""
-        if not self._locks:
-            is_other = "the committed lock answers another request, or an older recipe"
-            raise UnavailableError(is_other if self._committed else "no lock is committed")
-        lock = self._locks[0]
-        if self._request.devel and lock.compilation is None:
-            raise UnavailableError("the committed lock has no compiler and toolkit for FLAVOUR=devel")
         return lock
 
     def _resolve(self) -> Lock:
@@ -136,17 +124,15 @@ class LockCandidate:
         return missing_packages(lock, self._cache, self._context.built(lock))
 
     def _is_current(self, lock: Lock) -> bool:
-        """Whether some place lists the lock's files, and no channel that was silent when it was made answers today.
+        """Whether the lock's files are available, and no channel that was silent when it was made answers today.
 
         Such a channel may have what is missing, or a wheel of what is compiled.
         """
         offers = Offers.of_lock(self._context.sources, lock)
         missing = sorted(self._missing(lock), key=lambda package: package.file.size)
         largest = {package.channel: package for package in missing}
-        for package in largest.values():
-            if next(Search(package, offers, quiet=True).links(), None) is None:
-                name = package.file.name
-                self._progress.note(f"no place that answers lists {name}, which the lock of {self.value.name} names")
+        for channel, package in largest.items():
+            if not offers.links(channel, package.name, package.file.name, package.file.sha256)[0]:
                 return False
         if self._request.extensions == "source":
             return True
@@ -215,11 +201,7 @@ def _none(
     what = f"no candidate of {recipe.name} CUDA {variant.cuda} is available{tried}"
     step = next((failure.next_step for failure in failures.values() if failure.next_step), "")
     if request.locked:
-        return LockedError(
-            what,
-            cause="LOCKED=yes (--locked) builds from committed locks alone.",
-            next_step=f"./build.py lock {recipe.name} --cuda {variant.cuda}    (writes one), or leave LOCKED=yes out",
-        )
+        return LockedError(what, cause="LOCKED=yes (--locked) builds from committed locks alone.")
     if request.channel:
         return ResolutionError(what, cause=f"CHANNEL={request.channel} forbids every other candidate.", next_step=step)
     if all(failure.unreachable for failure in failures.values()):

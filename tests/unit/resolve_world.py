@@ -26,11 +26,8 @@ class World:
         monkeypatch.setattr(resolver, "lock_base", self.lock_base)
 
     def choose(self, *candidates, committed=None, fresh=False, recipe=None, **request):
-        context = self.context(recipe or small_index.recipe(*candidates), **request)
-        return choose(context, {committed.candidate: committed} if committed else {}, fresh=fresh)
-
-    def context(self, recipe, **request):
-        return small_index.context(
+        recipe = recipe or small_index.recipe(*candidates)
+        context = small_index.context(
             recipe,
             SourceOptions(**request),
             self.cache,
@@ -38,6 +35,7 @@ class World:
             progress=self.notes,
             built=lambda lock: self.built & {package.file.sha256 for package in lock.packages},
         )
+        return choose(context, {committed.candidate: committed} if committed else {}, fresh=fresh)
 
     def lock_base(self, place, variant):
         self.bases += 1

@@ -1,17 +1,15 @@
 """Choosing between candidates, with locks, caches, folders and a network that comes and goes."""
 
-import random
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from graphcrate.compat import addresses
-from graphcrate.model.errors import LockedError, NetworkError, ResolutionError, UsageError
-from graphcrate.model.recipe import Additions, BaseSpec, Channel
-from graphcrate.resolve import additions
+from graphcrate.model.errors import NetworkError, ResolutionError, UsageError
+from graphcrate.model.recipe import BaseSpec, Channel
 from graphcrate.resolve.locks import request_digest
-from tests.made import public, refused
+from tests.made import refused
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH, put_torch
@@ -107,97 +105,6 @@ def test_a_committed_lock_whose_files_are_gone_is_replaced(world):
     packages = tuple(torch if package.name == "torch" else package for package in committed.packages)
     stale = msgspec.structs.replace(committed, packages=packages)
     assert world.choose(COMPATIBLE, committed=stale).lock == committed
-
-
-def test_a_lock_whose_files_are_with_a_public_mirror_alone_stays_in_use(world, mirrors, monkeypatch):
-    """What the index has newer is not taken: the lock says what the image is made of."""
-    tqdm = small_wheel("tqdm", "4.66", content=random.Random(0).randbytes(9000))  # the largest, which is looked for
-    world.server.simple("tqdm", dict([tqdm]))
-    committed = world.choose(COMPATIBLE).lock
-    world.environment = public(world.server, monkeypatch)
-    mirrors[1].simple("tqdm", dict([tqdm]))
-    world.server.simple("tqdm", dict([small_wheel("tqdm", "99.0")]))
-    assert world.choose(COMPATIBLE, committed=committed).lock == committed
-    assert not any("no place" in line for line in world.notes.lines)
-    mirrors[1].pages.clear()
-    assert world.choose(COMPATIBLE, committed=committed).lock.package("tqdm").version == "99.0"
-    assert f"no place that answers lists {tqdm[0]}, which the lock of compatible names" in world.notes.lines
-
-
-def test_a_lock_of_pytorch_s_channel_is_used_by_a_public_mirror_where_the_channel_is_out_of_reach(
-    world, mirrors, monkeypatch
-):
-    name, content = small_index.pytorch_channel(world.server)
-    committed = world.choose(PYTORCH, COMPATIBLE).lock
-    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
-    world.cache.path("resolutions", "x").parent.joinpath(f"{committed.request_sha256}.json").unlink()
-    mirrors[0].pytorch("cu118", {name: content})
-    world.environment |= {"WHEEL_FALLBACK": ""}
-    assert world.choose(PYTORCH, COMPATIBLE, committed=committed).lock == committed
-    world.fetch(committed)
-    assert mirrors[0].paths()[-1] == f"/whl/cu118/{name}"
-
-
-@pytest.mark.parametrize("complete", [False, True])
-def test_locked_files_alone_are_those_of_the_committed_lock(world, complete):
-    """Whether the cache has them or not, and whatever else it has."""
-    committed = world.choose(COMPATIBLE).lock
-    if complete:
-        world.fetch(committed)
-    committed = msgspec.structs.replace(committed, notes=("committed",))
-    world.silence()
-    resolution = world.choose(COMPATIBLE, committed=committed, locked=True)
-    assert (resolution.lock, resolution.candidate) == (committed, COMPATIBLE)
-
-
-def test_locked_files_alone_need_a_committed_lock_and_one_for_this_request(world):
-    lock = world.choose(COMPATIBLE).lock  # which the cache remembers, and whose files it has
-    world.fetch(lock)
-    world.silence()
-    command = "./build.py lock pyg --cuda 11.8"
-    with refused(LockedError, "compatible: no lock is committed", "LOCKED=yes", command) as caught:
-        world.choose(COMPATIBLE, locked=True)
-    assert caught.value.exit_code == 18
-    older = msgspec.structs.replace(lock, request_sha256="0" * 64)
-    with refused(LockedError, "compatible: the committed lock answers another request, or an older recipe", command):
-        world.choose(COMPATIBLE, committed=older, locked=True)
-    with refused(LockedError, "no compiler and toolkit for FLAVOUR=devel"):
-        without = msgspec.structs.replace(lock, compilation=None)
-        world.choose(COMPATIBLE, committed=without, locked=True, devel=True)
-
-
-def test_of_locked_candidates_alone_one_without_a_lock_is_passed_over(world):
-    world.pytorch_channel()
-    committed = world.choose(COMPATIBLE).lock
-    preferred = world.choose(PYTORCH).lock
-    world.fetch(preferred)
-    resolution = world.choose(PYTORCH, COMPATIBLE, committed=committed, locked=True)
-    assert resolution.lock == committed
-    assert [(one.candidate, one.chosen, one.constraint) for one in resolution.outcomes] == [
-        ("pytorch", False, "no lock is committed"),
-        ("compatible", True, ""),
-    ]
-    with refused(LockedError, "pytorch: no lock is committed"):
-        world.choose(PYTORCH, COMPATIBLE, committed=committed, locked=True, channel="pytorch")
-
-
-def test_of_locked_files_alone_what_is_added_has_to_be_locked_too(world):
-    name, content = small_wheel("einops", "0.8")
-    world.server.simple("einops", {name: content})
-    stack, wanted = world.choose(COMPATIBLE), Additions(packages=("einops",))
-
-    def add(committed, given=wanted, **request):
-        context = world.context(small_index.recipe(COMPATIBLE), **request)
-        return additions.add(context, stack, given, committed).lock
-
-    lock = add(None)
-    assert lock.package("einops")
-    world.silence()
-    with refused(LockedError, "what you add to the stack is not locked", "./build.py lock ./mine.toml"):
-        add(None, locked=True)
-    with refused(LockedError, "the lock beside your recipe answers other packages"):
-        add(lock, Additions(packages=("einops", "tqdm")), locked=True)
-    assert add(lock, locked=True) == lock
 
 
 def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, monkeypatch):
