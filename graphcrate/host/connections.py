@@ -38,6 +38,7 @@ class Reason(StrEnum):
     STATUS = "HTTP error"
     REDIRECTS = "too many redirects"
     TOO_LARGE = "the page is too large"
+    DAMAGED = "the page is damaged"
     ADDRESS = "not an address that can be fetched"
 
 

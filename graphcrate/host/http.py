@@ -95,9 +95,10 @@ class Client:
         headers: Mapping[str, str] = {},
         body: bytes | None = None,
         accept: Container[int] = (200,),
+        tries: int = TRIES,
     ) -> Response:
         """Ask, follow redirects, try again where that can help. Raises HttpError for a status not in `accept`."""
-        return self.retry().call(lambda: self.send(method, url, headers=headers, body=body, accept=accept))
+        return self.retry(tries).call(lambda: self.send(method, url, headers=headers, body=body, accept=accept))
 
     def send(
         self,

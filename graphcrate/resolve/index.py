@@ -12,7 +12,9 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from graphcrate.host.connections import HttpError, Reason
 from graphcrate.host.http import Client
+from graphcrate.host.retry import TRIES
 from graphcrate.model.errors import NetworkError
 from graphcrate.resolve.channels import Kind, Link, Source, local_path
 from graphcrate.resolve.target import project_and_version
@@ -30,19 +32,24 @@ class Listings:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._pages: dict[str, tuple[Link, ...] | NetworkError] = {}
+        self._tries: dict[str, int] = {}
         self._locks: dict[str, threading.Lock] = {}
 
-    def project(self, source: Source, project: str, *, again: bool = False) -> tuple[Link, ...]:
+    def project(self, source: Source, project: str, *, again: bool = False, tries: int = TRIES) -> tuple[Link, ...]:
         """The wheels and sdists of a project (normalised name). Raises HttpError, NetworkError for a folder.
 
-        `again`: a page that was read is read once more, past every cache on the way.
+        `again`: a page that was read is read once more, past every cache on the way. `tries`: more of a request that
+        fails; a server that was only busy is asked again by whoever has more of them.
         """
         page = source.page(project)
         with self._locks.setdefault(page, threading.Lock()):
-            if page not in self._pages or (again and not isinstance(self._pages[page], NetworkError)):
+            read = self._pages.get(page)
+            was_busy = isinstance(read, HttpError) and read.is_temporary and self._tries[page] < tries
+            if read is None or was_busy or (again and not isinstance(read, NetworkError)):
                 headers = HEADERS | {"Cache-Control": "no-cache"} if again else HEADERS
+                self._tries[page] = tries
                 try:
-                    self._pages[page] = self._read(source, page, headers)
+                    self._pages[page] = self._read(source, page, headers, tries)
                 except NetworkError as error:
                     self._pages[page] = error
         links = self._pages[page]
@@ -51,20 +58,23 @@ class Listings:
         wanted = canonicalize_name(project)
         return tuple(link for link in links if (known := project_and_version(link.name)) and known[0] == wanted)
 
-    def _read(self, source: Source, page: str, headers: Mapping[str, str]) -> tuple[Link, ...]:
+    def _read(self, source: Source, page: str, headers: Mapping[str, str], tries: int) -> tuple[Link, ...]:
         if source.kind is Kind.FOLDER:
             return _folder(Path(source.location))
         if page.startswith("file:"):
             return _local_page(source, page)
-        response = self._client.request("GET", page, headers=headers)
+        response = self._client.request("GET", page, headers=headers, tries=tries)
         return parse_html(response.body, response.url)
 
 
 def parse_html(body: bytes, page: str) -> tuple[Link, ...]:
-    """A page of links (PEP 503): file names come from the addresses, hashes from their fragments."""
+    """A page of links (PEP 503): file names come from the addresses, hashes from their fragments. Raises HttpError."""
     parser = _Anchors(page)
-    parser.feed(body.decode("utf-8", "replace"))
-    parser.close()
+    try:
+        parser.feed(body.decode("utf-8", "replace"))
+        parser.close()
+    except AssertionError as error:  # what Python's parser has for a declaration that it does not know
+        raise HttpError.of(Reason.DAMAGED, page) from error
     return tuple(parser.links)
 
 

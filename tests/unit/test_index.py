@@ -7,7 +7,7 @@ from graphcrate.host.http import Client
 from graphcrate.model.errors import NetworkError
 from graphcrate.resolve.channels import Kind, Link, Source
 from graphcrate.resolve.index import Listings, parse_html
-from tests.unit.wheel_server import small_wheel
+from tests.unit.wheel_server import Fault, small_wheel
 
 HASH = "ab" * 32
 PAGE = "https://example.org/whl/cu118/torch/"
@@ -43,6 +43,27 @@ def test_an_index_page_is_read_once_and_a_failure_too(server, listings):
         with pytest.raises(HttpError, match="404"):
             listings.project(source, "nothing")
     assert server.paths() == ["/simple/demo-pkg/", "/simple/nothing/"]
+
+
+@pytest.mark.parametrize("body", [b"<![x[", b'<a href="a-1-py3-none-any.whl">a</a><![ if '])
+def test_a_page_that_the_parser_does_not_know_is_damaged(server, listings, body):
+    server.put("/simple/demo/", body)
+    with pytest.raises(HttpError, match="the page is damaged"):
+        listings.project(Source(Kind.INDEX, server.url("/simple")), "demo")
+
+
+def test_a_server_that_was_busy_is_asked_again_by_who_has_more_patience(server, listings, monkeypatch):
+    monkeypatch.setattr("graphcrate.host.retry.FIRST_PAUSE", 0.0)
+    name, content = small_wheel("demo", "1.0")
+    server.simple("demo", {name: content})
+    server.faults["/simple/demo/"] = [Fault(status=503)] * 4
+    source = Source(Kind.INDEX, server.url("/simple"))
+    for _ in range(2):  # once more than the first request, in all
+        with pytest.raises(HttpError, match="503"):
+            listings.project(source, "demo", tries=1)
+    assert len(server.asked) == 2
+    assert [link.name for link in listings.project(source, "demo")] == [name]
+    assert len(server.asked) == 5
 
 
 def test_a_links_page_serves_all_projects(server, listings):
