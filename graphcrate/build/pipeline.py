@@ -175,13 +175,7 @@ def _add(job: _Job, resolution: Resolution, *, fresh: bool = False) -> Resolutio
     path = own_lock(request.recipe, resolution.lock) if request.recipe else None
     committed = decode_lock(path.read_bytes()) if path and path.is_file() else None
     added = additions.add(context, resolution, request.additions, committed, fresh=fresh)
-    if request.locked and added.lock != committed:
-        raise LockedError(
-            "what you add to the stack is not locked" + (f" in {path}" if path else ""),
-            cause="LOCKED=yes (--locked) builds from locks alone.",
-            next_step="./build.py lock ./mine.toml    (a recipe of your own has its lock beside it)",
-        )
-    if path and added.lock != committed:
+    if path and added.lock != committed and not request.locked:
         write_file(path, encode(added.lock))
         ctx.progress.note(f"locked in {path}")
     return added

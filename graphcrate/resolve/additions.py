@@ -22,7 +22,7 @@ from graphcrate.host import settings
 from graphcrate.host.cache import kept
 from graphcrate.inputs.wheels import project
 from graphcrate.inputs.wheels.sdist import SdistMetadata, build_requires, compiled_sources, read_sdist
-from graphcrate.model.errors import ResolutionError
+from graphcrate.model.errors import LockedError, ResolutionError
 from graphcrate.model.lock import Added, Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Additions, Channel, Variant
 from graphcrate.resolve import built_for, fetch
@@ -67,9 +67,9 @@ def add(
 
     `committed`: the lock beside a person's recipe; it and the cache's are taken as long as they answer the same
     request, but for `fresh`. Raises ResolutionError for what contradicts the stack or does not exist, NetworkError,
-    BuildError for a project that cannot be made a wheel.
+    BuildError for a project that cannot be made a wheel, LockedError when only committed locks may answer.
     """
-    ctx, stack = context.ctx, resolution.lock
+    ctx, stack, only_committed = context.ctx, resolution.lock, context.request.locked
     offers = Offers.of_lock(context.sources, stack)
     packages = own.wanted_packages(additions)
     local = [_store_local(package, offers, context) for package in packages if own.is_local(package)]
@@ -79,9 +79,16 @@ def add(
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
     record = ctx.cache.path("resolutions", f"{digest}.json")
     if not fresh:
-        for lock in (committed, kept(record, Lock)):
+        for lock in (committed, None if only_committed else kept(record, Lock)):
             if lock is not None and lock.request_sha256 == digest:
                 return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
+    if only_committed:
+        is_other = "the lock beside your recipe answers other packages, or another stack"
+        raise LockedError(
+            is_other if committed else "what you add to the stack is not locked",
+            cause="LOCKED=yes (--locked) builds from committed locks alone.",
+            next_step="./build.py lock ./mine.toml    (a recipe of your own has its lock beside it)",
+        )
     ctx.progress.note("resolving the packages on top of the stack")
     lock = _Resolver(context, resolution, additions, local, named, offers).lock(digest)
     ctx.cache.keep(record, encode(lock))

@@ -32,7 +32,8 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
 
     A lock with all files in the cache is taken without any network. `committed`: locks by their candidates' names;
     `fresh` ignores those and the cache's. Raises UsageError for an unknown mirror, channel or folder, ResolutionError
-    when CHANNEL forbids the fall-back or requirements contradict each other, NetworkError when nothing can be reached.
+    when CHANNEL forbids the fall-back or requirements contradict each other, NetworkError when nothing can be reached,
+    LockedError when only committed locks may answer, and none does.
     """
     request = context.request
     mirror_of(request)
@@ -72,6 +73,7 @@ class LockCandidate:
     def __init__(self, context: ResolveContext, value: Candidate, committed: Lock | None, fresh: bool) -> None:
         self.value, self._context, self._request = value, context, context.request
         self._cache, self._progress = context.ctx.cache, context.ctx.progress
+        self._committed = committed
         self._is_local = value.channels[0] is Channel.LOCAL
         self._digest = self._digest_of(extensions=context.request.extensions)
         self._locks = [] if fresh else self._usable(committed)
@@ -79,17 +81,25 @@ class LockCandidate:
 
     def lock(self, *, fallback: bool) -> Lock:
         """A lock whose files are available. `fallback`: a later candidate is complete. Raises UnavailableError."""
+        if self._request.locked:
+            return self._committed_lock()
         lock = self.complete
-        if lock is None and self._request.locked:
-            lock = self._locks[0] if self._locks else None
-            if lock is None:
-                raise UnavailableError(f"{self.value.name}: no committed lock answers this request")
         if lock is None:
             if fallback and not self._is_local:
                 self._raise_if_out()
             lock = next(filter(self._is_current, self._locks), None) or self._resolve()
         if self._request.devel and lock.compilation is None:
             return msgspec.structs.replace(lock, compilation=self._compilation(lock))
+        return lock
+
+    def _committed_lock(self) -> Lock:
+        """The committed lock, wherever its files are. Raises UnavailableError where there is none for this request."""
+        if not self._locks:
+            there = "there is one for another, or for an older recipe" if self._committed else "there is none"
+            raise UnavailableError(f"no committed lock answers this request: {there}")
+        lock = self._locks[0]
+        if self._request.devel and lock.compilation is None:
+            raise UnavailableError("the committed lock has no compiler and toolkit for FLAVOUR=devel")
         return lock
 
     def _resolve(self) -> Lock:
@@ -201,7 +211,11 @@ def _none(
     what = f"no candidate of {recipe.name} CUDA {variant.cuda} is available{tried}"
     step = next((failure.next_step for failure in failures.values() if failure.next_step), "")
     if request.locked:
-        return LockedError(what, cause="LOCKED=yes (--locked) builds from committed locks alone.")
+        return LockedError(
+            what,
+            cause="LOCKED=yes (--locked) builds from committed locks alone.",
+            next_step=f"./build.py lock {recipe.name} --cuda {variant.cuda}    (writes one), or leave LOCKED=yes out",
+        )
     if request.channel:
         return ResolutionError(what, cause=f"CHANNEL={request.channel} forbids every other candidate.", next_step=step)
     if all(failure.unreachable for failure in failures.values()):

@@ -26,8 +26,11 @@ class World:
         monkeypatch.setattr(resolver, "lock_base", self.lock_base)
 
     def choose(self, *candidates, committed=None, fresh=False, recipe=None, **request):
-        recipe = recipe or small_index.recipe(*candidates)
-        context = small_index.context(
+        context = self.context(recipe or small_index.recipe(*candidates), **request)
+        return choose(context, {committed.candidate: committed} if committed else {}, fresh=fresh)
+
+    def context(self, recipe, **request):
+        return small_index.context(
             recipe,
             SourceOptions(**request),
             self.cache,
@@ -35,7 +38,6 @@ class World:
             progress=self.notes,
             built=lambda lock: self.built & {package.file.sha256 for package in lock.packages},
         )
-        return choose(context, {committed.candidate: committed} if committed else {}, fresh=fresh)
 
     def lock_base(self, place, variant):
         self.bases += 1

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from graphcrate.compat import addresses
-from graphcrate.model.errors import NetworkError, ResolutionError, UsageError
-from graphcrate.model.recipe import BaseSpec, Channel
+from graphcrate.model.errors import LockedError, NetworkError, ResolutionError, UsageError
+from graphcrate.model.recipe import Additions, BaseSpec, Channel
+from graphcrate.resolve import additions
 from graphcrate.resolve.locks import request_digest
 from tests.made import refused
 from tests.unit import small_index
@@ -105,6 +106,74 @@ def test_a_committed_lock_whose_files_are_gone_is_replaced(world):
     packages = tuple(torch if package.name == "torch" else package for package in committed.packages)
     stale = msgspec.structs.replace(committed, packages=packages)
     assert world.choose(COMPATIBLE, committed=stale).lock == committed
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_locked_files_alone_are_those_of_the_committed_lock(world, complete):
+    """Whether the cache has them or not, and whatever else it has."""
+    committed = world.choose(COMPATIBLE).lock
+    if complete:
+        world.fetch(committed)
+    committed = msgspec.structs.replace(committed, notes=("committed",))
+    world.silence()
+    resolution = world.choose(COMPATIBLE, committed=committed, locked=True)
+    assert (resolution.lock, resolution.candidate) == (committed, COMPATIBLE)
+
+
+def test_locked_files_alone_need_a_committed_lock_and_one_for_this_request(world):
+    lock = world.choose(COMPATIBLE).lock  # which the cache remembers, and whose files it has
+    world.fetch(lock)
+    world.silence()
+    command = "./build.py lock pyg --cuda 11.8"
+    with refused(
+        LockedError, "compatible: no committed lock answers this request: there is none", "LOCKED=yes", command
+    ) as caught:
+        world.choose(COMPATIBLE, locked=True)
+    assert caught.value.exit_code == 18
+    older = msgspec.structs.replace(lock, request_sha256="0" * 64)
+    with refused(
+        LockedError,
+        "compatible: no committed lock answers this request: there is one for another, or for an older",
+        command,
+    ):
+        world.choose(COMPATIBLE, committed=older, locked=True)
+    with refused(LockedError, "no compiler and toolkit for FLAVOUR=devel"):
+        without = msgspec.structs.replace(lock, compilation=None)
+        world.choose(COMPATIBLE, committed=without, locked=True, devel=True)
+
+
+def test_of_locked_candidates_alone_one_without_a_lock_is_passed_over(world):
+    world.pytorch_channel()
+    committed = world.choose(COMPATIBLE).lock
+    preferred = world.choose(PYTORCH).lock
+    world.fetch(preferred)
+    resolution = world.choose(PYTORCH, COMPATIBLE, committed=committed, locked=True)
+    assert resolution.lock == committed
+    assert [(one.candidate, one.chosen, one.constraint) for one in resolution.outcomes] == [
+        ("pytorch", False, "no committed lock answers this request: there is none"),
+        ("compatible", True, ""),
+    ]
+    with refused(LockedError, "pytorch: no committed lock answers"):
+        world.choose(PYTORCH, COMPATIBLE, committed=committed, locked=True, channel="pytorch")
+
+
+def test_of_locked_files_alone_what_is_added_has_to_be_locked_too(world):
+    name, content = small_wheel("einops", "0.8")
+    world.server.simple("einops", {name: content})
+    stack, wanted = world.choose(COMPATIBLE), Additions(packages=("einops",))
+
+    def add(committed, given=wanted, **request):
+        context = world.context(small_index.recipe(COMPATIBLE), **request)
+        return additions.add(context, stack, given, committed).lock
+
+    lock = add(None)
+    assert lock.package("einops")
+    world.silence()
+    with refused(LockedError, "what you add to the stack is not locked", "./build.py lock ./mine.toml"):
+        add(None, locked=True)
+    with refused(LockedError, "the lock beside your recipe answers other packages"):
+        add(lock, Additions(packages=("einops", "tqdm")), locked=True)
+    assert add(lock, locked=True) == lock
 
 
 def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, monkeypatch):

@@ -288,10 +288,15 @@ def changed_bytes(world):
     return "verify", "--rebuild", found
 
 
-@row(18, "no committed lock answers this request")
+@row(18, "pypi: no committed lock answers this request")
 def nothing_locked(world):
     (world.root / "images/torch/cpu/pypi.lock.json").unlink()
     return *BUILD, "--locked"
+
+
+@row(18, "what you add to the stack is not locked")
+def additions_without_a_lock(world):
+    return *BUILD, "--locked", "--with", "einops"
 
 
 @row(130, "interrupted")
