@@ -28,8 +28,15 @@ def refused(kind, *words):
 
 
 def index_of(server):
-    """The environment of somebody whose package index is this server, and who has no settings of pip."""
-    return {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+    """The environment of somebody whose package index is this server, without settings of pip and public mirrors."""
+    return {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null", "WHEEL_FALLBACK": "none"}
+
+
+def public(server, monkeypatch):
+    """The environment of somebody who has set no index, where uv's own is this server, and public mirrors are asked."""
+    emitted = f"--index-url {server.url('/simple')}\n"
+    monkeypatch.setattr("graphcrate.resolve.offers.emitted_indexes", lambda *_: emitted)
+    return {"PIP_CONFIG_FILE": "/dev/null"}
 
 
 def place(cache, environment=None, progress=None):

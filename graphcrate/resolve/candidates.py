@@ -16,10 +16,11 @@ from graphcrate.model.errors import LockedError, NetworkError, ResolutionError, 
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import Outcome
-from graphcrate.resolve.channels import mirror_of, names_of
+from graphcrate.resolve.channels import asks_public_mirrors, mirror_of, names_of
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.locks import Resolution, ResolveContext, request_digest
 from graphcrate.resolve.offers import Offers, UnavailableError
+from graphcrate.resolve.search import Search
 
 #: a channel that was out of reach is asked again after this many seconds, if there is a complete fall-back
 REMEMBERED = 900.0
@@ -37,6 +38,7 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
     """
     request = context.request
     mirror_of(request)
+    asks_public_mirrors(context.ctx.environment)
     if request.wheels is not None and not request.wheels.is_dir():
         raise UsageError(
             f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
@@ -134,15 +136,17 @@ class LockCandidate:
         return missing_packages(lock, self._cache, self._context.built(lock))
 
     def _is_current(self, lock: Lock) -> bool:
-        """Whether the lock's files are available, and no channel that was silent when it was made answers today.
+        """Whether some place lists the lock's files, and no channel that was silent when it was made answers today.
 
         Such a channel may have what is missing, or a wheel of what is compiled.
         """
         offers = Offers.of_lock(self._context.sources, lock)
         missing = sorted(self._missing(lock), key=lambda package: package.file.size)
         largest = {package.channel: package for package in missing}
-        for channel, package in largest.items():
-            if not offers.links(channel, package.name, package.file.name, package.file.sha256)[0]:
+        for package in largest.values():
+            if next(Search(package, offers, quiet=True).links(), None) is None:
+                name = package.file.name
+                self._progress.note(f"no place that answers lists {name}, which the lock of {self.value.name} names")
                 return False
         if self._request.extensions == "source":
             return True

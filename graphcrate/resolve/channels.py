@@ -1,7 +1,8 @@
 """Channels, mirrors and this user's own indexes: for each channel the sources to try, in order.
 
 A mirror comes before the official place, since mirrors go stale and every file's hash is checked. Addresses are those
-of the manuals; the package index is what uv's and pip's own variables and files name.
+of the manuals; the package index is what uv's and pip's own variables and files name. For a locked file that none of
+them gives, the public mirrors come last.
 """
 
 import configparser
@@ -22,6 +23,7 @@ from graphcrate.model.recipe import Channel
 
 #: pip's configuration files of the whole machine; later ones win
 SYSTEM_FILES = (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"))
+FALLBACK, NONE = "WHEEL_FALLBACK", "none"  #: the variable by which no public mirror is asked, and its value
 
 
 class Kind(StrEnum):
@@ -134,19 +136,50 @@ def sources(
     channel: Channel, torch: str, torch_cuda: str, request: SourceOptions, user: UserIndexes
 ) -> tuple[Source, ...]:
     """Where to look for the files of a channel, in order. `torch` is the exact version, `*` only for `local`."""
-    mirror = mirror_of(request)
     match channel:
         case Channel.PYTORCH:
-            mirrored = Source(mirror.pytorch_kind, mirror.pytorch.format(tag=cuda_label(torch_cuda)))
-            found = [mirrored, Source(Kind.INDEX, pytorch_index(torch_cuda))]
+            found = [Source(Kind.INDEX, pytorch_index(torch_cuda))]
         case Channel.PYG:
-            pages = (mirror.pyg.format(page=pyg_page(torch, torch_cuda)), pyg_links(torch, torch_cuda))
-            found = [Source(Kind.LINKS, page) for page in pages]
+            found = [Source(Kind.LINKS, pyg_links(torch, torch_cuda))]
         case Channel.PYPI:
-            found = [Source(Kind.INDEX, address) for address in (mirror.pypi, *user.extra, user.default)]
+            found = [Source(Kind.INDEX, address) for address in (*user.extra, user.default)]
         case Channel.LOCAL:
             found = [Source(Kind.FOLDER, folder) for folder in local_folders(request, user.folders)]
+    return _distinct([_mirrored(mirror_of(request), channel, torch, torch_cuda), *found])
+
+
+def public_mirrors(channel: Channel, torch: str, torch_cuda: str) -> tuple[Source, ...]:
+    """What the known mirrors have of a channel, in order. `torch` as in `sources`."""
+    return _distinct(_mirrored(mirror, channel, torch, torch_cuda) for mirror in MIRRORS.values())
+
+
+def _mirrored(mirror: Mirror, channel: Channel, torch: str, torch_cuda: str) -> Source:
+    """A mirror's copy of a channel; without a location where it has none."""
+    match channel:
+        case Channel.PYTORCH:
+            return Source(mirror.pytorch_kind, mirror.pytorch.format(tag=cuda_label(torch_cuda)))
+        case Channel.PYG:
+            return Source(Kind.LINKS, mirror.pyg.format(page=pyg_page(torch, torch_cuda)))
+        case Channel.PYPI:
+            return Source(Kind.INDEX, mirror.pypi)
+        case Channel.LOCAL:
+            return Source(Kind.FOLDER, "")
+
+
+def _distinct(found: Iterable[Source]) -> tuple[Source, ...]:
     return tuple(dict.fromkeys(source for source in found if source.location))
+
+
+def asks_public_mirrors(environment: Mapping[str, str]) -> bool:
+    """Whether public mirrors may be asked for what no source gives. Raises UsageError for another word than `none`."""
+    said = environment.get(FALLBACK, "")
+    if said not in ("", NONE):
+        raise UsageError(
+            f"{FALLBACK} is {said!r}, and can only be {NONE!r}",
+            cause=f"{FALLBACK}={NONE} keeps public mirrors from being asked for locked files that no other place has.",
+            next_step=f"unset {FALLBACK}; a mirror to be asked first is MIRROR=sjtu, or its address",
+        )
+    return said != NONE
 
 
 def local_folders(request: SourceOptions, folders: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""From a lock to files in the cache: wheels and sdists, side by side, each checked, from whichever source has it.
+"""From a lock to files in the cache: wheels and sdists, side by side, each checked, from whichever place has it.
 
-A lock names files, not addresses: a channel's sources are searched in order. Unfinished downloads are resumed.
+A lock names files, not addresses: `resolve.search` says where each is looked for. Unfinished downloads are resumed.
 """
 
 import contextlib
@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import Advance, StoppedError, parallel
-from graphcrate.model.errors import IntegrityError, NetworkError
+from graphcrate.host.retry import TRIES
+from graphcrate.model.errors import GraphcrateError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import Lock, LockedFile, LockedPackage
+from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import Link, local_path
 from graphcrate.resolve.offers import Offers, Sources
+from graphcrate.resolve.search import Search
 
 if TYPE_CHECKING:
     from graphcrate.compat.request import SourceOptions
@@ -26,20 +29,22 @@ if TYPE_CHECKING:
 THREADS = 6
 #: left free on the disk beside the downloads
 MARGIN = 200 << 20
+_LOCK_AGAIN = "lock again: ./build.py lock NAME --cuda VERSION"
 
 
 def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: bool = False) -> Mapping[str, Path]:
     """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
     `compilation`: instead, what only a compile needs, without Debian's packages. What has arrived stays.
-    Raises IntegrityError when every source has other bytes, NetworkError, DiskFullError.
+    Raises IntegrityError when every place has other bytes, NetworkError, DiskFullError, and LockedError for a request
+    of locked files alone when places answer and none has one.
     """
     cache = ctx.cache
     packages = lock.for_compilation() if compilation else lock.installed()
     if wanted := _absent(packages, cache):
         total = sum(package.file.size for package in wanted)
         cache.require(total + MARGIN, "the download")
-        offers = Offers.of_lock(Sources(request, cache, ctx.environment), lock)
+        offers = Offers.of_lock(Sources(request, cache, ctx.environment, ctx.progress.note), lock)
         title = f"fetching {len(wanted)} files" + (" to compile with" if compilation else "")
         with ctx.progress.task(title, total) as task:
             parallel(
@@ -49,6 +54,7 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
                 advance=task.advance,
                 size=lambda package: package.file.size,
             )
+        offers.sources.failures.sum_up()
     return {package.file.sha256: cache.file(package.file.sha256, package.file.name) for package in packages}
 
 
@@ -68,42 +74,56 @@ def _absent(packages: Sequence[LockedPackage], cache: Cache) -> list[LockedPacka
 
 
 def fetch_one(package: LockedPackage, offers: Offers, advance: Advance = lambda _: None) -> None:
-    """Fetch one package's file from whichever source of its channel has it. Raises IntegrityError, NetworkError."""
-    sources, file = offers.sources, package.file
-    advance(0)
-    links, failures = offers.links(package.channel, package.name, file.name, file.sha256)
-    spoilt = reported = 0
+    """Fetch one package's file from the first place that gives its very bytes. Raises as `fetch`."""
+    sources, reported = offers.sources, 0
 
     def counted(amount: int) -> None:
         nonlocal reported
         advance(amount)
         reported += amount
 
-    for link in links:
+    search = Search(package, offers, lambda: advance(0), quiet=False)
+    for link, tries in search.links():
         try:
-            store(file, link.url, sources.client, sources.cache, counted)
+            store(package.file, link.url, sources.client, sources.cache, counted, tries)
             return
         except (IntegrityError, NetworkError) as error:
-            spoilt += isinstance(error, IntegrityError)
-            failures.append(error.what)
+            search.failed(link, error)
         with contextlib.suppress(StoppedError):
             counted(-reported)
-    raise _nowhere(package, failures, integrity=bool(spoilt) and spoilt == len(links))
+    raise _nowhere(search, offers)
 
 
-def _nowhere(package: LockedPackage, failures: Sequence[str], *, integrity: bool) -> NetworkError | IntegrityError:
-    file = package.file
-    tried = "".join(f"\n    {failure}" for failure in dict.fromkeys(failures)) or "\n    there is no source to ask"
-    if integrity:
+def _nowhere(search: Search, offers: Offers) -> GraphcrateError:
+    """The error for a file that no place gave."""
+    package, file = search.package, search.package.file
+    where = f"the {package.channel} channel" + (" and no public mirror" if offers.last_resort(package.channel) else "")
+    tried = "".join(f"\n    {one}" for one in dict.fromkeys(search.failures)) or "\n    there is no source to ask"
+    if search.only_other_bytes:
         return IntegrityError(
-            f"{file.name}: no source of the {package.channel} channel has the bytes that the lock names{tried}",
+            f"{file.name}: no source of {where} has the bytes that the lock names{tried}",
             cause=f"The lock says sha256 {file.sha256}. The file was replaced after locking, or is damaged on its way.",
-            next_step="try another source (MIRROR=…), or lock again: ./build.py lock NAME --cuda VERSION",
+            next_step=f"try another source (MIRROR=…), or {_LOCK_AGAIN}",
+        )
+    if offers.sources.request.locked and search.answered:
+        return LockedError(
+            f"{file.name} is locked, and no source of {where} gives it{tried}",
+            cause=f"The lock says sha256 {file.sha256}; LOCKED=yes (--locked) takes no other file.",
+            next_step=f"try another source (MIRROR=…), or {_LOCK_AGAIN}",
         )
     return NetworkError(
-        f"{file.name} ({file.size / 1e6:.1f} MB) cannot be fetched from the {package.channel} channel{tried}",
-        next_step="run the same command again (it goes on where it stopped), or name a mirror: MIRROR=sjtu",
+        f"{file.name} ({file.size / 1e6:.1f} MB): no source of {where} gives it{tried}",
+        next_step=_next_step(search, offers),
     )
+
+
+def _next_step(search: Search, offers: Offers) -> str:
+    again = "run the same command again (it goes on where it stopped)"
+    if search.package.channel == Channel.LOCAL:
+        return "WHEELS=/path make image …    (a folder that has it)"
+    if offers.may_have_mirror(search.package.channel):
+        return f"{again}, or name a mirror: MIRROR=sjtu"
+    return f"{again}, or {_LOCK_AGAIN}" if search.answered else f"check the network of this machine, then {again}"
 
 
 def is_stored(file: LockedFile, cache: Cache) -> bool:
@@ -114,8 +134,18 @@ def is_stored(file: LockedFile, cache: Cache) -> bool:
         return False
 
 
-def store(file: LockedFile, url: str, client: "Client", cache: Cache, advance: Advance = lambda _: None) -> Path:
-    """Fetch a file into the cache from this address. Raises IntegrityError, NetworkError, DiskFullError."""
+def store(
+    file: LockedFile,
+    url: str,
+    client: "Client",
+    cache: Cache,
+    advance: Advance = lambda _: None,
+    tries: int = TRIES,
+) -> Path:
+    """Fetch a file into the cache from this address; `tries`: more of a request that fails.
+
+    Raises IntegrityError, NetworkError, DiskFullError.
+    """
     target = cache.file(file.sha256, file.name)
     with cache.exclusively(f"file-{file.sha256}"), cache.guard():
         if is_stored(file, cache):  # another process was faster
@@ -131,7 +161,7 @@ def store(file: LockedFile, url: str, client: "Client", cache: Cache, advance: A
             advance(file.size)
         else:
             partial = cache.path("partial", file.sha256)
-            client.download(url, partial, size=file.size, sha256=file.sha256, advance=advance)
+            client.download(url, partial, size=file.size, sha256=file.sha256, advance=advance, tries=tries)
             cache.adopt(partial, target)
     return target
 

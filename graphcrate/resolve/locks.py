@@ -34,7 +34,7 @@ class ResolveContext:
     @functools.cached_property
     def sources(self) -> Sources:
         """All sources of this request."""
-        return Sources(self.request, self.ctx.cache, self.ctx.environment)
+        return Sources(self.request, self.ctx.cache, self.ctx.environment, self.ctx.progress.note)
 
     @functools.cached_property
     def local_torch(self) -> frozenset[str]:

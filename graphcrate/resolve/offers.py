@@ -10,10 +10,17 @@ import msgspec
 
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import process, settings
-from graphcrate.model.errors import HostError, NetworkError
+from graphcrate.model.errors import BuildError, HostError, NetworkError
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import PYTORCH_MIRRORS, Kind, sources, user_indexes
+from graphcrate.resolve.channels import (
+    PYTORCH_MIRRORS,
+    asks_public_mirrors,
+    public_mirrors,
+    sources,
+    user_indexes,
+)
+from graphcrate.resolve.failures import Failures, reason
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
     from graphcrate.resolve.index import Listings
     from graphcrate.resolve.target import Target
 
-AGAIN = (1.0, 4.0)  #: pauses, in seconds, before the pages that do not list a locked file are read again
 FIXES = {
     Channel.PYTORCH: "try a mirror: MIRROR=" + " or MIRROR=".join(PYTORCH_MIRRORS),
     Channel.LOCAL: "name a folder that has a torch wheel: WHEELS=/path",
@@ -61,12 +67,22 @@ def unavailable(channel: Channel, reasons: list[str], *, unreachable: bool) -> U
 
 
 class Sources:
-    """One request's way to all sources. Nothing is opened, imported or asked before it is needed."""
+    """One request's way to all sources. Nothing is opened, imported or asked before it is needed.
 
-    def __init__(self, request: SourceOptions, cache: "Cache", environment: Mapping[str, str]) -> None:
+    `note` gets a line for each place that does not give a locked file while another is left.
+    """
+
+    def __init__(
+        self,
+        request: SourceOptions,
+        cache: "Cache",
+        environment: Mapping[str, str],
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.request = request
         self.cache = cache
         self.environment = environment
+        self.failures = Failures(note)
 
     @functools.cached_property
     def client(self) -> "Client":
@@ -88,6 +104,17 @@ class Sources:
         user = user_indexes(self.environment)
         return user if user.default else user_indexes(self.environment, emitted_indexes(self.environment))
 
+    @functools.cached_property
+    def has_own_index(self) -> bool:
+        """Whether packages come from another index than the one that uv takes by itself, or may do so."""
+        if self.user.extra:
+            return True
+        try:
+            public = user_indexes({"PIP_CONFIG_FILE": "/dev/null"}, emitted_indexes({}, "--no-config")).default
+        except (HostError, BuildError):  # nobody knows
+            return True
+        return self.user.default.rstrip("/") != public.rstrip("/")
+
 
 class Offers:
     """The sources of one candidate: those for `torch` (exact version) built for `torch_cuda`."""
@@ -105,13 +132,28 @@ class Offers:
         """Where to look, in order."""
         return sources(channel, self.torch, self.torch_cuda, self.sources.request, self.sources.user)
 
-    def _asked(
-        self, channel: Channel, project: str, *, again: bool = False
-    ) -> Iterator[tuple["Source", tuple["Link", ...] | NetworkError]]:
+    def last_resort(self, channel: Channel) -> tuple["Source", ...]:
+        """Public mirrors to ask for a locked file that no source of its channel gives.
+
+        None for the package index where a person has one of their own: a company's names are not for others.
+        """
+        found = public_mirrors(channel, self.torch, self.torch_cuda)
+        if not found or not asks_public_mirrors(self.sources.environment):
+            return ()
+        if channel == Channel.PYPI and self.sources.has_own_index:
+            return ()
+        asked = self.of_channel(channel)
+        return tuple(source for source in found if source not in asked)
+
+    def may_have_mirror(self, channel: Channel) -> bool:
+        """Whether a mirror that a person names could give what its sources do not, and was not asked."""
+        return bool(public_mirrors(channel, self.torch, self.torch_cuda)) and not self.last_resort(channel)
+
+    def _asked(self, channel: Channel, project: str) -> Iterator[tuple["Source", tuple["Link", ...] | NetworkError]]:
         """What each source of a channel has of a project (normalised name), or why it does not say, in order."""
         for source in self.of_channel(channel):
             try:
-                yield source, self.sources.listings.project(source, project, again=again)
+                yield source, self.sources.listings.project(source, project)
             except NetworkError as error:
                 yield source, error
 
@@ -126,7 +168,7 @@ class Offers:
         reasons, unreachable = [], True
         for source, links in self._asked(channel, project):
             if isinstance(links, NetworkError):
-                reasons.append(_reason(links))
+                reasons.append(reason(links))
                 unreachable = unreachable and getattr(links, "status", None) != 404
                 continue
             unreachable = False
@@ -158,30 +200,6 @@ class Offers:
                 if not link.yanked and (known := project_and_version(link.name)):
                     yield Offer(project, str(known[1]), Channel.PYPI, link)
 
-    def links(self, channel: Channel, project: str, name: str, sha256: str) -> tuple[list["Link"], list[str]]:
-        """Find a locked file: (links, in order; reasons of the sources that do not have it).
-
-        Where no source lists it, all are asked again: a server behind an address may be older than the one before.
-        """
-        for pause in (0.0, *AGAIN):
-            links, reasons, answered = [], [], False
-            if pause:
-                self.sources.client.retry().sleep(pause)
-            for source, offered in self._asked(channel, project, again=pause > 0):
-                if isinstance(offered, NetworkError):
-                    reasons.append(_reason(offered))
-                    continue
-                same_name = [link for link in offered if link.name == name]
-                fitting = [link for link in same_name if link.sha256 in ("", sha256)]
-                if not fitting:
-                    what = f"has another file as {name} (sha256 differs)" if same_name else f"does not list {name}"
-                    reasons.append(f"{source.title} {what}")
-                links += fitting
-                answered = answered or source.kind is not Kind.FOLDER
-            if links or not answered:
-                break
-        return links, reasons
-
     def _with_hash(self, link: "Link", channel: Channel, project: str) -> "Link":
         """Add the hash that another source states, where this one states none."""
         if not link.sha256:
@@ -208,11 +226,6 @@ def _newest(
     return str(newest), versions[newest]
 
 
-def _reason(error: NetworkError) -> str:
-    constraint: str = getattr(error, "constraint", "")
-    return constraint or error.what
-
-
 @functools.lru_cache
 def uv_program() -> str:
     """Path of uv. Raises HostError when this environment lacks it."""
@@ -226,9 +239,9 @@ def uv_program() -> str:
         ) from error
 
 
-def emitted_indexes(environment: Mapping[str, str]) -> str:
-    """uv's own words on the indexes it would use."""
-    argv = [uv_program(), "pip", "compile", "--quiet", "--no-header", "--emit-index-url"]
+def emitted_indexes(environment: Mapping[str, str], *options: str) -> str:
+    """uv's own words on the indexes it would use, with these further options."""
+    argv = [uv_program(), "pip", "compile", "--quiet", "--no-header", "--emit-index-url", *options]
     argv += ["--python", sys.executable, "-"]
     # From the root folder: a uv.toml or pyproject.toml where the user happens to stand is not about this.
     return process.output(

@@ -20,6 +20,7 @@ from graphcrate.model.recipe import Additions, Channel
 from graphcrate.resolve import additions, offers
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
+from graphcrate.resolve.offers import Sources
 from tests.made import place
 from tests.unit import small_index
 from tests.unit.elfmaker import make_elf
@@ -72,7 +73,12 @@ def server():
 
 def environment(server):
     kept = {name: value for name, value in settings.environment().items() if not name.startswith(("UV_", "PIP_"))}
-    return kept | {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null", "NO_PROXY": "127.0.0.1"}
+    return kept | {
+        "UV_DEFAULT_INDEX": server.url("/simple"),
+        "PIP_CONFIG_FILE": "/dev/null",
+        "NO_PROXY": "127.0.0.1",
+        "WHEEL_FALLBACK": "none",
+    }
 
 
 @pytest.fixture
@@ -346,3 +352,19 @@ def test_uv_tells_its_default_index(tmp_path):
     variables = {"UV_DEFAULT_INDEX": "https://index.example/simple", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     told = offers.emitted_indexes(variables)
     assert "--index-url https://index.example/simple" in told
+
+
+def test_an_index_in_uv_s_own_settings_is_one_s_own_and_no_setting_is_none(tmp_path):
+    """What decides whether public mirrors may be asked for packages."""
+    bare = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null"}
+
+    def has_own():
+        return Sources(SourceOptions(), None, bare).has_own_index
+
+    assert has_own() is False
+    settings_of_uv = tmp_path / ".config/uv/uv.toml"
+    settings_of_uv.parent.mkdir(parents=True)
+    settings_of_uv.write_text('[[index]]\nurl = "https://own.example/simple"\n')
+    assert has_own() is True
+    settings_of_uv.write_text('index-url = "https://own.example/simple"\n')
+    assert has_own() is True

@@ -175,9 +175,25 @@ def channels(server, monkeypatch):
     from graphcrate.compat import addresses
 
     monkeypatch.setattr("graphcrate.host.retry.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("graphcrate.resolve.search.AGAIN", (0.001, 0.002))
     monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
     monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
     return server
+
+
+@pytest.fixture
+def mirrors(monkeypatch):
+    """Two servers in place of the public mirrors, empty."""
+    from graphcrate.resolve import channels
+    from tests.unit.wheel_server import WheelServer
+
+    with WheelServer() as one, WheelServer() as two:
+        known = {
+            name: channels.Mirror(pytorch=server.url("/whl/{tag}"), pypi=server.url("/simple"))
+            for name, server in {"one": one, "two": two}.items()
+        }
+        monkeypatch.setattr(channels, "MIRRORS", known)
+        yield one, two
 
 
 @pytest.fixture

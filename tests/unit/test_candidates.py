@@ -1,5 +1,6 @@
 """Choosing between candidates, with locks, caches, folders and a network that comes and goes."""
 
+import random
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ from graphcrate.model.errors import LockedError, NetworkError, ResolutionError, 
 from graphcrate.model.recipe import Additions, BaseSpec, Channel
 from graphcrate.resolve import additions
 from graphcrate.resolve.locks import request_digest
-from tests.made import refused
+from tests.made import public, refused
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH, put_torch
@@ -106,6 +107,35 @@ def test_a_committed_lock_whose_files_are_gone_is_replaced(world):
     packages = tuple(torch if package.name == "torch" else package for package in committed.packages)
     stale = msgspec.structs.replace(committed, packages=packages)
     assert world.choose(COMPATIBLE, committed=stale).lock == committed
+
+
+def test_a_lock_whose_files_are_with_a_public_mirror_alone_stays_in_use(world, mirrors, monkeypatch):
+    """What the index has newer is not taken: the lock says what the image is made of."""
+    tqdm = small_wheel("tqdm", "4.66", content=random.Random(0).randbytes(9000))  # the largest, which is looked for
+    world.server.simple("tqdm", dict([tqdm]))
+    committed = world.choose(COMPATIBLE).lock
+    world.environment = public(world.server, monkeypatch)
+    mirrors[1].simple("tqdm", dict([tqdm]))
+    world.server.simple("tqdm", dict([small_wheel("tqdm", "99.0")]))
+    assert world.choose(COMPATIBLE, committed=committed).lock == committed
+    assert not any("no place" in line for line in world.notes.lines)
+    mirrors[1].pages.clear()
+    assert world.choose(COMPATIBLE, committed=committed).lock.package("tqdm").version == "99.0"
+    assert f"no place that answers lists {tqdm[0]}, which the lock of compatible names" in world.notes.lines
+
+
+def test_a_lock_of_pytorch_s_channel_is_used_by_a_public_mirror_where_the_channel_is_out_of_reach(
+    world, mirrors, monkeypatch
+):
+    name, content = small_index.pytorch_channel(world.server)
+    committed = world.choose(PYTORCH, COMPATIBLE).lock
+    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
+    world.cache.path("resolutions", "x").parent.joinpath(f"{committed.request_sha256}.json").unlink()
+    mirrors[0].pytorch("cu118", {name: content})
+    world.environment |= {"WHEEL_FALLBACK": ""}
+    assert world.choose(PYTORCH, COMPATIBLE, committed=committed).lock == committed
+    world.fetch(committed)
+    assert mirrors[0].paths()[-1] == f"/whl/cu118/{name}"
 
 
 @pytest.mark.parametrize("complete", [False, True])

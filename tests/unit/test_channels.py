@@ -3,9 +3,12 @@
 import pytest
 
 from graphcrate.compat.request import SourceOptions
+from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import channels
+from graphcrate.resolve import channels, offers
 from graphcrate.resolve.channels import MIRRORS, Kind, UserIndexes, sources, user_indexes, wheel_folders
+from graphcrate.resolve.offers import Offers, Sources
+from tests.made import refused
 
 USER = UserIndexes("https://index.example/simple", ("https://extra.example/simple",), ("/opt/found",))
 
@@ -34,6 +37,64 @@ PYG, PAGE = "https://data.pyg.org/whl/torch-", "2.0.0+cu118.html"
 )
 def test_mirrors_come_before_the_official_place_and_the_user_s_indexes(channel, mirror, expected):
     assert places(channel, mirror) == expected
+
+
+def last_resort(channel, environment=None, mirror=None):
+    place = Sources(SourceOptions(mirror=mirror), None, environment or {})
+    return [source.location for source in Offers(place, "2.0.1", "11.8").last_resort(channel)]
+
+
+@pytest.fixture
+def public(monkeypatch):
+    """uv takes an index by itself."""
+    monkeypatch.setattr(offers, "emitted_indexes", lambda *_: "--index-url https://index.example/simple\n")
+
+
+PYTORCH = [MIRRORS[name].pytorch.format(tag="cu118") for name in ("sjtu", "aliyun", "nju")]
+PYPI = [mirror.pypi for mirror in MIRRORS.values()]
+
+
+def test_the_public_mirrors_of_a_channel_are_the_last_resort_but_for_the_one_that_was_asked(public):
+    assert last_resort(Channel.PYTORCH) == PYTORCH
+    assert last_resort(Channel.PYPI) == PYPI
+    assert last_resort(Channel.PYTORCH, mirror="aliyun") == [PYTORCH[0], PYTORCH[2]]
+    assert [last_resort(channel) for channel in (Channel.LOCAL, Channel.PYG)] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("environment", "asked"),
+    [
+        ({"PIP_INDEX_URL": "https://index.example/simple/"}, PYPI),  # the default one, by name
+        ({"PIP_INDEX_URL": "https://own.example/simple"}, []),
+        ({"UV_DEFAULT_INDEX": "https://me:pw@index.example/simple"}, []),
+        ({"UV_EXTRA_INDEX_URL": "https://own.example/simple"}, []),
+        ({"WHEEL_FALLBACK": "none"}, []),
+        ({"WHEEL_FALLBACK": ""}, PYPI),
+    ],
+)
+def test_packages_of_an_index_of_one_s_own_are_asked_of_no_public_mirror(public, environment, asked):
+    assert last_resort(Channel.PYPI, environment) == asked
+    torch = [] if environment.get("WHEEL_FALLBACK") else PYTORCH
+    assert last_resort(Channel.PYTORCH, environment) == torch, "its names are no secret"
+
+
+def test_settings_of_files_count_and_where_uv_does_not_say_its_own_index_nobody_is_asked(monkeypatch, tmp_path, public):
+    system = tmp_path / "pip.conf"
+    system.write_text("[global]\nindex-url = https://own.example/simple\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(channels, "SYSTEM_FILES", (system,))
+        assert last_resort(Channel.PYPI) == []
+    monkeypatch.setattr(offers, "emitted_indexes", refuse)
+    assert last_resort(Channel.PYPI, {"PIP_INDEX_URL": "https://index.example/simple"}) == []
+
+
+def refuse(*_):
+    raise HostError("uv is not installed", next_step="make")
+
+
+def test_another_word_than_none_is_refused():
+    with refused(UsageError, "WHEEL_FALLBACK is 'sjtu'", "MIRROR=sjtu"):
+        last_resort(Channel.PYTORCH, {"WHEEL_FALLBACK": "sjtu"})
 
 
 def test_pyg_has_a_page_for_each_series_folders_come_in_order_and_aliyun_has_pages_of_links(tmp_path):

@@ -9,15 +9,19 @@ from unittest import mock
 import msgspec
 import pytest
 
+from graphcrate.compat import addresses
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.cache import Cache
-from graphcrate.host.http import Part
-from graphcrate.model.errors import DiskFullError, IntegrityError, NetworkError
+from graphcrate.host.http import Client, Part
+from graphcrate.host.parallel import StoppedError
+from graphcrate.model.errors import DiskFullError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import LockedFile
+from graphcrate.resolve import channels
 from graphcrate.resolve import fetch as store
-from graphcrate.resolve.channels import Link
+from graphcrate.resolve.channels import Link, Mirror
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch, missing_packages
-from tests.made import bookworm, deb, index_of, locked, place, refused
+from graphcrate.resolve.offers import Offers, Sources
+from tests.made import bookworm, deb, index_of, locked, place, public, refused
 from tests.unit import compiled_plans
 from tests.unit.conftest import Recorder
 from tests.unit.small_index import CP311
@@ -33,8 +37,9 @@ def server(channels):
 def get(server, cache, progress):
     """Fetches a lock's files, by default what is installed, from the server."""
 
-    def run(lock, compilation=False, **request):
-        return fetch(lock, SourceOptions(**request), place(cache, index_of(server), progress), compilation=compilation)
+    def run(lock, compilation=False, fallback=False, **request):
+        environment = index_of(server) | ({"WHEEL_FALLBACK": ""} if fallback else {})
+        return fetch(lock, SourceOptions(**request), place(cache, environment, progress), compilation=compilation)
 
     return run
 
@@ -105,16 +110,38 @@ def test_what_only_a_compile_needs_is_fetched_by_itself_and_not_where_the_wheel_
     assert get(lock_of(numpy), compilation=True) == {}
 
 
-@pytest.mark.parametrize("hashes", [True, False], ids=["states another hash", "has wrong bytes"])
-def test_a_mirror_with_another_file_is_followed_by_the_official_place(torch_lock, progress, get, hashes):
-    name, content = TORCH
+MIRRORED, PAGE = f"/cu118/{TORCH[0]}", "/cu118/torch/"
+#: what is wrong with a mirror: why in the log, what it serves, its faults, its paths that are asked
+BROKEN = {
+    "no page": ("HTTP 404", None, {}, [PAGE]),
+    "a page without it": ("it is not listed", small_wheel("torch", "2.0.0+cu118", tag=CP311), {}, [PAGE]),
+    "a damaged page": ("the page is damaged", b"<![x[", {}, [PAGE]),
+    "a page cut off": ("connection was cut", TORCH, {PAGE: Fault(cut_after=9)}, [PAGE] * 2),
+    "a busy index": ("HTTP 503", TORCH, {PAGE: Fault(status=503)}, [PAGE] * 2),
+    "another hash": ("it has another file of this name", (TORCH[0], b"stale"), {}, [PAGE]),
+    "wrong bytes": ("it has other bytes", TORCH, {MIRRORED: Fault(wrong=True)}, [PAGE, MIRRORED]),
+    "no file": ("HTTP 404", TORCH, {MIRRORED: Fault(status=404)}, [PAGE, MIRRORED]),
+    "busy files": ("HTTP 429", TORCH, {MIRRORED: Fault(status=429)}, [PAGE, *[MIRRORED] * 2]),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_mirror_that_does_not_give_a_file_is_a_line_and_the_official_place_has_it(
+    server, torch_lock, progress, get, case
+):
+    why, has, faults, asked = BROKEN[case]
     with WheelServer() as mirror:
-        mirror.pytorch("cu118", {name: b"stale" if hashes else content}, prefix="", hashes=hashes)
-        mirror.faults[f"/cu118/{name}"] = [Fault(wrong=True)] * 3
-        files = get(torch_lock, mirror=mirror.url(""))
-        assert (f"/cu118/{name}" in mirror.paths()) is not hashes
-    assert next(iter(files.values())).read_bytes() == content
+        if isinstance(has, bytes):
+            mirror.put(PAGE, has)
+        elif has:
+            mirror.pytorch("cu118", dict([has]), prefix="")
+        mirror.faults = {path: [fault] * 9 for path, fault in faults.items()}
+        (file,) = get(torch_lock, mirror=mirror.url("")).values()
+        assert mirror.paths() == asked
+        lines = [f"127.0.0.1:{mirror.port} does not give {TORCH[0]} ({why}): looking elsewhere"]
+    assert (file.read_bytes(), progress.lines) == (TORCH[1], lines)
     assert progress.done == progress.total
+    assert server.paths() == ["/whl/cu118/torch/", TORCH_PATH]
 
 
 def test_a_part_of_one_source_is_completed_from_the_next(server, torch_lock, progress, get):
@@ -150,6 +177,189 @@ def test_a_file_newer_than_the_page_in_a_cache_on_the_way_is_found(server, get):
     server.pages["/simple/numpy/"].stale = dict([small_wheel("numpy", "1.0")])
     assert [path.name for path in get(lock).values()] == ["numpy-2.0-py3-none-any.whl"]
     assert server.paths().count("/simple/numpy/") == 2
+
+
+def test_nobody_is_asked_for_more_than_before_while_the_first_place_gives_the_files(server, mirrors, progress, get):
+    """A page and a file of each package; what comes after the first place is not asked."""
+    made = [small_wheel(name, "1.0") for name in ("numpy", "tqdm")]
+    lock = lock_of(*served(server, *made), locked(TORCH, "pytorch"))
+    server.pytorch("cu118", dict([TORCH]))
+    expected = ["/whl/cu118/torch/", TORCH_PATH]
+    expected += [path for name, _ in made for path in (f"/simple/{name.split('-')[0]}/", f"/files/{name}")]
+    get(lock, fallback=True)
+    assert (sorted(server.paths()), progress.lines) == (sorted(expected), [])
+    assert [mirror.asked for mirror in mirrors] == [[], []]
+
+
+@pytest.fixture
+def get_public(server, cache, progress, monkeypatch):
+    """As `get`, for somebody who has set no index: uv's own is the server."""
+    environment = public(server, monkeypatch)
+
+    def run(lock, more=None, **request):
+        return fetch(lock, SourceOptions(**request), place(cache, environment | (more or {}), progress))
+
+    return run
+
+
+def test_what_no_source_of_its_channel_has_comes_from_public_mirrors(server, mirrors, progress, get_public):
+    """torch, whose page does not list it any more, and numpy, which the index has deleted."""
+    one, two = mirrors
+    numpy = small_wheel("numpy", "1.0")
+    for place_without in (server, one):
+        place_without.pytorch("cu118", dict([small_wheel("torch", "2.0.0+cu118", tag=CP311)]))
+    two.pytorch("cu118", dict([TORCH]))
+    two.simple("numpy", dict([numpy]))
+    files = get_public(lock_of(locked(TORCH, "pytorch"), locked(numpy)))
+    assert {path.name: path.read_bytes() for path in files.values()} == dict([TORCH, numpy])
+    assert sorted(one.paths()) == ["/simple/numpy/", "/whl/cu118/torch/"]
+    assert sorted(progress.lines) == sorted(
+        f"127.0.0.1:{place.port} does not give {name} ({why}): looking elsewhere"
+        for place, name, why in [
+            (server, TORCH[0], "it is not listed"),
+            (one, TORCH[0], "it is not listed"),
+            (server, numpy[0], "HTTP 404"),
+            (one, numpy[0], "HTTP 404"),
+        ]
+    )
+    assert progress.done == progress.total
+
+
+def test_a_place_and_a_reason_are_said_once_and_then_counted(mirrors, progress, get_public):
+    made = [small_wheel(name, "1.0") for name in ("numpy", "tqdm", "pillow")]
+    for name, content in made:
+        mirrors[0].simple(name.partition("-")[0], {name: content})
+    get_public(lock_of(*map(locked, made)))
+    first, last = progress.lines
+    assert "(HTTP 404): looking elsewhere" in first
+    assert "did not give 3 files (HTTP 404)" in last
+
+
+CORPORATE = "UV_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX"
+
+
+@pytest.mark.parametrize("variable", [*CORPORATE, "WHEEL_FALLBACK"])
+def test_names_of_a_company_s_packages_are_nobody_s_business(server, mirrors, get_public, variable):
+    """An index of one's own, beside the default one too, or the word that no public mirror is to be asked."""
+    secret = small_wheel("secret", "1.0")
+    mirrors[0].simple("secret", dict([secret]))
+    setting = {variable: "none" if variable == "WHEEL_FALLBACK" else server.url("/own")}
+    with refused(NetworkError, "no source of the pypi channel gives it", "HTTP 404 (127.0.0.1)", "MIRROR=sjtu"):
+        get_public(lock_of(locked(secret)), setting)
+    assert [mirror.asked for mirror in mirrors] == [[], []]
+    # A mirror that a person names is theirs to name.
+    assert len(get_public(lock_of(locked(secret)), setting, mirror="one")) == 1
+    assert mirrors[1].asked == []
+
+
+def test_the_default_index_may_be_named_and_a_local_file_is_asked_of_nobody(server, mirrors, tmp_path, get_public):
+    numpy, own = small_wheel("numpy", "1.0"), small_wheel("own", "1.0")
+    mirrors[0].simple("numpy", dict([numpy]))
+    mirrors[0].simple("own", dict([own]))
+    assert len(get_public(lock_of(locked(numpy)), {"PIP_INDEX_URL": server.url("/simple/")})) == 1
+    with refused(NetworkError, "does not list own-1.0", "WHEELS="):
+        get_public(lock_of(locked(own, "local")), wheels=tmp_path)
+    assert mirrors[0].paths() == ["/simple/numpy/", f"/files/{numpy[0]}"]
+
+
+def test_a_public_mirror_that_takes_no_connection_is_knocked_at_once(
+    server, mirrors, progress, monkeypatch, get_public
+):
+    knocked, reaches = [], Client.reaches
+    monkeypatch.setattr(
+        Client, "reaches", lambda self, url, seconds: knocked.append(url) or reaches(self, url, seconds)
+    )
+    known = {"gone": Mirror(pypi="http://127.0.0.1:1/simple"), **channels.MIRRORS}
+    monkeypatch.setattr(channels, "MIRRORS", known)
+    monkeypatch.setattr(store, "THREADS", 1)
+    made = [small_wheel(name, "1.0") for name in ("numpy", "tqdm")]
+    for name, content in made:
+        mirrors[0].simple(name.partition("-")[0], {name: content})
+    get_public(lock_of(*map(locked, made)))
+    assert knocked == ["http://127.0.0.1:1/simple", mirrors[0].url("/simple")]
+    assert progress.lines[-1].startswith("127.0.0.1:1 did not give 2 files (no answer")
+
+
+def test_a_file_is_not_looked_for_any_more_once_another_has_failed(server, cache):
+    def stopped(_):
+        raise StoppedError
+
+    offers = Offers(Sources(SourceOptions(), cache, index_of(server)), "", "11.8")
+    with pytest.raises(StoppedError):
+        store.fetch_one(locked(small_wheel("numpy", "1.0")), offers, stopped)
+    assert server.asked == []
+
+
+def test_where_nobody_answers_the_network_is_to_be_looked_at_and_else_the_lock(server, mirrors, get_public):
+    numpy = lock_of(locked(small_wheel("numpy", "1.0")))
+    with refused(NetworkError, "the pypi channel and no public mirror gives it", "or lock again: ./build.py lock"):
+        get_public(numpy)
+    for one in (server, *mirrors):
+        one.faults["/simple/numpy/"] = [Fault(status=503)] * 99
+    with refused(NetworkError, "HTTP 503", "check the network of this machine"):
+        get_public(numpy)
+
+
+def test_who_is_only_busy_is_asked_with_patience_when_nobody_else_has_the_file(server, mirrors, get_public):
+    name, content = numpy = small_wheel("numpy", "1.0")
+    server.simple("numpy", dict([numpy]))
+    path = f"/files/{name}"
+    server.faults = {place: [Fault(status=503)] * 4 for place in ("/simple/numpy/", path)}
+    (file,) = get_public(lock_of(locked(numpy))).values()
+    assert file.read_bytes() == content
+    assert server.paths() == ["/simple/numpy/"] * 5 + [path] * 5
+    assert [mirror.paths() for mirror in mirrors] == [["/simple/numpy/"]] * 2
+
+
+def test_who_is_busy_is_asked_twice_while_another_has_the_file(server, mirrors, get_public):
+    name, content = numpy = small_wheel("numpy", "1.0")
+    server.simple("numpy", dict([numpy]))
+    mirrors[1].simple("numpy", dict([numpy]))
+    server.faults = {f"/files/{name}": [Fault(status=503)] * 9}
+    (file,) = get_public(lock_of(locked(numpy))).values()
+    assert file.read_bytes() == content
+    assert server.paths() == ["/simple/numpy/", *[f"/files/{name}"] * 2]
+
+
+def test_who_stops_sending_is_asked_last_for_the_other_files(server, mirrors, cache, progress, monkeypatch, get_public):
+    monkeypatch.setattr("graphcrate.host.pool.READ_SECONDS", 0.1)
+    monkeypatch.setattr(store, "THREADS", 1)
+    made = [small_wheel(name, "1.0", content=b"1" * size) for name, size in (("numpy", 900), ("tqdm", 90), ("own", 9))]
+    for one in made:
+        server.simple(one[0].partition("-")[0], dict([one]))
+    for one in made[:2]:
+        mirrors[0].simple(one[0].partition("-")[0], dict([one]))
+    server.faults["/simple/numpy/"] = [Fault(seconds=0.5)] * 9
+    assert len(get_public(lock_of(*map(locked, made)))) == 3
+    assert server.paths() == ["/simple/numpy/"] * 2 + ["/simple/own/", f"/files/{made[2][0]}"]
+
+
+def test_a_place_that_is_not_reached_is_not_asked_for_the_other_files(mirrors, progress, monkeypatch, get_public):
+    monkeypatch.setattr(addresses, "PYTORCH", "http://127.0.0.1:1/whl")
+    monkeypatch.setattr(store, "THREADS", 1)
+    vision = small_wheel("torchvision", "0.15.2+cu118", tag=CP311)
+    mirrors[1].pytorch("cu118", dict([TORCH, vision]))
+    with mock.patch.object(Client, "request", autospec=True, side_effect=Client.request) as asked:
+        get_public(lock_of(locked(TORCH, "pytorch"), locked(vision, "pytorch")))
+    assert [call.args[2] for call in asked.mock_calls].count("http://127.0.0.1:1/whl/cu118/torch/") == 1
+    assert not any("127.0.0.1:1/whl/cu118/torchvision" in call.args[2] for call in asked.mock_calls)
+
+
+def test_a_locked_file_that_was_yanked_is_taken(server, progress, get):
+    """PEP 592: who names it exactly gets it."""
+    name, content = numpy = small_wheel("numpy", "1.0")
+    server.simple("numpy", dict([numpy]), yanked=(name,))
+    (file,) = get(lock_of(locked(numpy))).values()
+    assert (file.read_bytes(), progress.lines) == (content, [])
+
+
+def test_a_request_of_locked_files_alone_says_that_one_is_gone_but_not_where_nobody_answers(server, get):
+    numpy = locked(small_wheel("numpy", "1.0"))
+    with refused(LockedError, "numpy-1.0-py3-none-any.whl is locked", "HTTP 404", "./build.py lock"):
+        get(lock_of(numpy), locked=True)
+    server.faults["/simple/numpy/"] = [Fault(status=503)] * 99
+    with refused(NetworkError, "HTTP 503"):
+        get(lock_of(numpy), locked=True)
 
 
 def test_too_little_room_is_noticed_before_the_first_byte_and_while_it_is_written(server, monkeypatch, get):

@@ -1,0 +1,168 @@
+"""Where a locked wheel or sdist is looked for: place after place, each only when none before it gave the file.
+
+A file is its hash, so it may come from anybody. A place that lacks it, has other bytes or does not answer ends nothing
+while another is left.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from graphcrate.host.connections import NOT_REACHED, HttpError, Reason
+from graphcrate.host.retry import TRIES
+from graphcrate.model.errors import IntegrityError, NetworkError
+from graphcrate.model.lock import LockedPackage
+from graphcrate.resolve.channels import Kind, Link, Source
+from graphcrate.resolve.failures import reason, server_of
+from graphcrate.resolve.offers import Offers
+
+AGAIN = (1.0, 4.0)  #: pauses, in seconds, before the pages that do not list a locked file are read again
+FEW = 1  #: more tries of one request, while another place may have the file
+KNOCK = 2.0  #: seconds for a public mirror, which nobody named, to take a connection
+#: statuses of a server that does not give the file
+_ABSENT = frozenset({401, 403, 404, 410, 451})
+#: of a server that will not give another file either
+_UNREACHED = NOT_REACHED | {Reason.CERTIFICATE}
+
+
+class Search:
+    """One locked file, looked for in all places. `failures`: what they said, in order, for a person."""
+
+    def __init__(
+        self, package: LockedPackage, offers: Offers, begin: Callable[[], None] = lambda: None, *, quiet: bool
+    ) -> None:
+        """`begin` is called before each place is asked, and may raise to end the search; `quiet` notes nothing."""
+        self.package = package
+        self.failures: list[str] = []
+        self.answered = False  #: a place said that it does not have the file
+        self._offers, self._known, self._begin, self._quiet = offers, offers.sources.failures, begin, quiet
+        self._came: dict[str, NetworkError | IntegrityError] = {}  # address → why not
+        self._told: set[tuple[str, str]] = set()
+        self._unsaid: list[tuple[str, str]] = []
+        self._busy: list[Source | Link] = []
+
+    @property
+    def only_other_bytes(self) -> bool:
+        """Whether some address gave something, and all of them other bytes than the lock names."""
+        return bool(self._came) and all(isinstance(error, IntegrityError) for error in self._came.values())
+
+    def links(self) -> Iterator[tuple[Link, int]]:
+        """Where the file may be, each with how often to try; whoever gets it takes no more of them.
+
+        First the channel's own sources, whose pages are read again where none lists the file: a server behind an
+        address may be older than the one before. Then public mirrors. Last, and with patience, who was only busy.
+        """
+        channel = self.package.channel
+        own = self._offers.of_channel(channel)
+        for pause in (0.0, *AGAIN):
+            found = lags = False
+            if pause:
+                self._begin()
+                self._offers.sources.client.retry().sleep(pause)
+            for source in own:
+                listed = self._listed(source, FEW, again=pause > 0)
+                found = found or bool(listed)
+                lags = lags or (listed is not None and source.kind is not Kind.FOLDER)
+                yield from self._to_try(listed or (), FEW)
+            if found or not lags:
+                break
+        for source in self._offers.last_resort(channel):
+            if self._takes_connection(source):
+                yield from self._to_try(self._listed(source, FEW) or (), FEW)
+        for one in tuple(self._busy):
+            if isinstance(one, Link):
+                self._turn(server_of(one.url))
+                yield one, TRIES
+            else:
+                yield from self._to_try(self._listed(one, TRIES) or (), TRIES)
+
+    def failed(self, link: Link, error: NetworkError | IntegrityError) -> None:
+        """Take down that the file did not come from there."""
+        self._came[link.url] = error
+        self._take_down(server_of(link.url), error, error.what)
+        if isinstance(error, HttpError) and error.is_temporary:
+            self._try_later(link)
+
+    def _to_try(self, links: Iterable[Link], tries: int) -> Iterator[tuple[Link, int]]:
+        """Those that have not been tried, of servers that may answer."""
+        for link in links:
+            server = server_of(link.url)
+            if link.url in self._came:
+                continue
+            if (error := self._known.silent.get(server)) is not None:
+                self._take_down(server, error, error.what)
+            elif server in self._known.slow and tries == FEW:
+                self._try_later(link)
+            else:
+                self._turn(server)
+                yield link, tries
+
+    def _listed(self, source: Source, tries: int, *, again: bool = False) -> list[Link] | None:
+        """The links of a source that may be the file; None where it does not say what it has."""
+        server, name = server_of(source.location), self.package.file.name
+        if server in self._known.slow and tries == FEW:
+            self._try_later(source)
+            return None
+        self._turn(server)
+        try:
+            if (error := self._known.silent.get(server)) is not None:
+                raise error
+            offered = self._offers.sources.listings.project(source, self.package.name, again=again, tries=tries)
+        except NetworkError as error:
+            self._take_down(server, error, reason(error))
+            if isinstance(error, HttpError) and error.is_temporary:
+                self._try_later(source)
+            return None
+        same_name = [link for link in offered if link.name == name]
+        fitting = [link for link in same_name if link.sha256 in ("", self.package.file.sha256)]
+        if not fitting:
+            self.answered = True
+            what = f"has another file as {name} (sha256 differs)" if same_name else f"does not list {name}"
+            self._add(server, "it has another file of this name" if same_name else "it is not listed")
+            self.failures.append(f"{source.title} {what}")
+        return fitting
+
+    def _takes_connection(self, source: Source) -> bool:
+        """Whether a public mirror can be reached at all: where it cannot, no time-out is waited for."""
+        server = server_of(source.location)
+        if server not in self._known.reached and server not in self._known.silent:
+            self._turn(server)
+            if self._offers.sources.client.reaches(source.location, KNOCK):
+                self._known.reached.add(server)
+            else:
+                self._known.silent[server] = HttpError.of(Reason.NO_ANSWER, source.location)
+        if (error := self._known.silent.get(server)) is not None:
+            self._take_down(server, error, reason(error))
+        return error is None
+
+    def _try_later(self, place: Source | Link) -> None:
+        """Have a place asked when nobody else has the file."""
+        if place not in self._busy:
+            self._busy.append(place)
+
+    def _take_down(self, server: str, error: NetworkError | IntegrityError, text: str) -> None:
+        """Remember why a place did not give the file, and what that means for other files."""
+        self.failures.append(text)
+        if isinstance(error, IntegrityError):
+            self.answered = True
+            self._add(server, "it has other bytes")
+            return
+        if isinstance(error, HttpError):
+            self.answered = self.answered or error.status in _ABSENT
+            if error.reason in _UNREACHED:
+                self._known.silent.setdefault(server, error)
+            if error.reason is Reason.STALLED:
+                self._known.slow.add(server)
+        self._add(server, reason(error).partition(" (")[0])
+
+    def _add(self, server: str, why: str) -> None:
+        """Have a reason said when the search goes on, once."""
+        if (server, why) not in self._told:
+            self._told.add((server, why))
+            self._unsaid.append((server, why))
+
+    def _turn(self, server: str) -> None:
+        """Go on to a place: why others did not give the file is said now, and is not where there is no other."""
+        self._begin()
+        for place, why in self._unsaid if not self._quiet else ():
+            if place != server:
+                self._known.say(place, why, self.package.file.name)
+        self._unsaid = [(place, why) for place, why in self._unsaid if place == server]
