@@ -1,7 +1,7 @@
 """The text of graphcrate/compat/data/torch.toml: builds that were measured replace what was known of them before."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from graphcrate.compat import facts
 from graphcrate.compat.facts import TorchBuild
+from graphcrate.compat.packages import of_feature
 from graphcrate.model.errors import IntegrityError
 from tools.generate import ROOT
 from tools.wheel_contents import Measurement
@@ -24,8 +25,8 @@ HEAD = """\
 # measured: read from the bytes of the wheel that `source` names. `by` says how the architectures were found: in the fat
 # binaries of each library, or in the list that torch.cuda.get_arch_list() shows; then `glibc` and `glibcxx` are those
 # of its libraries of less than 32 MB. `sm` and `ptx`: what every library has, in at least half of its parts, for lack
-# of which the audit fails an image (compat/gpu_code.py); `some`: what fewer have. `features`: what libraries of one
-# feature have (features.toml), where that is less.
+# of which the audit fails an image (compat/gpu_code.py); `some`: what fewer have. `features`: all that a library of one
+# feature has (features.toml), where a GPU that the feature is for has code in the others and none in it.
 # documented: PyTorch's release notes and build scripts.
 """
 _FIELDS = ("torch", "cuda", "sm", "ptx", "some", "features", "cxx11_abi", "glibc", "glibcxx", "python", "pins", "size")
@@ -55,7 +56,9 @@ def build_of(found: Measurement) -> TorchBuild:
         sm=found.sass if read_all else listed,
         ptx=found.ptx if read_all else ptx,
         some=found.some if read_all else (),
-        features={stem: sass for stem, sass in found.features.items() if _lacks(sass, found.sass)} if read_all else {},
+        features={stem: has for stem, has in found.features.items() if _lacks(stem, has, found.sass)}
+        if read_all
+        else {},
         cxx11_abi=found.cxx11_abi,
         glibc=found.glibc,
         glibcxx=found.glibcxx,
@@ -68,10 +71,12 @@ def build_of(found: Measurement) -> TorchBuild:
     )
 
 
-def _lacks(sass: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether a GPU has machine code among the others and none here."""
-    capabilities = {*facts.all_gpus().values()}
-    return any(facts.has_code((*others,), one) and not facts.has_code((*sass,), one) for one in capabilities)
+def _lacks(stem: str, has: Collection[str], sm: Collection[str]) -> bool:
+    """Whether a GPU that a feature is made for runs torch without it."""
+    only = of_feature(stem)
+    since = only.since if only else "0"
+    capabilities = (one for one in facts.all_gpus().values() if not facts.is_older(one, since))
+    return any(facts.has_code(sm, one) and not facts.has_code(has, one) for one in capabilities)
 
 
 def _pins(requires: Iterable[str]) -> tuple[str, ...]:

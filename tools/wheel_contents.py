@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.artifacts.formats.elf import Elf
-from graphcrate.compat import gpu_code
+from graphcrate.compat import facts, gpu_code
 from graphcrate.compat.packages import of_feature
 from graphcrate.model.audit import GpuCode
 from graphcrate.model.errors import IntegrityError
@@ -41,7 +41,7 @@ _TORCH = re.compile(r"lib(c10|torch)[a-z_]*\.so")
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: the wheel has nothing of the kind. `sass`, `ptx`, `some`: code of the libraries that decide, as audited.
 
-    `features`: machine code of libraries of one feature. `told`: torch's own list, "sm_70" and "compute_90" for PTX.
+    `features`: all machine code of libraries of one feature. `told`: torch's own list, "sm_70", "compute_90" for PTX.
     """
 
     file: str
@@ -110,7 +110,11 @@ def _measure(archive: zipfile.ZipFile, name: str, most: int | None) -> Measureme
         sass=code.sass,
         ptx=code.ptx,
         some=code.some,
-        features={only.stem: one.sass for path, one in codes.items() if one.sass and (only := of_feature(path))},
+        features={
+            only.stem: facts.ordered({*one.sass, *one.some})
+            for path, one in codes.items()
+            if one.sass and (only := of_feature(path))
+        },
         told=next((one.told for one in seen.values() if one.told), ()),
         cxx11_abi=_string_abi(seen),
         glibc=_floor("GLIBC", seen.values()),

@@ -85,6 +85,15 @@ def test_architectures_are_those_that_the_audit_finds_in_each_library(tmp_path):
     assert 'features = { libtorch_cuda_linalg = ["8.0"] }' in torch_facts.written([], [build])
 
 
+def test_a_feature_is_lost_on_gpus_alone_that_it_is_made_for(tmp_path):
+    """cuSPARSELt begins with 8.0; what few of its parts have code for, it serves."""
+    kernels = code((SASS, 70), (SASS, 80), (SASS, 90))
+    for more, lost in (code((SASS, 80)), True), (code((SASS, 80)) * 2 + code((SASS, 90)), False):
+        library = {"torch/lib/libcusparseLt-f80c68d1.so.0": make_elf(fatbin=more)}
+        wheel = torch_wheel(tmp_path, told=b"sm_70 sm_80 sm_90\0", fatbin=kernels, more=library)
+        assert (torch_facts.build_of(measured(wheel)).features == {"libcusparseLt": ("8.0",)}) is lost
+
+
 def test_a_wheel_or_library_that_is_damaged_is_named(tmp_path):
     path = torch_wheel(tmp_path)
     path.write_bytes(path.read_bytes()[:-30])
