@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
+# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes CHECK=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -19,9 +19,12 @@ python := .venv/bin/python
 # -E -s: what environment modules leave in PYTHONPATH is not for us
 graphcrate := $(python) -E -s build.py
 own = $(call option,with,$(WITH)) $(call option,requirements,$(REQUIREMENTS)) $(call option,apt,$(APT))
-request = '$(or $(RECIPE),$(STACK))' $(call option,cuda,$(CUDA)) $(call option,channel,$(CHANNEL)) \
+sources = $(call option,cuda,$(CUDA)) $(call option,channel,$(CHANNEL)) \
           $(call option,mirror,$(MIRROR)) $(call option,wheels,$(WHEELS)) \
           $(call option,extensions,$(EXTENSIONS)) $(call option,toolkit,$(TOOLKIT))
+request = '$(or $(RECIPE),$(STACK))' $(sources)
+# all of them where neither is given
+named = $(if $(RECIPE)$(filter-out file,$(origin STACK)),'$(or $(RECIPE),$(STACK))')
 locked = $(if $(LOCKED),--locked)
 machine = $(call option,gpu,$(GPU)) $(call option,driver,$(DRIVER)) $(call option,target,$(TARGET))
 
@@ -50,8 +53,8 @@ render: .venv/ready-run ## write the Dockerfiles and Singularity definitions und
 generate: .venv/ready-run ## write the tables of docs/ from the code
 	@$(python) -m tools.generate
 
-lock: .venv/ready-run ## resolve a variant again and write its lock under images/
-	@$(graphcrate) lock $(request)
+lock: .venv/ready-run ## resolve a variant again and write its lock under images/; CHECK=yes: are all locked files still there?
+	@$(graphcrate) lock $(if $(CHECK),$(named) $(sources) --check,$(request))
 
 list: .venv/ready-run ## show recipes and their variants
 	@$(graphcrate) list

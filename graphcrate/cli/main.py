@@ -14,7 +14,7 @@ from graphcrate import __version__
 from graphcrate.cli import cache, check, options, publish, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, here, joined, write
-from graphcrate.model.errors import DifferenceError
+from graphcrate.model.errors import DifferenceError, UsageError
 
 if TYPE_CHECKING:
     from graphcrate.compat.request import BuildRequest
@@ -235,21 +235,68 @@ def list_(
 
 @app.command()
 def lock(
-    name: Name,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Recipe, or the file of one of your own; with --check all committed locks if left out.",
+            metavar="[NAME]",
+        ),
+    ] = "",
     cuda: options.Cuda = None,
     channel: Channel = None,
     mirror: Mirror = None,
     wheels: Wheels = None,
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Lock nothing: look whether every file of the committed locks is still there, of all CUDA versions "
+            "if --cuda is left out.",
+        ),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --check: print one JSON value on stdout.")] = False,
 ) -> None:
-    """Resolve a variant again and write its lock. Prints the path: images/NAME/VARIANT/CANDIDATE.lock.json."""
+    """Resolve a variant again and write its lock. Prints the path: images/NAME/VARIANT/CANDIDATE.lock.json.
+
+    With --check: prints where the files of locks are, what has updates since and what was yanked, and ends with 18
+    where a file is nowhere any more.
+    """
+    if check:
+        _refuse(channel=channel, wheels=wheels, toolkit=toolkit, extensions=extensions.replace("auto", ""))
+        _check_locks(name, cuda, mirror, as_json)
+        return
+    if not name:
+        raise UsageError("lock needs a recipe", next_step="./build.py lock pyg --cuda 11.8    (list has all)")
+    if as_json:
+        raise UsageError("--json goes with --check alone", next_step=f"./build.py lock {name}    (prints a path)")
     from graphcrate.build import pipeline
 
     request = _request(
         name, cuda, channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit
     )
     sys.stdout.write(f"{pipeline.write_lock(request, here())}\n")
+
+
+def _refuse(**given: object) -> None:
+    """Raises UsageError for options that `lock --check` would ignore."""
+    if names := [f"--{name}" for name, value in given.items() if value]:
+        raise UsageError(
+            f"{' and '.join(names)} is for locking, and --check locks nothing",
+            next_step="./build.py lock --check, or leave --check out",
+        )
+
+
+def _check_locks(name: str, cuda: str | None, mirror: str | None, as_json: bool) -> None:
+    """Say what became of committed locks."""
+    from graphcrate.build import standing
+    from graphcrate.cli import tables
+    from graphcrate.compat.request import SourceOptions
+
+    found = standing.check(name, cuda or "", SourceOptions(mirror=mirror or config().mirror or None), here())
+    tables.write(found, tables.standing(found), as_json=as_json)
+    standing.raise_if_gone(found)
 
 
 @app.command()

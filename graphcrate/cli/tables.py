@@ -17,9 +17,20 @@ from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, LayerRecord
-from graphcrate.model.words import joined, size
+from graphcrate.model.standing import FileStanding, LockStanding, Standing, SuiteLists, Update
+from graphcrate.model.words import joined, listed, size
 
 _MARK_STYLES = {"native": "green", "jit": "yellow", "unknown": "dim", "rejected": "dim"}
+_COLUMNS = (
+    *("lock", "files", "on mirrors", "elsewhere", "nowhere", "not known", "one place"),
+    *("updates", "security", "yanked"),
+)
+_LAST_RESORTS = {
+    "here": ", on this machine,",
+    "copy": ", a public mirror,",
+    "archive": ", the archive of retired suites,",
+    "snapshot": ", which keeps all that Debian had,",
+}
 _HEADS = ("stack", "CUDA", "torch", "PyG", "Python", "GPUs", "driver from", "lock")
 
 
@@ -71,6 +82,92 @@ def gpus_of(proof: LockProof) -> list[str]:
     """Compute capabilities that an image runs on by its audit, as people call them: sm_70; with + those by PTX."""
     works = {name: "+" if how == "jit" else "" for name, how in proof.gpus.items() if how != "fails"}
     return [f"sm_{name.replace('.', '')}{mark}" for name, mark in works.items()]
+
+
+def standing(found: Standing) -> Answer:
+    """What became of locks: a line for each, then what there is to tell of them; locks that share it stand together."""
+    by_hash = {one.sha256: one for one in found.files}
+    unread = {one.suite for one in found.suites if one.error}
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    told: dict[tuple[Entry, ...], list[str]] = {}
+    for lock in found.locks:
+        counts, security = lock.counts, sum(one.is_security for one in lock.updates)
+        numbers = (counts.files, counts.usual, counts.elsewhere, counts.nowhere, counts.unknown, counts.single)
+        updates = ("?", "?") if unread & {*lock.suites} else (str(len(lock.updates)), str(security))
+        rows.append((lock.title, *map(str, numbers), *updates, str(counts.yanked)))
+        entries = tuple(_entries(lock, [by_hash[sha256] for sha256 in lock.files]))
+        told.setdefault(entries, []).append(lock.title)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    opening = (
+        f"{row[0]:{widths[0]}}  "
+        + "  ".join(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
+        for row in rows
+    )
+    sections = (Section(entries, ", ".join(titles)) for entries, titles in told.items())
+    return Answer(tuple(sections), tuple(opening), (*map(_suite, found.suites), *_reached(found)))
+
+
+def _entries(lock: LockStanding, files: Sequence[FileStanding]) -> Iterator[Entry]:
+    """What there is to tell of a lock."""
+    for one in files:
+        if one.state == "nowhere":
+            yield Entry("nowhere", f"{one.name} ({one.package} {one.version})", _reasons([one]), "red")
+    if unknown := [one for one in files if one.state == "unknown"]:
+        names = joined(one.name for one in unknown)
+        yield Entry("not known", f"{len(unknown)}, as not all places answer: {names}", _reasons(unknown), "yellow")
+    for label, group, style in (
+        ("elsewhere", [one for one in files if one.is_elsewhere], "yellow"),
+        ("one place", [one for one in files if one.is_single and not one.is_elsewhere], ""),
+    ):
+        at: dict[str, list[str]] = {}
+        for one in group:
+            place = one.places[0]
+            alone = " alone" if one.is_single else ""
+            at.setdefault(f"at {place.host}{_LAST_RESORTS.get(place.kind, '')}{alone}", []).append(one.name)
+        yield from (Entry(label, f"{len(names)} {where}: {joined(names)}", (), style) for where, names in at.items())
+    for label, is_security in (("security", True), ("updates", False)):
+        if updates := [_update(one) for one in lock.updates if one.is_security is is_security]:
+            yield Entry(label, f"{len(updates)}: {', '.join(updates)}")
+    for one in files:
+        if one.is_yanked:
+            yield Entry("yanked", f"{one.name}: {one.yanked_for or 'no reason is given'}", (), "yellow")
+    if own := [one.name for one in files if one.state == "own"]:
+        yield Entry("own", f"{len(own)} of your own folders, which are not looked at: {joined(own)}")
+    yield from (Entry("image", f"{image} of a registry, which is not asked") for image in lock.images)
+
+
+def _reasons(files: Sequence[FileStanding]) -> tuple[str, ...]:
+    """What places say that answered without having these files, each once."""
+    said = (f"{one.place.host}: {one.why}" for file in files for one in file.sightings if one.has is False)
+    return tuple(dict.fromkeys(said))
+
+
+def _update(one: Update) -> str:
+    where = " (compiler)" if one.of == "compiler" else ""
+    return f"{one.name} {one.locked} → {one.newest}{where}"
+
+
+def _reached(found: Standing) -> Iterator[str]:
+    """Which places did not answer; and where one alone did of those of Debian's packages, that."""
+    debs = (one for one in found.files if one.name.endswith(".deb"))
+    answering = {seen.place.host for one in debs for seen in one.sightings if seen.has is not None}
+    if len(answering) == 1:
+        yield f"of the places of Debian's packages {answering.pop()} alone answers: what others have is not known"
+    by_reason: dict[str, list[str]] = {}
+    for one in found.silent:
+        by_reason.setdefault(one.why, []).append(one.host)
+    if by_reason:
+        yield "not reached: " + "; ".join(f"{listed(hosts)} ({why})" for why, hosts in by_reason.items())
+
+
+def _suite(lists: SuiteLists) -> str:
+    """What to know of a suite's lists."""
+    name = f"Debian {lists.suite}" + (f" ({lists.kept})" if lists.kept else "")
+    if lists.error:
+        return f"{name}: nothing is known of updates, as {lists.error}"
+    year, month, day = lists.listed[:4], lists.listed[4:6], lists.listed[6:8]
+    missing = "" if lists.has_security else ", without the security archive's, which no mirror has"
+    return f"{name}: updates by lists of {year}-{month}-{day}{missing}"
 
 
 def heat_map(found: Support) -> Text:

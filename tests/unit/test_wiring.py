@@ -21,11 +21,11 @@ from graphcrate.host import gpu, sandbox, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
-from graphcrate.inputs.bases import Base
+from graphcrate.inputs.bases import Base, mirrors
 from graphcrate.model import errors
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import Lock, encode
-from graphcrate.resolve import base, locks
+from graphcrate.resolve import base, channels, locks, search
 from tests.made import bookworm, deb
 from tests.unit import small_layouts, tars
 from tests.unit.audited import PYTHON
@@ -73,6 +73,7 @@ class World:
     typed: object
     patch: pytest.MonkeyPatch
     registry: object
+    index: object  #: a server that has nothing
     deaf: socket.socket = field(default_factory=socket.socket)  #: a port that nobody listens at
     completed: Completed | BaseException = PASSING  #: how the sandbox ends
     programs: tuple = ("sh", "bash")  #: of the base
@@ -146,13 +147,13 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch, typed, registry):
+def world(tmp_path, monkeypatch, typed, registry, server):
     for name in ("recipes", "suites"):
         (tmp_path / name).mkdir()
     (tmp_path / "suites/torch_check.py").write_text("print()\n")
     environment = {"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path), "PATH": ""}
     ctx = Context(root=tmp_path, environment=environment)
-    world = World(tmp_path, ctx, typed, monkeypatch, registry)
+    world = World(tmp_path, ctx, typed, monkeypatch, registry, server)
     monkeypatch.setattr(Context, "here", classmethod(lambda kind: world.place))
     monkeypatch.setattr(base, "prepare_base", world.base)
     monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
@@ -297,6 +298,17 @@ def nothing_locked(world):
 @row(18, "what you add to the stack is not locked")
 def additions_without_a_lock(world):
     return *BUILD, "--locked", "--with", "einops"
+
+
+@row(18, "1 locked file is nowhere any more")
+def a_locked_file_is_gone(world):
+    places = dict.fromkeys(("DEBIAN_FALLBACK", "DEBIAN_ARCHIVE", "DEBIAN_SNAPSHOT"), "none")
+    places["DEBIAN_MIRROR"] = world.index.url("/debian")
+    world.place.environment.update(places, UV_DEFAULT_INDEX=world.index.url("/simple"), PIP_CONFIG_FILE="/dev/null")
+    world.patch.setattr(mirrors, "of_machine", lambda *_: None)
+    world.patch.setattr(channels, "MIRRORS", {})
+    world.patch.setattr(search, "AGAIN", ())
+    return "lock", "--check"
 
 
 @row(130, "interrupted")

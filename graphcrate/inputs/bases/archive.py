@@ -22,7 +22,7 @@ from graphcrate.host.connections import HttpError, redacted
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.parallel import parallel
-from graphcrate.inputs.bases.mirrors import ABSENT, SNAPSHOT_TIME, Mirror, archives
+from graphcrate.inputs.bases.mirrors import ABSENT, SECURITY_POOL, SNAPSHOT_TIME, Mirror, archives
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.lock import DebianPackage, LockedFile
 
@@ -90,6 +90,7 @@ class Archive:
         )
         #: when the newest of the lists was made, as the snapshot service writes it
         self.listed = max(found.time for found in lists if found is not None)
+        self.has_security = lists[-1] is not None  #: whether the security archive's list was read
         self._by_name: dict[str, list[Stanza]] = {}
         self._providers: dict[str, list[tuple[Stanza, str]]] = {}
         for found in filter(None, lists):
@@ -110,6 +111,16 @@ class Archive:
     def available(self, names: Iterable[str]) -> list[DebianPackage]:
         """Every version that the archives have now of these packages."""
         return [stanza.package for name in names for stanza in self._by_name.get(name, ())]
+
+    def newer(self, package: DebianPackage) -> tuple[str, bool] | None:
+        """The newest version of a package that is newer than this one, and whether the security archive has such a one.
+
+        None where nothing newer is listed.
+        """
+        have = version_key(package.version)
+        found = [one for one in self._by_name.get(package.name, ()) if version_key(one.version) > have]
+        of_security = any(one.fields["Filename"].startswith(SECURITY_POOL) for one in found)
+        return (found[0].version, of_security) if found else None
 
     def resolve(self, wanted: Sequence[str]) -> tuple[DebianPackage, ...]:
         """These packages and the essential ones with all that they depend on, in the newest versions, sorted by name.

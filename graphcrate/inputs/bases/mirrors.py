@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 SUITES = ("buster", "bullseye", "bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable")
-_SECURITY_POOL, _POOL = "pool/updates/", "pool/"  #: where files are below the roots of the two archives
+SECURITY_POOL, _POOL = "pool/updates/", "pool/"  #: where files are below the roots of the two archives
 _PATH = re.compile(r"pool(?:/[A-Za-z0-9][A-Za-z0-9+.~_-]*)+\.deb")
 ABSENT = frozenset({401, 403, 404, 410, 451})  #: statuses of a server that does not give a file
 NONE = "none"  #: of a variable that names a place: do not ask there
@@ -148,7 +148,7 @@ def addresses(path: str, listed: str, known: Archives) -> Iterator[str]:
         times = [listed, _day_after(listed)] if listed else []
         service = f"{known.snapshot}/archive"
         roots += [(f"{service}/debian/{time}", f"{service}/debian-security/{time}") for time in times]
-    own_is_security = path.startswith(_SECURITY_POOL)
+    own_is_security = path.startswith(SECURITY_POOL)
     in_main, in_security = _twins(path)
     found: list[str] = []
     for main, security in roots:
@@ -159,9 +159,9 @@ def addresses(path: str, listed: str, known: Archives) -> Iterator[str]:
 
 def _twins(path: str) -> tuple[str, str]:
     """A file's path in the main archive, and in the security archive."""
-    if path.startswith(_SECURITY_POOL):
-        return _POOL + path.removeprefix(_SECURITY_POOL), path
-    return path, _SECURITY_POOL + path.removeprefix(_POOL)
+    if path.startswith(SECURITY_POOL):
+        return _POOL + path.removeprefix(SECURITY_POOL), path
+    return path, SECURITY_POOL + path.removeprefix(_POOL)
 
 
 def _day_after(time: str) -> str:

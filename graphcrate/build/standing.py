@@ -1,0 +1,57 @@
+"""Which locks are asked about: the committed ones, or those beside a recipe of a person's own."""
+
+import glob
+from pathlib import Path
+
+from graphcrate.build import matrix
+from graphcrate.compat import own
+from graphcrate.compat.addresses import cuda_label
+from graphcrate.compat.request import SourceOptions
+from graphcrate.host.context import Context
+from graphcrate.model.errors import BuildError
+from graphcrate.model.lock import decode_lock
+from graphcrate.model.standing import Standing
+from graphcrate.resolve import standing
+from graphcrate.resolve.standing import Asked
+
+raise_if_gone = standing.raise_if_gone
+
+
+def check(name: str, cuda: str, request: SourceOptions, ctx: Context) -> Standing:
+    """What became of the locks of a recipe, by its name or its path, or of all; of one CUDA version where it is named.
+
+    Raises UsageError for a recipe or a CUDA version that there is not, BuildError where no lock is committed for it,
+    and what `resolve.standing.check` raises.
+    """
+    locks = _own(Path(name), cuda) if own.is_recipe(name) else _committed(name, cuda, ctx)
+    return standing.check(locks, request, ctx)
+
+
+def _committed(name: str, cuda: str, ctx: Context) -> list[Asked]:
+    rows = matrix.rows(ctx, matrix.Request(recipe=name, cuda=cuda))
+    locks = [
+        Asked(
+            recipe=row.recipe.name,
+            path=str(row.path.relative_to(ctx.root)),
+            renew=f"./build.py lock {row.recipe.name} --cuda {row.variant.cuda} --channel {row.candidate.channels[0]}",
+            lock=row.lock,
+        )
+        for row in sorted(rows, key=lambda row: row.path)
+        if row.lock is not None
+    ]
+    if not locks:
+        raise BuildError(
+            f"no lock is committed for {' '.join(filter(None, (name, cuda)))}",
+            next_step="./build.py list    (the last column)",
+        )
+    return locks
+
+
+def _own(recipe: Path, cuda: str) -> list[Asked]:
+    own.load(recipe)  # says what is wrong with the name
+    label = cuda_label(cuda) if cuda else "*"
+    paths = sorted(recipe.parent.glob(f"{glob.escape(recipe.stem)}.{label}.*.lock.json"))
+    if not paths:
+        raise BuildError(f"{recipe} has no lock beside it", next_step=f"./build.py lock {recipe}")
+    locks = [(path, decode_lock(path.read_bytes())) for path in paths]
+    return [Asked(str(recipe), str(path), f"./build.py lock {recipe} --cuda {lock.cuda}", lock) for path, lock in locks]

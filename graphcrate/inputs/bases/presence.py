@@ -1,0 +1,105 @@
+"""Whether the places of Debian's packages still have locked .debs.
+
+No file is fetched, so its size is compared and not its hash.
+"""
+
+import itertools
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+
+from graphcrate.host.connections import HttpError, server_of
+from graphcrate.host.context import Context
+from graphcrate.host.http import Client
+from graphcrate.host.reach import Reach, is_absent, words
+from graphcrate.inputs.bases.mirrors import addresses, archives, is_path, is_time
+from graphcrate.model import codec
+from graphcrate.model.errors import UNREADABLE
+from graphcrate.model.lock import DebianPackage
+from graphcrate.model.standing import FilePlace, Kind, Sighting
+
+_ENOUGH = 2  #: places that have a file: the others are not asked
+_TRIES = 2  #: more of one request
+
+
+class Presence:
+    """Looks for .debs in all places. Safe from many threads."""
+
+    def __init__(self, ctx: Context, reach: Reach) -> None:
+        self._known = archives(ctx.environment)
+        self._client = Client(ctx.environment)
+        self._reach = reach
+
+    def look(self, package: DebianPackage, times: Sequence[str]) -> tuple[Sighting, ...]:
+        """What each place says of a package, in the order in which a build asks them, until two have it.
+
+        `times`: when the lists were made that locks took it from. A server counts once, whatever its addresses.
+        """
+        found: dict[FilePlace, Sighting] = {}
+        path = package.path if is_path(package.path) else ""  # a lock may be anybody's
+        times = [time if is_time(time) else "" for time in times]
+        known = dict.fromkeys(url for time in times for url in addresses(path, time, self._known))
+        for url in itertools.chain(known, self._by_name(package, found)):
+            place = FilePlace(self._kind(url), server_of(url))
+            before = found.get(place)
+            if before is None or not before.has:
+                now = self._ask(place, url, package.file.size)
+                # Of several addresses the one that says most: it is there, it is not, nothing.
+                found[place] = now if before is None or before.has is None or now.has else before
+            if sum(bool(one.has) for one in found.values()) == _ENOUGH:
+                break
+        return tuple(found.values())
+
+    def _kind(self, url: str) -> Kind:
+        known = self._known
+        if known.snapshot and url.startswith(f"{known.snapshot}/"):
+            return "snapshot"
+        retired = (known.retired.main, known.retired.security)
+        return "archive" if any(root and url.startswith(f"{root}/") for root in retired) else "mirror"
+
+    def _ask(self, place: FilePlace, url: str, size: int) -> Sighting:
+        try:
+            found = self._reach.ask(url, lambda: self._client.size(url, tries=_TRIES))
+        except HttpError as error:
+            return Sighting(place=place, has=False if is_absent(error) else None, why=words(error))
+        if found != size:
+            return Sighting(place=place, has=False, why=f"has another file there, of {found} bytes instead of {size}")
+        return Sighting(place=place, has=True)
+
+    def _by_name(self, package: DebianPackage, found: dict[FilePlace, Sighting]) -> Iterator[str]:
+        """Where the snapshot service has it by its own account, once all addresses were in vain; or that it has not."""
+        service = self._known.snapshot
+        if not service or any(one.has for one in found.values()):
+            return
+        name, version = urllib.parse.quote(package.name, safe=""), urllib.parse.quote(package.version, safe=":+~")
+        url = f"{service}/mr/binary/{name}/{version}/binfiles"
+        place = FilePlace("snapshot", server_of(url))
+        try:
+            answer = codec.decode(self._reach.ask(url, lambda: self._client.request("GET", url)).body, _Files)
+        except HttpError as error:
+            if is_absent(error):
+                found.setdefault(place, Sighting(place=place, has=False, why=words(error)))
+            else:  # whatever its addresses said: under its hash the service may have it
+                found[place] = Sighting(place=place, has=None, why=words(error))
+        except UNREADABLE:
+            found[place] = Sighting(place=place, has=None, why="an answer that is not understood")
+        else:
+            files = [one.hash for one in answer.result if one.architecture == package.architecture]
+            if not files:
+                found.setdefault(place, Sighting(place=place, has=False, why="has it for no amd64"))
+            yield from (f"{service}/file/{sha1}" for sha1 in files)
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """A file of a package at the snapshot service, by its SHA-1."""
+
+    hash: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")]
+    architecture: str
+
+
+class _Files(msgspec.Struct, frozen=True):
+    """The service's answer to /mr/binary/NAME/VERSION/binfiles (its machine-usable interface)."""
+
+    result: tuple[_Found, ...]

@@ -1,0 +1,157 @@
+"""What became of locks since they were made: where each file is, what has updates, what was taken back."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+#: `index`: a package index or a page of links that is set; `mirror`: one of those that was named, or one of Debian's
+#: archives; `here`: this machine; `copy`: a mirror of an index that was not named; `archive`: that of Debian's retired
+#: suites; `snapshot`: the service that keeps all that Debian had
+Kind = Literal["index", "mirror", "here", "copy", "archive", "snapshot"]
+#: `nowhere`: all that may have it answered, and none has; `unknown`: none has that answered; `own`: of a person's
+#: folder, which nobody else has
+State = Literal["there", "nowhere", "unknown", "own"]
+_USUAL = ("index", "mirror")  #: where a build finds things as a rule
+
+
+class FilePlace(msgspec.Struct, frozen=True):
+    """A place that may have files: its server, or the path of an index on this machine."""
+
+    kind: Kind
+    host: str
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a place has a file; None: it does not answer. `why` not."""
+
+    place: FilePlace
+    has: bool | None
+    why: str = ""
+    yanked: bool = False  #: PEP 592
+    yanked_for: str = ""
+
+
+class FileStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of locks, and what the places say that were asked, in their order: until two have a .deb."""
+
+    name: str
+    sha256: str
+    size: int
+    package: str
+    version: str
+    state: State
+    #: one place alone has it, of those that answer and may have copies
+    is_single: bool = False
+    sightings: tuple[Sighting, ...] = ()
+
+    @property
+    def places(self) -> tuple[FilePlace, ...]:
+        """Those that have it."""
+        return tuple(one.place for one in self.sightings if one.has)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether only a last resort has it."""
+        return self.state == "there" and not any(place.kind in _USUAL for place in self.places)
+
+    @property
+    def is_yanked(self) -> bool:
+        """Whether an index that has it took it back."""
+        return any(one.yanked for one in self.sightings)
+
+    @property
+    def yanked_for(self) -> str:
+        """The reason that an index gives, if any."""
+        return next((one.yanked_for for one in self.sightings if one.yanked_for), "")
+
+
+def state_of(sightings: Iterable[Sighting]) -> State:
+    """What these sightings say of a file.
+
+    Indexes know what they have, and each may be another's: all have to answer, and their mirrors none. Of Debian's
+    mirrors, which are copies of each other, one has to, and so the archive of retired suites and the snapshots.
+    """
+    answered: dict[Kind, list[bool]] = {}
+    for one in sightings:
+        if one.has:
+            return "there"
+        answered.setdefault(one.place.kind, []).append(one.has is not None)
+    if indexes := answered.get("index"):
+        return "nowhere" if all(indexes) else "unknown"
+    return "nowhere" if answered and all(any(of_kind) for of_kind in answered.values()) else "unknown"
+
+
+def is_single(sightings: Iterable[Sighting]) -> bool:
+    """Whether one place has the file and another that may have a copy of it does not. A second index is no copy."""
+    there = {one.place.host for one in sightings if one.has}
+    return len(there) == 1 and any(one.has is False and one.place.kind not in ("index", "here") for one in sightings)
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """A Debian package of a lock that its suite has a newer version of."""
+
+    of: Literal["base", "compiler"]  #: of the image's base, or only of the base with the compiler
+    name: str
+    locked: str  #: version
+    newest: str
+    is_security: bool  #: the security archive has a version that is newer than the locked one
+
+
+class SuiteLists(msgspec.Struct, frozen=True, kw_only=True):
+    """Today's lists of a suite. `error`: why there are none, and nothing is known of updates."""
+
+    suite: str
+    kept: str = ""  #: how long it gets security updates, as a clause
+    listed: str = ""  #: when the newest was made, as the snapshot service writes times
+    has_security: bool = False  #: whether the security archive's list is among them
+    error: str = ""
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many files of a lock are where; `single` counts some of the others again."""
+
+    files: int
+    usual: int  #: on an index or a mirror
+    elsewhere: int
+    single: int
+    nowhere: int
+    unknown: int
+    own: int
+    yanked: int
+
+
+class LockStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one lock. `recipe`: a name, or the path of a person's own recipe."""
+
+    recipe: str
+    cuda: str
+    candidate: str
+    path: str
+    renew: str  #: the command that locks it again
+    counts: Counts
+    files: tuple[str, ...]  #: by sha256
+    suites: tuple[str, ...]  #: of Debian, whose lists its updates are from
+    updates: tuple[Update, ...] = ()
+    images: tuple[str, ...] = ()  #: that it takes from registries, which are not asked
+
+    @property
+    def title(self) -> str:
+        return f"{self.recipe} {self.cuda} {self.candidate}"
+
+
+class Silent(msgspec.Struct, frozen=True):
+    """A server that did not answer, and why."""
+
+    host: str
+    why: str
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of locks. A file that several have stands in `files` once."""
+
+    date: str  #: UTC, ISO 8601
+    locks: tuple[LockStanding, ...]
+    files: tuple[FileStanding, ...]
+    suites: tuple[SuiteLists, ...]
+    silent: tuple[Silent, ...]

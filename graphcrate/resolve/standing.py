@@ -1,0 +1,355 @@
+"""Whether locks are still whole: each file looked for where a build would, once for all locks; updates; yanked files.
+
+Of wheels and sdists the pages of indexes are read, and the hash there is compared. Of .debs the size is asked for.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from graphcrate.compat import suites
+from graphcrate.compat.request import SourceOptions
+from graphcrate.host import settings
+from graphcrate.host.connections import HttpError, Reason, server_of
+from graphcrate.host.context import Context
+from graphcrate.host.parallel import parallel
+from graphcrate.host.progress import Task
+from graphcrate.host.reach import Reach, is_absent, words
+from graphcrate.inputs.bases.archive import Archive
+from graphcrate.inputs.bases.presence import Presence
+from graphcrate.model.errors import IntegrityError, LockedError, NetworkError
+from graphcrate.model.lock import (
+    DebianBase,
+    DebianPackage,
+    DebianToolkit,
+    ImageToolkit,
+    Lock,
+    LockedFile,
+    LockedPackage,
+    RegistryBase,
+)  # fmt: skip
+from graphcrate.model.recipe import Channel
+from graphcrate.model.standing import (
+    Counts,
+    FilePlace,
+    FileStanding,
+    Kind,
+    LockStanding,
+    Sighting,
+    Silent,
+    Standing,
+    SuiteLists,
+    Update,
+    is_single,
+    state_of,
+)  # fmt: skip
+from graphcrate.model.words import joined
+from graphcrate.resolve import channels, search
+from graphcrate.resolve.channels import Kind as SourceKind
+from graphcrate.resolve.channels import Link, Source
+from graphcrate.resolve.offers import Offers, Sources
+
+_THREADS = 8  #: small requests, most of them to one server
+
+
+class Asked(NamedTuple):
+    """A lock that is asked about. `recipe`: its name, or the path of a person's own; `renew`: what locks it again."""
+
+    recipe: str
+    path: str
+    renew: str
+    lock: Lock
+
+
+def check(locks: Sequence[Asked], request: SourceOptions, ctx: Context) -> Standing:
+    """What became of these locks. Raises UsageError for an unknown mirror, HostError; what is not reached is said."""
+    reach = Reach()
+    lists = _lists(locks, ctx)
+    wheels, debs = _Wheels(locks, request, ctx, reach), _Debs(locks, ctx, reach, lists)
+    total = len(wheels.wanted) + len(debs.wanted)
+    with ctx.progress.task("looking for what the locks name", total, "files") as task:
+        files = {one.sha256: one for one in (*wheels.find(task), *debs.find(task))}
+    return Standing(
+        date=settings.now_utc(),
+        locks=tuple(_lock(one, files, lists) for one in locks),
+        files=tuple(files.values()),
+        suites=tuple(one.value for one in lists.values()),
+        silent=tuple(Silent(host, why) for host, why in reach.silent.items()),
+    )
+
+
+def raise_if_gone(found: Standing) -> None:
+    """Raises LockedError where a file is nowhere any more, NetworkError where no place but this machine answers."""
+    gone = {one.sha256: one for one in found.files if one.state == "nowhere"}
+    if gone:
+        hit = [lock for lock in found.locks if gone.keys() & set(lock.files)]
+        raise LockedError(
+            f"{len(gone)} locked {'files are' if len(gone) > 1 else 'file is'} nowhere any more: "
+            f"{joined(one.name for one in gone.values())}, of {joined(lock.title for lock in hit)}",
+            cause="All places that may have them answered, and none has them. A cache that has them still builds.",
+            next_step=f"{hit[0].renew}    (takes what there is today)",
+        )
+    unknown = [one for one in found.files if one.state == "unknown"]
+    seen = (seen for one in found.files for seen in one.sightings)
+    if unknown and not any(one.has is not None and one.place.kind != "here" for one in seen):
+        raise NetworkError(
+            f"nothing can be said of {len(unknown)} locked files: no place that may have them answers",
+            cause="; ".join(f"{one.host}: {one.why}" for one in found.silent),
+            next_step="check the network and the index that pip and uv are set to, then run the same command again",
+        )
+
+
+def _standing(package: LockedPackage | DebianPackage, sightings: Sequence[Sighting]) -> FileStanding:
+    file = package.file
+    return FileStanding(
+        name=file.name,
+        sha256=file.sha256,
+        size=file.size,
+        package=package.name,
+        version=package.version,
+        state=state_of(sightings),
+        is_single=is_single(sightings),
+        sightings=tuple(sightings),
+    )
+
+
+# --- wheels and sdists ------------------------------------------------------------------------------------------------
+
+
+class _Wheel(NamedTuple):
+    """A file, where it may be, and the offers of all locks that name it."""
+
+    package: LockedPackage
+    sources: tuple[Source, ...]
+    offers: tuple[Offers, ...]
+
+
+class _Wheels:
+    """The wheels and sdists of locks, with build back-ends, on the pages of their channels."""
+
+    def __init__(self, locks: Sequence[Asked], request: SourceOptions, ctx: Context, reach: Reach) -> None:
+        self._note, self._reach = ctx.progress.note, reach
+        self._sources = Sources(request, ctx.cache, ctx.environment, self._note)
+        self._indexes: set[Source] = set()  #: that are no mirror
+        self._named: set[Source] = set()  #: these and the mirror that was named
+        self._own: dict[str, LockedPackage] = {}
+        #: by sha256, each with all sources of all locks that name it
+        self.wanted: dict[str, _Wheel] = {}
+        for asked in locks:
+            of_lock = Offers.of_lock(self._sources, asked.lock)
+            for package in (*asked.lock.installed(), *asked.lock.for_compilation()):
+                self._want(package, of_lock)
+
+    def _want(self, package: LockedPackage, of_lock: Offers) -> None:
+        sha256 = package.file.sha256
+        if package.channel is Channel.LOCAL:
+            self._own[sha256] = package
+            return
+        known, user = self.wanted.get(sha256, _Wheel(package, (), ())), self._sources.user
+        of_channel = of_lock.of_channel(package.channel)
+        without_mirror = SourceOptions()
+        self._indexes |= {*channels.sources(package.channel, of_lock.torch, of_lock.torch_cuda, without_mirror, user)}
+        self._named |= {*of_channel}
+        self.wanted[sha256] = _Wheel(
+            package, tuple(dict.fromkeys((*known.sources, *of_channel))), (*known.offers, of_lock)
+        )
+
+    def find(self, task: Task) -> Iterator[FileStanding]:
+        """What became of each: where no source lists it, all are read again after a moment, then mirrors."""
+        seen = self._look(list(self.wanted.values()), task)
+        for pause in search.AGAIN:
+            if missing := [one for one, sightings in seen if state_of(sightings) == "nowhere"]:
+                self._note(f"{len(missing)} files are not listed: reading their pages again")
+                self._sources.client.retry().sleep(pause)
+                again = {one.package.file.sha256: sightings for one, sightings in self._look(missing, again=True)}
+                seen = [(one, again.get(one.package.file.sha256, sightings)) for one, sightings in seen]
+        missing = [one for one, sightings in seen if state_of(sightings) != "there"]
+        mirrored = self._look([one._replace(sources=_copies(one)) for one in missing], most=1)
+        more = {one.package.file.sha256: sightings for one, sightings in mirrored}
+        for one, sightings in seen:
+            yield _standing(one.package, (*sightings, *more.get(one.package.file.sha256, ())))
+        for package in self._own.values():
+            yield msgspec.structs.replace(_standing(package, ()), state="own")
+
+    def _look(
+        self, wheels: Sequence[_Wheel], task: Task | None = None, *, again: bool = False, most: int | None = None
+    ) -> list[tuple[_Wheel, tuple[Sighting, ...]]]:
+        """What the sources of each say, up to the one with which `most` have it."""
+
+        def look(wheel: _Wheel, _: object) -> tuple[Sighting, ...]:
+            seen: list[Sighting] = []
+            for source in wheel.sources:
+                if sum(bool(one.has) for one in seen) != most:
+                    seen.append(self._ask(source, wheel.package, again))
+            (task or Task()).advance(1)
+            return tuple(seen)
+
+        return list(zip(wheels, parallel(look, wheels, threads=_THREADS), strict=True))
+
+    def _ask(self, source: Source, package: LockedPackage, again: bool) -> Sighting:
+        """Whether a source lists the locked file: its name, with its hash or, where none is stated, of its size."""
+        place, file = self._place(source), package.file
+        read = functools.partial(self._sources.listings.project, source, package.name, again=again)
+        try:
+            if place.kind == "copy":
+                self._reach.ask(source.location, functools.partial(self._knock, source))
+            links = read() if place.kind == "here" else self._reach.ask(source.location, read)
+            same_name = [link for link in links if link.name == file.name]
+            link = next((link for link in same_name if self._is_it(link, file)), None)
+        except HttpError as error:
+            return Sighting(place=place, has=False if is_absent(error) else None, why=words(error))
+        except NetworkError as error:
+            return Sighting(place=place, has=None, why=error.what)
+        if link is None:
+            why = "has another file under this name" if same_name else "does not list it"
+            return Sighting(place=place, has=False, why=why)
+        return Sighting(place=place, has=True, yanked=link.yanked, yanked_for=link.yanked_for)
+
+    def _knock(self, source: Source) -> None:
+        """Raises HttpError where a mirror that nobody named takes no connection: no time-out is waited for."""
+        if not self._sources.client.reaches(source.location, search.KNOCK):
+            raise HttpError.of(Reason.NO_ANSWER, source.location)
+
+    def _is_it(self, link: Link, file: LockedFile) -> bool:
+        if link.sha256 or link.url.startswith("file:"):
+            return link.sha256 in ("", file.sha256)
+        return self._reach.ask(link.url, lambda: self._sources.client.size(link.url)) == file.size
+
+    def _place(self, source: Source) -> FilePlace:
+        if source.kind is SourceKind.FOLDER or source.location.startswith("file:"):
+            return FilePlace("here", source.location)
+        kind: Kind = "index" if source in self._indexes else "mirror" if source in self._named else "copy"
+        return FilePlace(kind, server_of(source.location))
+
+
+def _copies(wheel: _Wheel) -> tuple[Source, ...]:
+    """Public mirrors that a build asks last."""
+    found = (source for of_lock in wheel.offers for source in of_lock.last_resort(wheel.package.channel))
+    return tuple(dict.fromkeys(found))
+
+
+# --- Debian -----------------------------------------------------------------------------------------------------------
+
+
+class _Lists(NamedTuple):
+    """A suite's lists of today, None where there are none."""
+
+    value: SuiteLists
+    archive: Archive | None
+
+
+def _lists(locks: Iterable[Asked], ctx: Context) -> dict[str, _Lists]:
+    """Today's lists of the suites of all bases."""
+    names = sorted({base.suite for asked in locks for _, base in _bases(asked.lock)})
+    found: dict[str, _Lists] = {}
+    if names:
+        with ctx.progress.task("reading Debian's lists", len(names), "suites" if names[1:] else "suite") as task:
+            for suite in names:
+                found[suite] = _of_suite(suite, ctx)
+                task.advance(1)
+    return found
+
+
+def _of_suite(suite: str, ctx: Context) -> _Lists:
+    kept = suites.described(suite, settings.today())
+    try:
+        archive = Archive(suite, ctx)
+    except (NetworkError, IntegrityError) as error:
+        return _Lists(SuiteLists(suite=suite, kept=kept, error=error.what), None)
+    value = SuiteLists(suite=suite, kept=kept, listed=archive.listed, has_security=archive.has_security)
+    return _Lists(value, archive)
+
+
+def _bases(lock: Lock) -> Iterator[tuple[Literal["base", "compiler"], DebianBase]]:
+    if isinstance(lock.base, DebianBase):
+        yield "base", lock.base
+    if lock.compilation is not None:
+        yield "compiler", lock.compilation.base
+
+
+class _Debs:
+    """The .debs of locks: of bases and toolkits."""
+
+    def __init__(self, locks: Sequence[Asked], ctx: Context, reach: Reach, lists: Mapping[str, _Lists]) -> None:
+        self._presence = Presence(ctx, reach)
+        self.wanted: dict[str, DebianPackage] = {}
+        self._times: dict[str, dict[str, None]] = {}
+        paths = {}
+        for one in lists.values():
+            paths.update(one.archive.paths() if one.archive else {})
+        for asked in locks:
+            for listed, package in _debian(asked.lock):
+                sha256 = package.file.sha256
+                path = package.path or paths.get(sha256, "")
+                self.wanted.setdefault(sha256, msgspec.structs.replace(package, path=path))
+                self._times.setdefault(sha256, {})[listed] = None
+
+    def find(self, task: Task) -> list[FileStanding]:
+        def look(package: DebianPackage, _: object) -> FileStanding:
+            found = _standing(package, self._presence.look(package, list(self._times[package.file.sha256])))
+            task.advance(1)
+            return found
+
+        return parallel(look, list(self.wanted.values()), threads=_THREADS)
+
+
+def _debian(lock: Lock) -> Iterator[tuple[str, DebianPackage]]:
+    """A lock's packages of Debian, each with when the lists were made that named it."""
+    for _, base in _bases(lock):
+        yield from ((base.listed, package) for package in base.packages)
+    if lock.compilation is not None and isinstance(toolkit := lock.compilation.toolkit, DebianToolkit):
+        yield from ((toolkit.listed, package) for package in toolkit.packages)
+
+
+# --- one lock ---------------------------------------------------------------------------------------------------------
+
+
+def _lock(asked: Asked, files: Mapping[str, FileStanding], lists: Mapping[str, _Lists]) -> LockStanding:
+    lock = asked.lock
+    packages: list[LockedPackage | DebianPackage] = [*lock.installed(), *lock.for_compilation()]
+    packages += (package for _, package in _debian(lock))
+    own = [files[sha256] for sha256 in dict.fromkeys(package.file.sha256 for package in packages)]
+    there = [one for one in own if one.state == "there"]
+    elsewhere = sum(one.is_elsewhere for one in own)
+    counts = Counts(
+        files=len(own),
+        usual=len(there) - elsewhere,
+        elsewhere=elsewhere,
+        single=sum(one.is_single for one in own),
+        nowhere=sum(one.state == "nowhere" for one in own),
+        unknown=sum(one.state == "unknown" for one in own),
+        own=sum(one.state == "own" for one in own),
+        yanked=sum(one.is_yanked for one in own),
+    )
+    toolkit = lock.compilation.toolkit if lock.compilation else None
+    images = (one for one in (lock.base, toolkit) if isinstance(one, RegistryBase | ImageToolkit))
+    return LockStanding(
+        recipe=asked.recipe,
+        cuda=lock.cuda,
+        candidate=lock.candidate,
+        path=asked.path,
+        renew=asked.renew,
+        counts=counts,
+        files=tuple(one.sha256 for one in own),
+        suites=tuple(dict.fromkeys(base.suite for _, base in _bases(lock))),
+        updates=_updates(lock, lists),
+        images=tuple(f"{one.reference}@{one.digest}" for one in images),
+    )
+
+
+def _updates(lock: Lock, lists: Mapping[str, _Lists]) -> tuple[Update, ...]:
+    """What is newer today, those of the security archive first; of the compiler's base what the image's has not."""
+    found: dict[tuple[str, str], Update] = {}
+    for of, base in _bases(lock):
+        if (archive := lists[base.suite].archive) is None:
+            continue
+        for package in base.packages:
+            if (newer := archive.newer(package)) is not None:
+                newest, is_security = newer
+                update = Update(
+                    of=of, name=package.name, locked=package.version, newest=newest, is_security=is_security
+                )
+                found.setdefault((package.name, package.version), update)
+    return tuple(sorted(found.values(), key=lambda one: (not one.is_security, one.name)))
