@@ -47,12 +47,13 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def toolkit(cache, wheels):
-    archive = Archive(OPTION.suite, cache, os.environ, facts.COMPONENTS)
+    archive = Archive(OPTION.suite, place(cache, os.environ), facts.COMPONENTS)
     return DebianToolkit(
         version=OPTION.version,
         suite=OPTION.suite,
         packages=tuple(archive.available(OPTION.packages)),
         wheels=tuple(locked((path.name, path.read_bytes())) for path in wheels.values()),
+        listed=archive.listed,
     )
 
 
