@@ -119,6 +119,12 @@ def host_of(url: str) -> str:
         return ""
 
 
+def server_of(url: str) -> str:
+    """Host and port of an address, without user and password; the address itself where it has no host."""
+    address = redacted(url)
+    return address.partition("://")[2].partition("/")[0] or address
+
+
 def without_credentials(url: str) -> tuple[str, str]:
     """Split `user:password` off the address: (address, credentials or an empty string)."""
     parts = urllib.parse.urlsplit(url)

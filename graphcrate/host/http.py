@@ -167,6 +167,19 @@ class Client:
             next_step="try another source: MIRROR=sjtu, aliyun or nju for PyTorch's channel",
         )
 
+    def size(self, url: str, *, tries: int = TRIES) -> int:
+        """The bytes of a file, which is not fetched. Raises HttpError, also where the server does not say how many."""
+        headers, retry = {"Accept-Encoding": "identity"}, self.retry(tries)
+        response = retry.call(lambda: self.send("HEAD", url, headers=headers, accept=(200, 403, 405, 501)))
+        length = response.headers.get("Content-Length", "")
+        if response.status != 200 or not length.isdigit():
+            part = headers | {"Range": "bytes=0-0"}
+            first = retry.call(lambda: self.send("GET", url, headers=part, accept=(206,)))
+            length = first.headers.get("Content-Range", "").rpartition("/")[2]
+        if not length.isdigit():
+            raise HttpError.of(Reason.ADDRESS, url, "the server does not say how large the file is")
+        return int(length)
+
     def reaches(self, url: str, seconds: float) -> bool:
         """Whether the host (or the proxy before it) takes a connection within this time. Asks for nothing."""
         answered = threading.Event()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.progress import Progress as Bars
-    from rich.progress import TaskID
+    from rich.progress import ProgressColumn, TaskID
 
 PLAIN_INTERVAL = 5.0  #: seconds between two plain lines of one task
 
@@ -20,7 +20,7 @@ class Task:
     """A running piece of work; this one reports nothing."""
 
     def advance(self, amount: int) -> None:
-        """Count `amount` more bytes as done. Safe from any thread."""
+        """Count so many more bytes, or units, as done. Safe from any thread."""
 
 
 class Progress:
@@ -30,8 +30,8 @@ class Progress:
         """Print one line."""
 
     @contextlib.contextmanager
-    def task(self, description: str, total: int) -> Iterator[Task]:
-        """A task of `total` bytes; entering shows it, leaving ends it."""
+    def task(self, description: str, total: int, unit: str = "") -> Iterator[Task]:
+        """A task of `total` bytes, or of what `unit` names ("files"); entering shows it, leaving ends it."""
         yield Task()
 
 
@@ -54,29 +54,32 @@ class Stderr(Progress):
         self._console.print(self._typed(message), highlight=False, soft_wrap=True, markup=False)
 
     @contextlib.contextmanager
-    def task(self, description: str, total: int) -> Iterator[Task]:
+    def task(self, description: str, total: int, unit: str = "") -> Iterator[Task]:
         start = time.monotonic()
         if self._console.is_terminal:
-            with self._bar(description, total) as bar:
+            with self._bar(description, total, unit) as bar:
                 yield bar
         else:
-            yield _Lines(self, description, total)
+            yield _Lines(self, description, total, unit)
         seconds = time.monotonic() - start
+        if unit:
+            self.note(f"{description}: {total} {unit} in {seconds:.1f} s")
+            return
         rate = f", {total / 1e6 / seconds:.0f} MB/s" if seconds > 0.5 else ""
         self.note(f"{description}: {total / 1e6:.1f} MB in {seconds:.1f} s{rate}")
 
     @contextlib.contextmanager
-    def _bar(self, description: str, total: int) -> Iterator[Task]:
+    def _bar(self, description: str, total: int, unit: str) -> Iterator[Task]:
         """A bar among those of other tasks that run: a terminal has room for one group of bars."""
         from rich import progress
 
         if self._bars is None:
             text, times = progress.TextColumn("{task.description}"), progress.TimeRemainingColumn()
-            columns = text, progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn(), times
+            columns = text, progress.BarColumn(), *_amounts(), times
             self._bars = progress.Progress(*columns, console=self._console, transient=True)
             self._bars.start()
         bars, self._open = self._bars, self._open + 1
-        number = bars.add_task(description, total=total)
+        number = bars.add_task(description, total=total, unit=unit)
         try:
             yield _Bar(bars, number)
         finally:
@@ -85,6 +88,23 @@ class Stderr(Progress):
             if self._open == 0:
                 bars.stop()
                 self._bars = None
+
+
+def _amounts() -> "tuple[ProgressColumn, ProgressColumn]":
+    """Columns of how much is done and how fast: of bytes, or of a task's units, which have no rate."""
+    from rich import progress
+    from rich.text import Text
+
+    class Amount(progress.DownloadColumn):
+        def render(self, task: progress.Task) -> Text:
+            unit = task.fields["unit"]
+            return Text(f"{task.completed:.0f} of {task.total:.0f} {unit}") if unit else super().render(task)
+
+    class Rate(progress.TransferSpeedColumn):
+        def render(self, task: progress.Task) -> Text:
+            return Text() if task.fields["unit"] else super().render(task)
+
+    return Amount(), Rate()
 
 
 class _Bar(Task):
@@ -98,8 +118,8 @@ class _Bar(Task):
 class _Lines(Task):
     """One line now and then, for logs and pipes."""
 
-    def __init__(self, progress: Progress, description: str, total: int) -> None:
-        self._progress, self._description, self._total = progress, description, total
+    def __init__(self, progress: Progress, description: str, total: int, unit: str = "") -> None:
+        self._progress, self._description, self._total, self._unit = progress, description, total, unit
         self._start = self._last = time.monotonic()
         self._done = 0
 
@@ -109,6 +129,9 @@ class _Lines(Task):
         if now - self._last < PLAIN_INTERVAL or not self._total:
             return
         self._last = now
+        if self._unit:
+            self._progress.note(f"{self._description}: {self._done} of {self._total} {self._unit}")
+            return
         line = f"{self._description}: {self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB"
         if self._done * 100 >= self._total:  # before, the rate is that of the beginning and says nothing
             rate = self._done / (now - self._start)

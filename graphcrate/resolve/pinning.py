@@ -17,7 +17,6 @@ from packaging.version import Version
 from graphcrate.compat import pairs
 from graphcrate.compat.packages import markers
 from graphcrate.host import process, settings
-from graphcrate.host.connections import HttpError, Reason
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
@@ -195,17 +194,5 @@ def _locked_file(link: Link, sources: Sources) -> LockedFile:
         return store_unhashed(link, sources.client, sources.cache)
     if size is None:
         cached = sources.cache.file(link.sha256, link.name)
-        size = cached.stat().st_size if cached.is_file() else _asked_size(link, sources)
+        size = cached.stat().st_size if cached.is_file() else sources.client.size(link.url)
     return LockedFile(name=link.name, size=size, sha256=link.sha256)
-
-
-def _asked_size(link: Link, sources: Sources) -> int:
-    headers = {"Accept-Encoding": "identity"}
-    response = sources.client.request("HEAD", link.url, headers=headers, accept=(200, 403, 405, 501))
-    length = response.headers.get("Content-Length", "")
-    if response.status != 200 or not length.isdigit():
-        first = sources.client.request("GET", link.url, headers=headers | {"Range": "bytes=0-0"}, accept=(206,))
-        length = first.headers.get("Content-Range", "").rpartition("/")[2]
-    if not length.isdigit():
-        raise HttpError.of(Reason.ADDRESS, link.url, "the server does not say how large the file is")
-    return int(length)

@@ -237,7 +237,7 @@ class Recorder:
         self.lines.append(message)
 
     @contextlib.contextmanager
-    def task(self, description, total):
+    def task(self, description, total, unit=""):
         self.total += total
         yield self
 

@@ -223,3 +223,18 @@ def test_other_bytes_than_promised_are_refused_and_removed(download, tmp_path):
         with pytest.raises(IntegrityError, match=message):
             download(size=size, faults=faults)
         assert not (tmp_path / "part").exists()
+
+
+@pytest.mark.parametrize("no_head", [403, 405, 501])
+def test_the_size_of_a_file_is_asked_for_without_fetching_it(server, client, no_head):
+    server.put("/a.deb", b"12345")
+    assert client.size(server.url("/a.deb")) == 5
+    assert [asked.method for asked in server.asked] == ["HEAD"]
+    server.faults["/a.deb"] = [Fault(status=no_head)]
+    assert client.size(server.url("/a.deb")) == 5
+    assert server.asked[-1].headers["range"] == "bytes=0-0"
+    server.faults["/a.deb"] = [Fault(status=no_head)]
+    server.ranges = False
+    with pytest.raises(HttpError) as caught:
+        client.size(server.url("/a.deb"))
+    assert caught.value.status == 200
