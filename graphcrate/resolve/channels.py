@@ -59,7 +59,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     url: str  #: http, https or file
     sha256: str = ""
     size: int | None = None
-    yanked: bool = False
+    yanked: bool = False  #: taken back (PEP 592)
+    yanked_for: str = ""  #: the reason, where the page has one
 
 
 def local_path(url: str) -> Path:

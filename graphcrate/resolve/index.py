@@ -104,6 +104,7 @@ class _Anchors(html.parser.HTMLParser):
                     url=urllib.parse.urlunsplit(parts._replace(fragment="")),
                     sha256=value.partition("&")[0].lower() if kind == "sha256" else "",
                     yanked="data-yanked" in attributes,
+                    yanked_for=attributes.get("data-yanked") or "",
                 )
             )
 

@@ -22,6 +22,7 @@ def test_html_with_relative_quoted_and_hashed_links():
     body = f"""<!DOCTYPE html><html><body><h1>Links</h1>
     <a href="/whl/cu118/torch-2.0.1%2Bcu118-cp311-cp311-linux_x86_64.whl#sha256={HASH.upper()}">torch</a><br/>
     <a href="torch-1.0.tar.gz#md5=00" data-yanked="">x</a>
+    <a href="torch-1.1.tar.gz" data-yanked="no &lt;CUDA&gt;">x</a>
     <base href="/files/"><a href="a-1-py3-none-any.whl">a</a>
     <a href="">empty</a><a name="no-href">n</a><a href="../">up</a>
     </body></html>""".encode()
@@ -29,6 +30,7 @@ def test_html_with_relative_quoted_and_hashed_links():
     assert parse_html(body, PAGE) == (
         Link(name="torch-2.0.1+cu118-cp311-cp311-linux_x86_64.whl", url=torch, sha256=HASH),
         Link(name="torch-1.0.tar.gz", url=PAGE + "torch-1.0.tar.gz", yanked=True),
+        Link(name="torch-1.1.tar.gz", url=PAGE + "torch-1.1.tar.gz", yanked=True, yanked_for="no <CUDA>"),
         Link(name="a-1-py3-none-any.whl", url="https://example.org/files/a-1-py3-none-any.whl"),
     )
 
