@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -122,8 +123,13 @@ class _Lines(Task):
         self._progress, self._description, self._total, self._unit = progress, description, total, unit
         self._start = self._last = time.monotonic()
         self._done = 0
+        self._lock = threading.Lock()
 
     def advance(self, amount: int) -> None:
+        with self._lock:
+            self._advance(amount)
+
+    def _advance(self, amount: int) -> None:
         self._done += amount
         now = time.monotonic()
         if now - self._last < PLAIN_INTERVAL or not self._total:

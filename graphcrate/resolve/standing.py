@@ -88,7 +88,8 @@ def raise_if_gone(found: Standing) -> None:
         raise LockedError(
             f"{len(gone)} locked {'files are' if len(gone) > 1 else 'file is'} nowhere any more: "
             f"{joined(one.name for one in gone.values())}, of {joined(lock.title for lock in hit)}",
-            cause="All places that may have them answered, and none has them. A cache that has them still builds.",
+            cause="No index that is set lists them, or no mirror, archive or snapshot of Debian that answers has them. "
+            "A cache that has them still builds.",
             next_step=f"{hit[0].renew}    (takes what there is today)",
         )
     unknown = [one for one in found.files if one.state == "unknown"]
