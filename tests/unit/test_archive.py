@@ -229,7 +229,7 @@ def test_a_retired_suite_comes_from_its_archive_and_nothing_of_it_is_too_old(deb
     debian.put("bookworm-security", fixes, root="/retired/debian-security", until=OVER, date=OVER)
     with refused(NetworkError, "bookworm's package lists cannot be fetched"):
         debian.open(**retired)
-    monkeypatch.setattr(archive, "is_retired", lambda suite, now: suite == "bookworm")
+    monkeypatch.setattr(archive.suites, "retired", lambda suite, today: "yes" if suite == "bookworm" else "no")
     found = debian.open(**retired)
     assert names(found.resolve(["a", "b"])) == ["a 11-2", "b 11"]
     assert found.listed == "20201128T021046Z"
