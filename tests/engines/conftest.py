@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import bcrypt
+import msgspec
 import pytest
 
 from graphcrate.host.cache import Cache
+from graphcrate.inputs.bases import Base as PreparedBase
+from graphcrate.inputs.bases import debian
+from graphcrate.model.lock import DebianBase, encode
+from graphcrate.model.recipe import BaseSpec
 from tests.conftest import IN_CI, PREPARED, program
 from tests.engines.daemons import registry_server, shared_docker, shared_podman
 from tests.engines.debian import make_base, pack_layout
@@ -25,6 +30,7 @@ from tests.engines.slurm_cluster import Cluster, slurm_cluster
 from tests.engines.token_server import TokenServer
 from tests.engines.two_hosts import two_hosts
 from tests.engines.workplace import Finished, Workplace, copy_project, pyg_stack, small_stack
+from tests.made import place
 from tests.unit.authority import make_authority
 
 SHARED = pytest.StashKey[Shared]()
@@ -163,6 +169,31 @@ def cache(ground):
     """An empty cache of a module's own, on the tests' disk, which other users can enter."""
     cache = Cache(ground / f"cache-{secrets.token_hex(4)}")
     yield cache
+    cache.close()
+
+
+@dataclass(frozen=True)
+class Bookworm:
+    """A base as Debian's archives have it today; `cache` has its packages and the base itself."""
+
+    lock: DebianBase
+    cache: Cache
+    base: PreparedBase
+
+
+@pytest.fixture(scope="session")
+def bookworm(shared):
+    """The base of a small stack, from the archives that this machine knows. Other tests must not change it."""
+    cache = Cache(shared.folder / "bookworm")
+    there = place(cache, os.environ)
+
+    def make():
+        made = debian.lock(BaseSpec(suite="bookworm"), "3.11", there)
+        debian.prepare(made, there)
+        return encode(made).decode()
+
+    lock = msgspec.json.decode(shared.made("bookworm", make), type=DebianBase)
+    yield Bookworm(lock, cache, debian.prepare(lock, there))
     cache.close()
 
 

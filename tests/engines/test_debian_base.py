@@ -12,7 +12,6 @@ import pytest
 from graphcrate.host.sandbox import Exec, run_in
 from graphcrate.inputs.bases import debian
 from graphcrate.model.lock import encode
-from graphcrate.model.recipe import BaseSpec
 from tests.engines.workplace import until
 from tests.made import place
 
@@ -22,13 +21,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.engine("user namespaces")]
 
 
 @pytest.fixture(scope="module")
-def lock(cache):
-    return debian.lock(BaseSpec(suite=SUITE), PYTHON, place(cache, os.environ))
+def lock(bookworm):
+    return bookworm.lock
 
 
 @pytest.fixture(scope="module")
-def base(lock, cache):
-    return debian.prepare(lock, place(cache, os.environ))
+def base(bookworm):
+    return bookworm.base
+
+
+@pytest.fixture(scope="module")
+def cache(bookworm):
+    return bookworm.cache
 
 
 def test_lock_has_what_images_need_and_no_host(lock):
