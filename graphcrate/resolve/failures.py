@@ -1,10 +1,10 @@
 """What places said that did not give a file, for people and for the rest of a request."""
 
 import threading
-import urllib.parse
 from collections import Counter
 from collections.abc import Callable
 
+from graphcrate.host.connections import server_of
 from graphcrate.model.errors import NetworkError
 
 
@@ -43,6 +43,6 @@ def reason(error: NetworkError) -> str:
     return constraint or error.what
 
 
-def server_of(url: str) -> str:
+def place_of(url: str) -> str:
     """Host and port of an address, without user and password; of a path, what to call it."""
-    return urllib.parse.urlsplit(url).netloc.rpartition("@")[2] or "the folder of wheels"
+    return "the folder of wheels" if url.startswith(("file:", "/")) else server_of(url)

@@ -11,7 +11,7 @@ from graphcrate.host.retry import TRIES
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.resolve.channels import Kind, Link, Source
-from graphcrate.resolve.failures import reason, server_of
+from graphcrate.resolve.failures import place_of, reason
 from graphcrate.resolve.offers import Offers
 
 AGAIN = (1.0, 4.0)  #: pauses, in seconds, before the pages that do not list a locked file are read again
@@ -69,7 +69,7 @@ class Search:
                 yield from self._to_try(self._listed(source, FEW) or (), FEW)
         for one in tuple(self._busy):
             if isinstance(one, Link):
-                self._turn(server_of(one.url))
+                self._turn(place_of(one.url))
                 yield one, TRIES
             else:
                 yield from self._to_try(self._listed(one, TRIES) or (), TRIES)
@@ -77,14 +77,14 @@ class Search:
     def failed(self, link: Link, error: NetworkError | IntegrityError) -> None:
         """Take down that the file did not come from there."""
         self._came[link.url] = error
-        self._take_down(server_of(link.url), error, error.what)
+        self._take_down(place_of(link.url), error, error.what)
         if isinstance(error, HttpError) and error.is_temporary:
             self._try_later(link)
 
     def _to_try(self, links: Iterable[Link], tries: int) -> Iterator[tuple[Link, int]]:
         """Those that have not been tried, of servers that may answer."""
         for link in links:
-            server = server_of(link.url)
+            server = place_of(link.url)
             if link.url in self._came:
                 continue
             if (error := self._known.silent.get(server)) is not None:
@@ -97,7 +97,7 @@ class Search:
 
     def _listed(self, source: Source, tries: int, *, again: bool = False) -> list[Link] | None:
         """The links of a source that may be the file; None where it does not say what it has."""
-        server, name = server_of(source.location), self.package.file.name
+        server, name = place_of(source.location), self.package.file.name
         if server in self._known.slow and tries == FEW:
             self._try_later(source)
             return None
@@ -122,7 +122,7 @@ class Search:
 
     def _takes_connection(self, source: Source) -> bool:
         """Whether a public mirror can be reached at all: where it cannot, no time-out is waited for."""
-        server = server_of(source.location)
+        server = place_of(source.location)
         if server not in self._known.reached and server not in self._known.silent:
             self._turn(server)
             if self._offers.sources.client.reaches(source.location, KNOCK):

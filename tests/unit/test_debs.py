@@ -8,6 +8,7 @@ import msgspec
 import pysequoia
 import pytest
 
+from graphcrate.host.connections import server_of
 from graphcrate.inputs.bases import BaseDriftError, archive, debs, mirrors
 from graphcrate.model.errors import IntegrityError, NetworkError
 from tests.made import deb, file_of, place, refused
@@ -209,15 +210,15 @@ def test_who_is_not_reached_is_asked_once(world, monkeypatch):
     download = debs.Client.download
 
     def counted(client, url, *arguments, **options):
-        asked.append(debs.server(url))
+        asked.append(server_of(url))
         return download(client, url, *arguments, **options)
 
     monkeypatch.setattr(debs.Client, "download", counted)
     monkeypatch.setattr(debs, "_THREADS", 1)
     mirror = refusing()
     world.fetch(*many, DEBIAN_MIRROR=mirror)
-    assert asked.count(debs.server(mirror)) == 1
-    assert world.lines == [f"{debs.server(mirror)}: connection refused; going on without it"]
+    assert asked.count(server_of(mirror)) == 1
+    assert world.lines == [f"{server_of(mirror)}: connection refused; going on without it"]
 
 
 def test_a_server_that_has_nothing_is_asked_last(world):
@@ -293,7 +294,7 @@ def test_a_package_that_nobody_answered_for_is_no_drift_because_another_one_is_g
 
 def test_drift_says_which_places_were_not_reached(world):
     dead = refusing()
-    with refused(BaseDriftError, f"Not reached: {debs.server(dead)}: connection refused"):
+    with refused(BaseDriftError, f"Not reached: {server_of(dead)}: connection refused"):
         world.only_mirrors().fetch(package("bash"), DEBIAN_FALLBACK=dead)
 
 

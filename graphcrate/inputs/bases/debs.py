@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from graphcrate.host.connections import HttpError, redacted
+from graphcrate.host.connections import HttpError, redacted, server_of
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.parallel import Advance, parallel
@@ -131,7 +131,7 @@ class Search:
             if self._cache.file(file.sha256, file.name).is_file():  # another process was faster
                 advance(file.size)
                 return True
-            for host, urls in itertools.groupby(self._addresses(package), server):
+            for host, urls in itertools.groupby(self._addresses(package), server_of):
                 failures: dict[str, _Failure] = {}
                 for url in urls:
                     failure = self._attempt(file, url, advance, _TRIES)
@@ -144,9 +144,9 @@ class Search:
     def _addresses(self, package: DebianPackage) -> Iterator[str]:
         """Where the file may be, last by what the snapshot service knows of its name; no server that is silent."""
         known = list(addresses(package.path, self._listed, self._known))
-        known.sort(key=lambda url: self._is_hopeless(server(url)))
+        known.sort(key=lambda url: self._is_hopeless(server_of(url)))
         for url in itertools.chain(known, self._by_name(package)):
-            if server(url) not in self._silent:
+            if server_of(url) not in self._silent:
                 yield url
 
     def _is_hopeless(self, host: str) -> bool:
@@ -155,7 +155,7 @@ class Search:
     def _by_name(self, package: DebianPackage) -> Iterator[str]:
         """The snapshot service's addresses of a package's file, by its name and version."""
         service = self._known.snapshot
-        if not service or server(service) in self._silent:
+        if not service or server_of(service) in self._silent:
             return
         name, version = urllib.parse.quote(package.name, safe=""), urllib.parse.quote(package.version, safe=":+~")
         url = f"{service}/mr/binary/{name}/{version}/binfiles"
@@ -171,8 +171,8 @@ class Search:
                 if one.architecture == package.architecture:
                     yield f"{service}/file/{one.hash}"
             return
-        if self._take_down(server(url), package.file, {url: failure}):
-            self._busy[server(url)] = _why(failure)
+        if self._take_down(server_of(url), package.file, {url: failure}):
+            self._busy[server_of(url)] = _why(failure)
 
     def _attempt(self, file: LockedFile, url: str, advance: Advance, tries: int) -> _Failure | None:
         """Fetch the file from an address into the cache; returns why that failed."""
@@ -190,12 +190,12 @@ class Search:
             return self._sorted(url, error)
         self._cache.adopt(partial, self._cache.file(file.sha256, file.name))
         with self._lock:
-            self._serving.add(server(url))
+            self._serving.add(server_of(url))
         return None
 
     def _attempt_patiently(self, file: LockedFile, url: str, advance: Advance) -> bool:
         """Fetch from a server that had no time before, now that no other place has the file."""
-        host = server(url)
+        host = server_of(url)
         if host in self._silent:
             return False
         failure = self._attempt(file, url, advance, TRIES)
@@ -212,8 +212,8 @@ class Search:
         """Remember whoever is not reached, so that it is not asked for the other files either."""
         if isinstance(failure, HttpError) and failure.status not in ABSENT and not failure.is_temporary:
             with self._lock:
-                self._silent[server(url)] = _why(failure)
-            self._say(server(url), "silent", f"{server(url)}: {_why(failure)}; going on without it")
+                self._silent[server_of(url)] = _why(failure)
+            self._say(server_of(url), "silent", f"{server_of(url)}: {_why(failure)}; going on without it")
         return failure
 
     def _take_down(self, host: str, file: LockedFile, failures: Mapping[str, _Failure]) -> list[str]:
@@ -274,12 +274,6 @@ def _named(packages: Sequence[DebianPackage]) -> str:
 
 def _why(failure: _Failure) -> str:
     return failure.constraint.partition(" (")[0] if isinstance(failure, HttpError) else failure.what
-
-
-def server(url: str) -> str:
-    """Host and port of an address, without user and password; the address itself where it has no host."""
-    address = redacted(url)
-    return address.partition("://")[2].partition("/")[0] or address
 
 
 class _Found(msgspec.Struct, frozen=True):
