@@ -18,6 +18,7 @@ from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.cli import main
 from graphcrate.cli.tables import gpus_of
 from graphcrate.compat import facts, glt, own, recipes, suites, toml
+from graphcrate.compat.identities import identities
 from graphcrate.model import errors
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.recipe import Recipe, Variant
@@ -37,6 +38,7 @@ def files() -> Iterator[tuple[Path, str]]:
         "docs/settings.md": {"exit codes": exit_codes(), "settings": settings()},
         "docs/contracts.md": {"contracts": contracts()},
         "docs/customize.md": {"fields": own_fields()},
+        "docs/identities.md": {"identities": identities_table()},
     }
     for name, tables in pages.items():
         yield ROOT / name, filled((ROOT / name).read_text(encoding="utf-8"), tables)
@@ -146,6 +148,17 @@ def _asked(name: str, hint: Any, default: object) -> tuple[str, str]:  # noqa: A
     if kind is bool and not named:
         written.append(f"--no-{name.replace('_', '-')}")
     return f"`{', '.join(written)}`" + (f" {', '.join(values)}" if values else ""), text
+
+
+def identities_table() -> str:
+    """One row for what packages make for one machine: where it is, what it is, how a copy of an image gets its own."""
+    rows = []
+    for one in identities():
+        programs = dict.fromkeys(program.rpartition("/")[2] for program in one.programs)
+        starts = f"made when {' or '.join(f'`{name}`' for name in programs)} first starts" if programs else ""
+        made = "; ".join(filter(None, (starts, one.by_hand)))
+        rows.append((", ".join(one.packages), ", ".join(f"`{path}`" for path in one.paths), one.what, made))
+    return table(("package", "not in an image", "what it is", "in each copy"), rows)
 
 
 def own_fields() -> str:

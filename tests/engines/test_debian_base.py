@@ -1,6 +1,8 @@
 """Real Debian bases: from the archives that this machine knows."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from graphcrate.compat import identities
 from graphcrate.host.sandbox import Exec, run_in
 from graphcrate.inputs.bases import debian
 from graphcrate.model.lock import encode
+from graphcrate.model.recipe import BaseSpec
 from tests.engines.workplace import until
 from tests.made import place
 
@@ -77,14 +81,15 @@ def test_nothing_of_this_machine_is_inside(base):
 
 
 PROGRAM = """
-import os, sys, msgspec
+import json, os, sys, msgspec
 from pathlib import Path
 from types import SimpleNamespace
-from graphcrate.inputs.bases import debian
+from graphcrate.inputs.bases import debian, install
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.model.lock import DebianBase
 os.umask(int(sys.argv[3], 8))
+install._ENVIRONMENT |= json.loads(sys.argv[4])
 lock = msgspec.json.decode(Path(sys.argv[2]).read_bytes(), type=DebianBase)
 cache = Cache(Path(sys.argv[1]))
 ctx = SimpleNamespace(cache=cache, environment=os.environ, progress=Progress())
@@ -93,15 +98,18 @@ cache.close()
 """
 
 
-def start_elsewhere(project, folder, lock, cache, *, umask, command=(sys.executable,), **variables):
-    """Another process that makes the base from the same downloads, with a umask, locale and folder of its own."""
+def start_elsewhere(project, folder, lock, cache, *, umask, command=(sys.executable,), inside=None, **variables):
+    """Another process that makes the base from the same downloads, with a umask, locale and folder of its own.
+
+    `inside`: more variables for Debian's scripts.
+    """
     place = folder / "cache"
     if not place.exists():
         place.mkdir()
         (place / "files").symlink_to(cache.root / "files")
     (folder / "lock.json").write_bytes(encode(lock))
     return subprocess.Popen(
-        [*command, "-c", PROGRAM, place, folder / "lock.json", umask],
+        [*command, "-c", PROGRAM, place, folder / "lock.json", umask, json.dumps(inside or {})],
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(project), **variables},
         cwd=folder,
         stdout=subprocess.PIPE,
@@ -109,23 +117,94 @@ def start_elsewhere(project, folder, lock, cache, *, umask, command=(sys.executa
     )
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the packages of .venv are for another Python")
-@pytest.mark.engine("root", "setpriv", "unshare", "mount", "/usr/bin/python3.11")
-def test_a_user_without_subordinate_ids_makes_the_same_bytes(project, base, lock, cache, scratch):
-    """Without Debian's tools, by the machine's own Python: ours may lie where nobody else gets in."""
+def start_as_nobody(project, folder, lock, cache, **more):
+    """The same as a user without subordinate ids, without Debian's tools, by the machine's own Python.
+
+    Ours may lie where nobody else gets in.
+    """
     assert "nobody:" not in Path("/etc/subuid").read_text()
-    shutil.chown(scratch, "nobody", "nogroup")
-    (scratch / "cache").mkdir()
-    shutil.copytree(cache.root / "files", scratch / "cache/files")
-    for path in (scratch / "cache", *(scratch / "cache").rglob("*")):
+    shutil.chown(folder, "nobody", "nogroup")
+    (folder / "cache").mkdir()
+    shutil.copytree(cache.root / "files", folder / "cache/files")
+    for path in (folder / "cache", *(folder / "cache").rglob("*")):
         shutil.chown(path, "nobody", "nogroup")
     hide = "for name in apt apt-get dpkg dpkg-deb mmdebstrap newuidmap newgidmap unsquashfs mksquashfs; do "
     hide += 'if path=$(command -v $name); then mount --bind /dev/null "$path"; fi; done; exec "$@"'
     as_nobody = ("unshare", "--mount", "sh", "-c", hide, "sh", "setpriv", "--reuid=nobody", "--regid=nogroup")
     as_nobody += ("--clear-groups", "--", "/usr/bin/python3.11")
     variables = {"PYTHONPATH": f"{project}:{sysconfig.get_path('purelib')}"}
-    with start_elsewhere(project, scratch, lock, cache, umask="022", command=as_nobody, **variables) as other:
+    return start_elsewhere(project, folder, lock, cache, umask="022", command=as_nobody, **variables, **more)
+
+
+needs_nobody = pytest.mark.engine("root", "setpriv", "unshare", "mount", "/usr/bin/python3.11")
+same_python = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the packages of .venv are for another Python")
+
+
+@same_python
+@needs_nobody
+def test_a_user_without_subordinate_ids_makes_the_same_bytes(project, base, lock, cache, scratch):
+    with start_as_nobody(project, scratch, lock, cache) as other:
         assert other.stdout.read().strip() == base.layers[0].digest
+
+
+#: each makes keys or names at its installation; the last is there for the clock of the second one to make the base
+SERVERS = ("dbus", "munge", "openssh-server", "ssl-cert", "libfaketime")
+LATER = {"LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "FAKETIME": "+400d", "NO_FAKE_STAT": "1"}
+
+
+@pytest.fixture(scope="module")
+def servers(cache):
+    """The lock of a base with servers, and that base."""
+    where = place(cache, os.environ)
+    lock = debian.lock(BaseSpec(suite=SUITE, packages=SERVERS), PYTHON, where)
+    return lock, debian.prepare(lock, where)
+
+
+@same_python
+@needs_nobody
+def test_a_base_with_servers_has_the_same_bytes_made_by_nobody_a_year_later(project, servers, cache, scratch):
+    lock, made = servers
+    with start_as_nobody(project, scratch, lock, cache, inside=LATER) as other:
+        assert other.stdout.read().strip() == made.layers[0].digest
+    files = (str(path.relative_to(made.rootfs)) for path in made.rootfs.rglob("*"))
+    assert [name for name in files if identities.pattern().fullmatch(name)] == []
+    links = (path for path in (made.rootfs / "etc/ssl/certs").iterdir() if path.is_symlink())
+    assert [path for path in links if "snakeoil" in str(path.readlink())] == []
+
+
+#: starts sshd, and stops it: by its executable, which no wrapper would be. (A client cannot enter where one number owns
+#: all: sshd sees that it could become root again.)
+SERVE = """set -e
+mkdir -p /run/sshd
+{start} > /dev/null
+service ssh status > /dev/null
+cat /etc/ssh/ssh_host_ed25519_key.pub
+service ssh stop > /dev/null
+! service ssh status > /dev/null
+"""
+
+
+def test_each_copy_of_a_base_makes_its_keys_when_sshd_first_starts_however_that_is(servers, scratch):
+    keys = set()
+    for name, start in (("one", "/usr/sbin/sshd"), ("two", "service ssh start")):
+        copy = scratch / name
+        shutil.copytree(servers[1].rootfs, copy, symlinks=True)
+        done = run_in(copy, Exec(["/bin/sh", "-c", SERVE.format(start=start)], INSIDE, timeout=60), writable=True)
+        assert done.returncode == 0, done.lines
+        keys.add(re.fullmatch(r"ssh-ed25519 (\S+) .*", done.lines[-1])[1])
+        assert (copy / "usr/sbin/sshd").read_bytes()[:4] == b"\x7fELF", "the program has its place again"
+        assert "sshd" not in (copy / "var/lib/dpkg/diversions").read_text()
+    assert len(keys) == 2
+
+
+def test_where_nothing_can_be_written_sshd_starts_with_a_key_of_ones_own(servers):
+    def run(*words):
+        return run_in(servers[1].rootfs, Exec(["/bin/sh", "-c", f"mkdir -p /run/sshd; {' '.join(words)}"], INSIDE))
+
+    done = run("/usr/sbin/sshd -t")
+    assert (done.returncode, done.lines) == (1, ("sshd: no hostkeys available -- exiting.",))
+    done = run("ssh-keygen -q -N '' -t ed25519 -f /tmp/key && /usr/sbin/sshd -t -h /tmp/key")
+    assert (done.returncode, done.lines) == (0, ())
 
 
 def test_kill_9_leaves_no_process_and_no_mount_and_the_next_run_cleans_up(project, base, lock, cache, scratch):

@@ -9,7 +9,7 @@ import pytest
 
 from graphcrate.host.process import Completed
 from graphcrate.inputs.bases import debian, install
-from graphcrate.inputs.bases.install import Owner, asked
+from graphcrate.inputs.bases.install import Owner, asked, overridden
 from graphcrate.model.errors import BuildError, DiskFullError, HostError
 from tests import made
 from tests.made import bookworm
@@ -116,6 +116,33 @@ def test_owners_are_what_scripts_asked_for(tmp_path):
         "var/lib/x": Owner(42, 0),
         "var/lib/x/y": Owner(42, 0),
     }
+
+
+def test_owners_are_what_dpkg_was_told_to_give(tmp_path):
+    for name, text in (("passwd", "root:x:0:0::/root:/bin/sh\n"), ("group", "root:x:0:\nssl-cert:x:103:\n")):
+        (tmp_path / "etc").mkdir(exist_ok=True)
+        (tmp_path / "etc" / name).write_text(text)
+    assert overridden(tmp_path) == {}
+    (tmp_path / "var/lib/dpkg").mkdir(parents=True)
+    (tmp_path / "var/run").symlink_to("/run")
+    overrides = "root ssl-cert 710 /etc/ssl/private", "#7 #8 4755 /usr/lib/a b", "root root 755 /var/run/outside"
+    (tmp_path / "var/lib/dpkg/statoverride").write_text("\n".join(overrides) + "\n")
+    assert overridden(tmp_path) == {"etc/ssl/private": Owner(0, 103), "usr/lib/a b": Owner(7, 8)}
+
+
+def test_dpkgs_script_ends_with_what_the_packages_made_for_one_machine(tmp_path, monkeypatch):
+    scripts = []
+    monkeypatch.setattr(
+        install, "run_in", lambda root, command, **_: scripts.append(command.argv[2]) or Completed(0, ())
+    )
+    monkeypatch.setattr(install, "_FILES", {"etc/passwd": "", "etc/group": ""})
+    for name in ("bash", "openssh-server"):
+        (tmp_path / name).mkdir()
+        package = deb(tmp_path, name, [folder("./etc"), folder("./var/lib/dpkg")])
+        install.install([package], tmp_path / name / "root", "trixie", lambda _: None)
+    assert scripts[1].startswith(scripts[0])
+    assert "ssh_host" not in scripts[0]
+    assert scripts[1].index("dpkg --force-unsafe-io --configure") < scripts[1].index("rm -rf /etc/ssh/ssh_host_*")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import tarfile
 
 import pytest
 
+from graphcrate.compat.identities import identities
 from graphcrate.inputs.bases.install import Owner
-from graphcrate.inputs.bases.normalise import DPKG_RULES, entries
+from graphcrate.inputs.bases.normalise import DPKG_RULES, entries, private_keys
 from graphcrate.model.errors import BuildError
 from graphcrate.oci.tar import END_OF_ARCHIVE
 
@@ -59,6 +60,42 @@ def test_what_differs_between_machines_is_left_out(tmp_path):
     folders = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()}
     assert wanted <= set(names) <= wanted | folders
     assert not set(names) & set(LEFT.split())
+
+
+def test_no_base_has_keys_and_names_of_one_machine(tmp_path):
+    """Whichever package made them, and what is below where that is a folder."""
+    listed = [path.strip("/").replace("*", "some") for one in identities() for path in one.paths]
+    make(
+        tmp_path, dict.fromkeys([*(path for path in listed if not path.endswith("main")), "etc/ssh/sshd_config"], b"x")
+    )
+    make(tmp_path, {f"{path}/base/1": b"x" for path in listed if path.endswith("main")})
+    with tidied(tmp_path) as tar:
+        names = tar.getnames()
+    assert "etc/ssh/sshd_config" in names
+    assert [name for name in names if any(f"{name}/".startswith(f"{path}/") for path in listed)] == []
+
+
+KEY = b"-----BEGIN RSA PRIVATE KEY-----\nxx\n-----END RSA PRIVATE KEY-----\n"
+
+
+def test_a_private_key_that_no_package_brings_is_found_and_left_out(tmp_path):
+    made = {"etc/some/a.key": KEY, "var/lib/some/both.pem": b"-----BEGIN CERTIFICATE-----\n" + KEY}
+    others = {
+        "etc/some/brought.key": KEY,
+        "etc/some/certificate.pem": b"-----BEGIN CERTIFICATE-----\n",
+        "etc/some/text": b"a key begins so: " + KEY,
+        "usr/share/some/example.key": KEY,
+        "var/lib/dpkg/info/some.postinst": KEY,
+        "var/lib/dpkg/info/some.list": b"/.\n/etc/some/brought.key\n",
+    }
+    make(tmp_path, made | others | {"etc/ssl/private/ssl-cert-snakeoil.key": KEY})
+    (tmp_path / "etc/some/link").symlink_to("a.key")
+    assert private_keys(tmp_path) == sorted(made)
+    data = b"".join(entries(tmp_path, {}, "bookworm", private_keys(tmp_path)))
+    with tarfile.open(fileobj=io.BytesIO(data + END_OF_ARCHIVE), mode="r:") as tar:
+        names = set(tar.getnames())
+    assert not names & set(made)
+    assert set(others) <= names
 
 
 def test_owners_are_those_that_are_told_modes_and_links_stay_and_times_go(tmp_path):

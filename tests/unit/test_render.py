@@ -121,7 +121,7 @@ def test_the_committed_texts_of_every_variant_are_fresh_and_say_all_that_the_pla
         made = {name: text for name, text in files.texts(PLACE, recipe, variant).items() if name not in ON_DEMAND}
         assert {name for name, text in made.items() if (folder / name).read_bytes() != text.encode()} == set(), folder
         others = {path.name for path in folder.iterdir()} - set(made) - ON_DEMAND
-        assert all(name.endswith(".lock.json") for name in others), others
+        assert all(name.endswith((".lock.json", ".proof.json")) for name in others), others
         plan = files.plan_of(PLACE, recipe, variant)
         assert [lacking(plan, made[name]) for name in ("Dockerfile", f"{recipe.name}.def")] == [[], []]
     assert set((ROOT / "images").glob("*/*")) == known

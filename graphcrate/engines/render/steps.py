@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from graphcrate.compat import addresses, compilers
+from graphcrate.compat import addresses, compilers, identities
 from graphcrate.compat.planning import ADDED_FILES_TITLE, ADDED_SOURCES, EXAMPLES_TITLE, GROUPS, SYSTEM_PATH, group
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.engines.render.layout import BUILD_TOOLS, COMPILED, TOOLS, shell, written
@@ -66,7 +66,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 def base(plan: Plan, *, environment: bool = True) -> str:
     """Write what a stage starts with: packages that the base lacks, and small files, on demand those of the venv."""
     names = plan.base.image.packages
-    runs = shell("base_packages", " ".join(names)) if names else ""
+    runs = shell("base_packages", " ".join(names), identities.after_install(_installed(plan))) if names else ""
     for files in plan.of(FilesStep):
         if files.title in (EXAMPLES_TITLE, ADDED_FILES_TITLE):
             continue
@@ -81,6 +81,12 @@ def base(plan: Plan, *, environment: bool = True) -> str:
             runs += " Variables are for them, not for this command.\n#: SC2016\n" if later else "\n"
             runs += _planned(others)
     return runs
+
+
+def _installed(plan: Plan) -> set[str]:
+    """Names of Debian's packages in the base, with those that others need as far as a lock knows."""
+    locked = plan.base.base.packages if isinstance(plan.base.base, DebianBase) else ()
+    return {*plan.base.image.packages, *(package.name for package in locked)}
 
 
 def added_files(plan: Plan) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.compat import identities
 from graphcrate.compat.planning import DEBIAN_PACKAGES, SYSTEM_PATH
 from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
@@ -15,7 +16,7 @@ from graphcrate.inputs.bases import Base
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive
 from graphcrate.inputs.bases.debs import fetch
 from graphcrate.inputs.bases.install import install
-from graphcrate.inputs.bases.normalise import entries
+from graphcrate.inputs.bases.normalise import entries, private_keys
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase
 from graphcrate.model.plan import LAYER_MTIME
@@ -75,9 +76,14 @@ def prepare(lock: DebianBase, ctx: Context) -> Base:
 
 
 def _key(lock: DebianBase) -> str:
-    """What a base's bytes depend on, as one word. Where its packages were listed is not a part of it."""
+    """What a base's bytes depend on, as one word; where its packages were listed is not a part of it.
+
+    Also what of its packages must not be in it, where they make such things.
+    """
     files = " ".join(package.file.sha256 for package in lock.packages)
-    return hashlib.sha256(f"{lock.suite} {files} {BASE_FORMAT} {LAYER_FORMAT}".encode()).hexdigest()
+    parts = [lock.suite, files, str(BASE_FORMAT), str(LAYER_FORMAT)]
+    parts += filter(None, [identities.key({package.name for package in lock.packages})])
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 def python_version(lock: DebianBase) -> str:
@@ -104,9 +110,15 @@ def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
         size = sum(path.stat().st_size for path in debs)
         with ctx.progress.task(f"installing {len(debs)} packages of Debian {lock.suite}", size) as task:
             owners = install(debs, root, lock.suite, task.advance)
+        keys = private_keys(root)
+        for path in keys:
+            ctx.progress.note(
+                f"base: /{path} is a private key that a package made at its installation, and is left out: "
+                "every copy of the image would have it; make one where the image runs"
+            )
         with partial.open("wb") as target:
             writer = LayerWriter(target, LAYER_MTIME)
-            writer.raw_tar(entries(root, owners, lock.suite))
+            writer.raw_tar(entries(root, owners, lock.suite, keys))
             layer = writer.finish(f"Debian {lock.suite}")
             target.flush()
             os.fsync(target.fileno())

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from graphcrate.compat import identities
 from graphcrate.host.namespaces import NO_SECCOMP
 from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import Bind, Exec, run_in
@@ -103,10 +104,11 @@ def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int
         begins = parallel(lambda number, _: inflate(debs[number], inflated[number]), range(len(debs)))
         for deb, begin in zip(inflated, begins, strict=True):
             owners |= extract(deb, begin, root)
-        calls = _run_dpkg(root, work, suite, _counter(debs, advance))
+        calls = _run_dpkg(root, work, _script(debs, suite), _counter(debs, advance))
     for name, text in _FILES.items():
         (root / name).write_text(text)
         (root / name).chmod(0o644)
+    owners |= overridden(root)
     # Packages name their files below /bin and /lib, which are links.
     places = {path: Path(path).parent for path in owners}
     real = {parent: (root / parent).resolve().relative_to(root) for parent in set(places.values())}
@@ -125,13 +127,19 @@ def _counter(debs: Sequence[Path], advance: Callable[[int], None]) -> Callable[[
     return count
 
 
-def _run_dpkg(root: Path, work: Path, suite: str, on_line: Callable[[str], None]) -> bytes:
+def _script(debs: Sequence[Path], suite: str) -> str:
+    """What runs in the new tree: dpkg, and what has to be done after it."""
+    after = identities.after_install({path.name.partition("_")[0] for path in debs})
+    return _INSTALL + "".join(f"{line}\n" for line in after) + (_COMPILE if suite in COMPILED_HERE else "")
+
+
+def _run_dpkg(root: Path, work: Path, script: str, on_line: Callable[[str], None]) -> bytes:
     """Install all packages, and return the notes of what scripts called."""
     for name in ("chown", "chgrp"):
         (work / "noting" / name).write_text(_NOTING.replace("NAME", name))
         (work / "noting" / name).chmod(0o755)
     command = Exec(
-        ["/bin/sh", "-c", _INSTALL + (_COMPILE if suite in COMPILED_HERE else "")],
+        ["/bin/sh", "-c", script],
         _ENVIRONMENT,
         [Bind(work / name, f"/tmp/{name}", read_only=name != "calls") for name in ("debs", "noting", "calls")],
         on_line=on_line,
@@ -220,9 +228,28 @@ def _path(name: str) -> str:
     return name.removeprefix("./").strip("/") if name != "." else ""
 
 
+def overridden(root: Path) -> dict[str, Owner]:
+    """The owners that dpkg's overrides give to paths: lines `user group mode path`, where `#7` is a number."""
+    users, groups = _numbers(root)
+    file = root / "var/lib/dpkg/statoverride"
+    owners: dict[str, Owner] = {}
+    for line in file.read_text().splitlines() if file.is_file() else ():
+        user, group, _, path = line.split(" ", 3)
+        uid, gid = users.get(user, user.lstrip("#")), groups.get(group, group.lstrip("#"))
+        if _is_inside(root / path.lstrip("/"), root):
+            owners[path.lstrip("/")] = Owner(int(uid), int(gid))
+    return owners
+
+
+def _numbers(root: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Users and groups of the tree, with their numbers."""
+    users, groups = (dict(_ID.findall((root / "etc" / name).read_text())) for name in ("passwd", "group"))
+    return users, groups
+
+
 def asked(calls: bytes, root: Path) -> dict[str, Owner]:
     """The owners that scripts asked chown and chgrp for, by path: of `calls`, as `_NOTING` writes them."""
-    users, groups = (dict(_ID.findall((root / "etc" / name).read_text())) for name in ("passwd", "group"))
+    users, groups = _numbers(root)
     owners: dict[str, Owner] = {}
     for call in filter(None, calls.split(b"\0\0\0")):
         program, folder, *arguments = call.decode("utf-8", "surrogateescape").split("\0")

@@ -7,9 +7,10 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from graphcrate.compat import identities
 from graphcrate.inputs.bases.install import Owner
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import LAYER_MTIME
@@ -44,8 +45,7 @@ LEFT_OUT = re.compile(
     | var/lib/apt/lists/.*
     | var/lib/dpkg/.*-old
     | var/lib/dpkg/(?:lock.*|triggers/Lock)
-    | var/lib/dbus/machine-id
-    | etc/(?:machine-id|hostname|hosts|resolv\.conf|\.pwd\.lock)
+    | etc/(?:hostname|hosts|resolv\.conf|\.pwd\.lock)
     | etc/(?:passwd|group|shadow|gshadow|subuid|subgid)-
     | etc/apt/(?:sources\.list|sources\.list\.d/.*)
     """,
@@ -53,17 +53,40 @@ LEFT_OUT = re.compile(
 )
 EXAMPLES = "usr/share/doc/apt/examples/"
 CUT_PYC_HEADER = 16
+_PRIVATE_KEY = re.compile(rb"^-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----", re.MULTILINE)
+_LARGEST_KEY = 1 << 16
 
 
-def entries(root: Path, owners: Mapping[str, Owner], suite: str) -> Iterator[bytes]:
+def private_keys(root: Path) -> list[str]:
+    """Private keys that no package brings, so that one made them here, and that the list of identities does not know.
+
+    As text (PEM), in which programs exchange them: what only one program reads is not looked for.
+    """
+    lists = (root / "var/lib/dpkg/info").glob("*.list")
+    brought = {line for path in lists for line in path.read_text().splitlines()}
+    listed = identities.pattern()
+    found = []
+    for folder in ("etc", "opt", "root", "srv", "usr/local", "var"):
+        for path in (root / folder).rglob("*"):
+            name, status = str(path.relative_to(root)), path.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_KEY or f"/{name}" in brought:
+                continue
+            if not name.startswith("var/lib/dpkg/") and not listed.fullmatch(name):
+                found += [name] if _PRIVATE_KEY.search(path.read_bytes()) else []
+    return sorted(found)
+
+
+def entries(root: Path, owners: Mapping[str, Owner], suite: str, left_out: Collection[str] = ()) -> Iterator[bytes]:
     """The layer's tar blocks without the end of archive, in pieces: of the tree at `root`. `owners`: not root's paths.
 
-    Raises BuildError for what a base cannot have.
+    `left_out`: paths that are not to be in it, beside those that no base has. Raises BuildError for what a base cannot
+    have.
     """
     written = _added(root, suite)
     walked = (Path(parent, name) for parent, *names in os.walk(root) for name in itertools.chain(*names))
     paths = (str(path.relative_to(root)) for path in walked)
-    kept = [path for path in paths if not LEFT_OUT.fullmatch(path)]
+    listed = identities.pattern()
+    kept = [path for path in paths if not (LEFT_OUT.fullmatch(path) or listed.fullmatch(path) or path in left_out)]
     first: dict[tuple[int, int], str] = {}  #: of files with several names: the one that has the content
     for path in sorted({*kept, *written}):
         if path in written:
