@@ -176,6 +176,12 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         """Hash of the lock's canonical bytes, as written on the image's label."""
         return hashlib.sha256(encode(self)).hexdigest()
 
+    @property
+    def contents_sha256(self) -> str:
+        """Hash of what the lock puts into an image, base and packages, whenever and by what request it was made."""
+        contents = (self.recipe, self.cuda, self.python, self.base, self.packages)
+        return hashlib.sha256(msgspec.json.encode(contents)).hexdigest()
+
     def files(self, built: Collection[str] = ()) -> dict[str, LockedFile]:
         """All that is fetched, by sha256; an image's layers are not files of a lock.
 

@@ -36,7 +36,7 @@ from graphcrate.resolve.resolver import PYG, lock_back_end, lock_sdist
 from graphcrate.resolve.target import project_and_version, target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 2
+RULES = 3
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
@@ -74,7 +74,8 @@ def add(
     packages = own.wanted_packages(additions)
     local = [_store_local(package, offers, context) for package in packages if own.is_local(package)]
     named = [package for package in packages if not own.is_local(package)]
-    asked = [RULES, stack.request_sha256, stack.candidate, additions.constraints, sorted(additions.apt), sorted(named)]
+    # By what the stack is, not by what it was asked for: the same request is locked anew with other packages.
+    asked = [RULES, stack.contents_sha256, stack.candidate, additions.constraints, sorted(additions.apt), sorted(named)]
     asked.append(sorted(one.file.sha256 for one in local))
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
     record = ctx.cache.path("resolutions", f"{digest}.json")
