@@ -44,6 +44,7 @@ SIF_FORMAT = 1
 #: Room to ask for before a squashfs is begun, over the layers' size: gzip in blocks needs a little more than in layers.
 _GROWTH = 1.05
 _CHUNK = 1 << 20
+_FRONT = 1 << 16  #: bytes of a SIF that have its definition, which names the layout
 _KERNEL = re.compile(r"\d+\.\d+")
 #: what a person may say → the field of the request, and the kinds of results that it is for
 Options = Mapping[str, tuple[str, tuple[str, ...]]]
@@ -137,6 +138,20 @@ def convert(request: Request, ctx: Context) -> Converted:
         sha256=sha256,
         unchanged=written.unchanged,
     )
+
+
+def is_of(path: Path, digest: str) -> bool:
+    """Whether a SIF or a squashfs says that it was made of the layout of this digest, in whatever compression."""
+    wanted = digest.encode()
+    with contextlib.suppress(OSError, LayoutError):
+        with path.open("rb") as file:
+            head = file.read(_FRONT)
+        if sif.is_sif(head):
+            return wanted in head[: sif.root_offset(path)]
+        with Squashfs(path) as there:
+            scripts = (content for name, _, content in there.entries() if name == "/etc/rc" and content)
+            return any(wanted in b"".join(there.chunks(content)) for content in scripts)
+    return False
 
 
 def check_options(

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.locate import read_report
-from graphcrate.build import extensions, summary, with_engine
+from graphcrate.build import credit, extensions, summary, with_engine
 from graphcrate.build.with_engine import Engine
 from graphcrate.checks import new_image
 from graphcrate.compat import explain, own, planning, rules, slim
@@ -26,14 +26,14 @@ from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions, Candidate, Recipe, Variant
-from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, OwnTests, PackageLine
 from graphcrate.model.trial import Order
 from graphcrate.model.words import listed
+from graphcrate.oci.layout import read_layout
 from graphcrate.resolve import additions, base
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.locks import Resolution, ResolveContext
 from graphcrate.smoke import memory
-from graphcrate.smoke.own import own_tests
 
 _MOST_RENEWALS = 3  #: of a base in one build
 
@@ -101,7 +101,7 @@ def _build_and_test(job: _Job) -> BuildReport:
         return _finish(job, stack)
     added = _for_gpus(job, _add(job, resolution))
     below: BuildReport | None = None
-    if _is_on_top(added.lock, additions):
+    if job.engine is with_engine.EMBEDDED and _may_be_on_top(added.lock, additions):
         plain = msgspec.structs.replace(job.request, additions=Additions(), recipe=None)
         below = _finish(dataclasses.replace(job, request=plain), stack)
     return _finish(job, added, below)
@@ -146,7 +146,7 @@ def _finish(job: _Job, resolution: Resolution, below: BuildReport | None = None)
         _draw(job, report)
         new_image.raise_if_broken(report)
     if job.request.smoke:
-        report = _test(job, report, resolution.lock, below)
+        report = _test(job, report, below)
     _draw(job, report)
     return report
 
@@ -163,9 +163,12 @@ def _draw(job: _Job, report: BuildReport) -> None:
     write_file(page, pages.html(pages.read(report.layout, job.ctx, job.request.output)).encode())
 
 
-def _is_on_top(lock: Lock, additions: Additions) -> bool:
-    """Whether the stack below a person's additions is just as it is without them: then so is what its suites show."""
-    return not (lock.additions.moved or additions.apt or additions.environment)
+def _may_be_on_top(lock: Lock, additions: Additions) -> bool:
+    """Whether additions are layers above the stack's image that change nothing of it, as far as a request shows that.
+
+    If so the stack's image is built and tested first; `credit.objection` judges by the layers.
+    """
+    return not (lock.additions.moved or additions.apt or additions.environment or additions.files)
 
 
 def _add(job: _Job, resolution: Resolution, *, fresh: bool = False) -> Resolution:
@@ -186,20 +189,35 @@ def own_lock(recipe: Path, stack: Lock) -> Path:
     return recipe.with_suffix(f".{cuda_label(stack.cuda)}.{stack.candidate}.lock.json")
 
 
-def _test(job: _Job, report: BuildReport, lock: Lock, below: BuildReport | None) -> BuildReport:
+def _objection(below: BuildReport, report: BuildReport) -> str:
+    """Say why results of the stack's image do not hold for this one; empty where they do."""
+    if any(suite.image == below.artifact.digest for suite in report.suites):
+        return ""  # judged when this very image was tested first
+    return credit.objection(read_layout(Path(below.layout)), read_layout(Path(report.layout)), report.python)
+
+
+def _test(job: _Job, report: BuildReport, below: BuildReport | None) -> BuildReport:
     """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, after writing the report."""
     folder, request = job.folder(report.name, report.tag), job.request
     order = Order(
         artifact=report.artifact,
-        suites=() if below else job.variant.smoke or job.recipe.smoke,
+        suites=job.variant.smoke or job.recipe.smoke,
         device=request.device,
         folder=str(folder),
         passes=str(request.output / report.name / report.tag / memory.FOLDER),
         packages=tuple(package.name for package in report.packages),
+        layout=report.digest if report.layout else "",
         rerun=request.rerun,
+        own=report.own,
     )
-    own = own_tests(lock.additions.asked, request.additions)
-    tested = run_suites.prove(report, order, job.ctx, own=own, below=below)
+    if below is not None and run_suites.has_passed(order, job.ctx):  # better than what the image below it shows
+        below = None
+    if below is not None and (why := _objection(below, report)):
+        job.ctx.progress.note(f"the stack's suites run in {report.name}:{report.tag} itself: {why}")
+        below = None
+    if below is not None:
+        order = msgspec.structs.replace(order, suites=())
+    tested = run_suites.prove(report, order, job.ctx, below=below)
     if tested is report:
         return report
     tested = msgspec.structs.replace(tested, seconds=job.seconds())
@@ -239,8 +257,9 @@ def _reuse(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport | None:
     report = read_report(folder / "report.json")
     if report is None or report.build_key != job.engine.key(plan) or not job.engine.exists(report, folder, job.ctx):
         return None
-    # What is out is out for the reasons of today.
-    report = msgspec.structs.replace(report, outcomes=resolution.outcomes)
+    # What is out is out for the reasons of today; tests are no part of a plan.
+    own = _own_tests(resolution.lock, job.request.additions)
+    report = msgspec.structs.replace(report, outcomes=resolution.outcomes, own=own)
     return _check(job, plan, report) if report.audit is None else report
 
 
@@ -367,6 +386,10 @@ def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None
     return summary.plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing, plan, upkeep)
 
 
+def _own_tests(lock: Lock, additions: Additions) -> OwnTests:
+    return OwnTests(imports=lock.additions.asked, commands=additions.smoke, minutes=additions.smoke_minutes)
+
+
 def _report(
     job: _Job, plan: Plan, resolution: Resolution, artifact: Artifact, layers: tuple[LayerRecord, ...]
 ) -> BuildReport:
@@ -376,8 +399,9 @@ def _report(
         for package in lock.packages
     )
     saved = slim.saved(layers)
-    if saved:
-        job.ctx.progress.note(saved)
+    replacing = [f"files of the recipe stand in place of {listed(one.replaces)}" for one in layers if one.replaces]
+    for note in (*replacing, *([saved] if saved else [])):
+        job.ctx.progress.note(note)
     report = BuildReport(
         name=plan.name,
         tag=plan.tag,
@@ -395,11 +419,12 @@ def _report(
         seconds=job.seconds(),
         outcomes=resolution.outcomes,
         missing=tuple(f"{missing.name}: {missing.reason}" for missing in lock.missing),
-        notes=(*lock.notes, *artifact.notes, *([saved] if saved else [])),
+        notes=(*lock.notes, *artifact.notes, *replacing, *([saved] if saved else [])),
         layers=layers,
         lock_sha256=lock.sha256,
         drift=lock.drifted,
         fallback=rules.fallback(job.variant, resolution.candidate),
         build_key=job.engine.key(plan),
+        own=_own_tests(lock, job.request.additions),
     )
     return msgspec.structs.replace(report, asked=job.request.asked(report))

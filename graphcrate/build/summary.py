@@ -115,9 +115,13 @@ def _compiled_lines(lock: Lock) -> list[str]:
 
 
 def lines(report: BuildReport, seconds: float) -> Iterator[str]:
-    """Five lines at most. `seconds`: what this command took, whatever the image took once."""
-    if report.suites:
-        yield f"tested  {_tested(report.suites)}"
+    """Six lines at most. `seconds`: what this command took, whatever the image took once."""
+    below = [suite for suite in report.suites if suite.image not in ("", report.artifact.digest)]
+    if inside := [suite for suite in report.suites if suite not in below]:
+        yield f"tested  {_tested(inside)}"
+    if below:
+        stack = f"the stack's image {below[0].image.removeprefix('sha256:')[:12]}, whose layers it has unchanged"
+        yield f"below   {_tested(below)} in {stack}; before publishing: ./build.py test {report.image}"
     yield f"image   {report.image}, {size(report.bytes)}, after {seconds:.0f} s"
     if report.suites and report.cuda != "cpu" and not any(suite.driver for suite in report.suites):
         yield f"mind    no suite of it has run on a GPU yet: ./build.py test {report.image} on a node with one"

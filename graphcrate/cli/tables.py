@@ -16,7 +16,7 @@ from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Recipe
-from graphcrate.model.report import BuildReport, LayerRecord
+from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
 from graphcrate.model.standing import FileStanding, LockStanding, Standing, SuiteLists, Update
 from graphcrate.model.words import joined, listed, size
 
@@ -197,6 +197,11 @@ def write(value: Any, answer: Answer, *, as_json: bool) -> None:  # noqa: ANN401
         console.print(Text(line, style))
 
 
+def _smoke(suite: SmokeReport, report: BuildReport) -> Entry:
+    where = f" in the image below it, {suite.image}" if suite.image not in ("", report.artifact.digest) else ""
+    return Entry(suite.suite, f"{suite.status} on {suite.device} in {suite.seconds:.0f} s{where}")
+
+
 def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
     """An image: identity, layers with their largest owners, environment, packages."""
     sections = {
@@ -204,7 +209,7 @@ def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
         "environment": [Entry(name, value) for name, value in environment.items()],
         "packages": [Entry(one.name, f"{one.version} ({one.channel})") for one in report.packages],
         "missing": [Entry("", missing) for missing in report.missing],
-        "smoke": [Entry(one.suite, f"{one.status} on {one.device} in {one.seconds:.0f} s") for one in report.suites],
+        "smoke": [_smoke(one, report) for one in report.suites],
     }
     if report.drift:
         sections["drift"] = [Entry("", planning.drift_line(report.drift))]

@@ -10,6 +10,7 @@ A recipe of one's own names the stack that it extends and what comes on top:
 """
 
 import itertools
+import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +30,9 @@ FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
 LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 in all
 LARGEST_FILE = 1 << 20  #: bytes of a file that a recipe brings along
 _GIT = "git+"
+WHITEOUT = "/.wh."  #: begins a name that removes another (OCI image-spec, layers)
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -70,7 +73,7 @@ def load(path: Path) -> tuple[OwnRecipe, Additions]:
         constraints=tuple(constraints),
         apt=recipe.apt,
         environment=recipe.env,
-        files={target: _content(folder / source) for target, source in recipe.files.items()},
+        files={target: _content(folder, source) for target, source in recipe.files.items()},
         smoke=recipe.smoke,
         smoke_minutes=recipe.smoke_minutes,
         name=path.stem,
@@ -251,23 +254,44 @@ def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
     for name in recipe.env:
         if not _VARIABLE.fullmatch(name):
             yield "env", f"{name!r} is not a name of a variable"
+    for name, value in recipe.env.items():
+        if _CONTROL.search(value):
+            yield "env", f"{name} has a control character ({value!r}): a variable is one line of text"
     for name in recipe.files:
-        if not name.startswith("/") or ".." in name.split("/"):
-            yield "files", f"{name!r} is not an absolute path in the image"
+        if posixpath.normpath(name) != name or not name.startswith("/") or name in ("/", "//") or _CONTROL.search(name):
+            yield "files", f"{name!r} is not an absolute path in the image, without . and .. and //"
+        if WHITEOUT in name:
+            yield "files", f"{name!r} is a whiteout: in a layer it removes what is below it, and not a file"
     if recipe.smoke_minutes < 1:
         yield "smoke_minutes", "at least 1"
 
 
-def _content(path: Path) -> str:
+def _content(folder: Path, source: str) -> str:
+    """Read a text file below the recipe's folder: a stranger's recipe must not bring along what else there is.
+
+    Raises UsageError, for a link that leads out of the folder and for what is no file, too.
+    """
+    path = folder / source
     try:
-        if path.stat().st_size > LARGEST_FILE:
+        real, home = path.resolve(), folder.resolve()
+        if not real.is_relative_to(home):
+            raise UsageError(
+                f"{source} is not in the recipe's folder ({home})",
+                cause="The image, and who pulls it, would get a file of this machine that does not belong to the recipe.",
+                next_step=f"cp {shlex.quote(str(path))} {shlex.quote(str(home))}    and name that copy in files",
+            )
+        if real.exists() and not real.is_file():
+            raise UsageError(f"{path} is not a file", next_step="files takes text files beside the recipe")
+        with real.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
             raise UsageError(
                 f"{path} has more than {LARGEST_FILE >> 20} MB",
                 cause="Data does not belong into an image: every node would pull it.",
                 next_step="bind its folder when the image runs (--bind, --container-mounts)",
             )
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return re.sub("\r\n?", "\n", data.decode("utf-8"))
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a circle of links
         raise UsageError(
             f"{path} cannot be put into the image: {error}", next_step="files takes text files beside the recipe"
         ) from error

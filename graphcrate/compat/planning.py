@@ -3,7 +3,7 @@
 A variant that nobody could lock yet gets an open plan, for engines on networks that reach its channels.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -100,20 +100,18 @@ def make_plan(
     if slim:
         suffix += slimming.suffix(slim, named="-sm" in suffix)
     plan = _plan(recipe.name, stack, base, installs, examples, suffix, lock, devel=devel)
-    if additions:
-        plan = _with_additions(plan, lock, additions)
     if slim:
         plan = _cut(plan, slim)
+    if additions:
+        plan = _with_additions(plan, lock, additions, slim)
     return plan if created is None else msgspec.structs.replace(plan, created=created)
 
 
 def _cut(plan: Plan, slim: Slim) -> Plan:
     """The plan with its libraries cut, what Python says on another GPU, and a label."""
     made: list[Step] = []
-    for step in plan.steps:
-        if isinstance(step, steps.WheelsStep) and slimming.applies(step.packages, slim):
-            step = msgspec.structs.replace(step, slim=slim)
-        elif isinstance(step, steps.ConfigStep):
+    for step in _cut_wheels(plan.steps, slim):
+        if isinstance(step, steps.ConfigStep):
             guard = f"{site_packages(plan.stack.python)}/sitecustomize.py"
             made.append(
                 steps.FilesStep(title="GPU guard", files=(steps.PlannedFile(path=guard, content=slimming.guard(slim)),))
@@ -123,7 +121,13 @@ def _cut(plan: Plan, slim: Slim) -> Plan:
     return msgspec.structs.replace(plan, steps=tuple(made))
 
 
-def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
+def _cut_wheels(given: Iterable[Step], slim: Slim | None) -> Iterator[Step]:
+    for step in given:
+        is_cut = slim and isinstance(step, steps.WheelsStep) and slimming.applies(step.packages, slim)
+        yield msgspec.structs.replace(step, slim=slim) if is_cut else step
+
+
+def _with_additions(plan: Plan, lock: Lock, additions: Additions, slim: Slim | None) -> Plan:
     """The plan with a person's own packages and files, in layers above all others, and their variables."""
     names = lock.additions.packages
     packages = [package for package in lock.packages if package.name in names and not package.compiled]
@@ -134,6 +138,7 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
     if additions.files:
         files = tuple(steps.PlannedFile(path=path, content=text) for path, text in sorted(additions.files.items()))
         more.append(steps.FilesStep(title=ADDED_FILES_TITLE, files=files))
+    more = [*_cut_wheels(more, slim)]
     name, tag = additions.name or plan.name, plan.tag + own.suffix(additions)
     labels = {"org.opencontainers.image.title": name, "org.opencontainers.image.version": tag}
     config = msgspec.structs.replace(

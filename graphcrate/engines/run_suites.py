@@ -15,32 +15,25 @@ from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Inside
 from graphcrate.model.errors import SmokeError
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
+from graphcrate.model.report import Artifact, BuildReport, Claim, OwnTests, Pass, SmokeReport
 from graphcrate.model.trial import Order, TrialReport
-from graphcrate.smoke import memory
+from graphcrate.smoke import memory, own
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.suites import Program
 
 REPORT = "trial.json"  #: in an order's folder
 
 
-def prove(
-    report: BuildReport,
-    order: Order,
-    ctx: Context,
-    *,
-    own: Sequence[Program] = (),
-    below: BuildReport | None = None,
-) -> BuildReport:
+def prove(report: BuildReport, order: Order, ctx: Context, *, below: BuildReport | None = None) -> BuildReport:
     """Return the report with the results of an order: past passes on this kind of node, and new runs of the others.
 
-    It is the same report where all results are past ones and stand in it. `own`: tests beside the order's suites.
-    `below`: the report of the image that this one has all layers of; its results stand before the others.
+    It is the same report where all results are past ones and stand in it. `below`: the report of the image that this
+    one has all layers of; its results stand before the others, each with the digest that it ran in.
     """
-    tests = _tests(order, ctx, own)
+    tests = _tests(order, ctx)
     missing = [test for test in tests if test.past is None]
     proven = below.suites if below else ()
-    if not missing and _plain(report.suites) == _plain([*proven, *(test.past.report for test in tests if test.past)]):
+    if not missing and _plain(report.suites) == _plain([*proven, *(one for test in tests for one in test.recalled())]):
         return report
     with contextlib.ExitStack() as stack:
         if missing and below is not None and below.artifact.kind == "layout":
@@ -48,6 +41,12 @@ def prove(
         results = [*proven, *_results(tests, order, ctx)]
     summary = next((result for result in results if result.status == "failed"), results[0])
     return msgspec.structs.replace(report, smoke=summary, suites=tuple(results))
+
+
+def has_passed(order: Order, ctx: Context) -> bool:
+    """Whether the image passed all suites of an order on this kind of node before."""
+    suites_alone = msgspec.structs.replace(order, own=OwnTests())
+    return all(test.past is not None for test in _tests(suites_alone, ctx))
 
 
 def _plain(results: Sequence[SmokeReport]) -> list[SmokeReport]:
@@ -79,18 +78,25 @@ def report_of(order: Order, results: Sequence[SmokeReport]) -> TrialReport:
 
 def proof_of(order: Order) -> str:
     """Name what an order proves of an image: the kind of device it asks for, and the versions of its suites."""
-    return " ".join([order.device, *(smoke.version_of(suite, order.packages) for suite in sorted(order.suites))])
+    suites = [smoke.version_of(suite, order.packages) for suite in sorted(order.suites)]
+    return " ".join([order.device, *suites, *(program.version for program in own.programs(order.own))])
 
 
 class _Test(NamedTuple):
-    """A suite or a person's own test on this kind of node."""
+    """A suite or a user's own test on this kind of node."""
 
     program: Program
     claim: Claim
     past: Pass | None
 
+    def recalled(self) -> list[SmokeReport]:
+        """Give the result of its past pass, with what it ran in; nothing where there is none."""
+        if self.past is None:
+            return []
+        return [msgspec.structs.replace(self.past.report, remembered=self.past.when, image=self.claim.image)]
 
-def _tests(order: Order, ctx: Context, own: Sequence[Program] = ()) -> list[_Test]:
+
+def _tests(order: Order, ctx: Context) -> list[_Test]:
     """Return what an order runs, each with its past pass on this kind of node. Raises HostError without a runner."""
     on_gpu = smoke.runs_on_gpu(order.device)
     runtime = backend.runner(order.artifact.kind).runtime(ctx.environment)
@@ -102,7 +108,8 @@ def _tests(order: Order, ctx: Context, own: Sequence[Program] = ()) -> list[_Tes
         "runtime_version": runtime.version,
     }
     tests = []
-    for program in (*(smoke.suite(name, on_gpu=on_gpu, packages=order.packages) for name in order.suites), *own):
+    suites = (smoke.suite(name, on_gpu=on_gpu, packages=order.packages) for name in order.suites)
+    for program in (*suites, *own.programs(order.own)):
         claim = Claim(suite=program.name, version=program.version, **here)
         tests.append(_Test(program, claim, None if order.rerun else memory.recall(Path(order.passes), claim)))
     return tests
@@ -119,13 +126,14 @@ def _results(
     say = say or ctx.progress.note
     results, inside = [], None
     with contextlib.ExitStack() as stack:
-        for program, claim, past in tests:
+        for test in tests:
+            program, claim, past = test
             if past is not None:
                 driver = f"driver {claim.driver}" if claim.driver else ""
                 runtime = f"{claim.runtime} {claim.runtime_version}".strip()
                 where = ", ".join(filter(None, (past.when[:10], claim.device, driver, runtime)))
                 say(f"{claim.suite} passed on this kind of node before ({where}): not run again; --rerun runs it")
-                results.append(msgspec.structs.replace(past.report, remembered=past.when))
+                results += test.recalled()
                 continue
             inside = inside or stack.enter_context(_opened(order.artifact, ctx))
             result = msgspec.structs.replace(
@@ -133,6 +141,8 @@ def _results(
                 driver=gpu.driver_version(),
                 runtime=claim.runtime,
                 runtime_version=claim.runtime_version,
+                image=claim.image,
+                layout=order.layout,
                 **slurm.here(),  # in a job of Slurm its id, node and partition
             )
             results.append(result)

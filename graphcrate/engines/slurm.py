@@ -23,6 +23,7 @@ from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError, UsageError
 from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import Order, Resources, Returned
+from graphcrate.smoke.own import programs
 from graphcrate.smoke.suites import SECONDS_TO_SAY_SO
 
 #: what Slurm's commands read besides what all children get
@@ -243,6 +244,7 @@ def parameters(order: Order, resources: Resources) -> dict[str, str]:
     """Return sbatch's long options for an order. The default time limit is what its suites may take."""
     suites = [SUITES[name] for name in order.suites]
     limit = sum(max(suite.cpu_limit, suite.cuda_limit) + SECONDS_TO_SAY_SO for suite in suites)
+    limit += sum(program.limit for program in programs(order.own))
     options = {
         "job-name": JOB_NAME,
         "partition": resources.partition,

@@ -65,6 +65,7 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str = "application/vnd.oci.image.layer.v1.tar+gzip"
     owners: tuple[Owner, ...] = ()
     cut: tuple[CutFile, ...] = ()
+    replaces: tuple[str, ...] = ()  #: "/path (whose it was)": files of layers below that files of a recipe stand for
 
 
 class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +85,8 @@ class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""  #: in Slurm
     job: str = ""  #: in Slurm: its id
     remembered: str = ""  #: when it ran, if it was not run again (ISO 8601, UTC): docs/decisions/remembered-passes.md
+    image: str = ""  #: digest of the very thing that it ran in, as in Claim; empty in reports of older versions
+    layout: str = ""  #: digest of the manifest that `image` was made from, or is; empty where that is not known
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +108,17 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     when: str
     report: SmokeReport
     format: Literal[2] = 2
+
+
+class OwnTests(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What has to work in an image because a user added it: packages are imported, shell commands end with 0."""
+
+    imports: tuple[str, ...] = ()  #: normalised names of distributions
+    commands: tuple[str, ...] = ()
+    minutes: int = 10  #: the limit of each command
+
+    def __bool__(self) -> bool:
+        return bool(self.imports or self.commands)
 
 
 class PackageLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +203,7 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     audit: Audited | None = None  #: None: nobody asked
     fallback: Fallback | None = None  #: None: its torch was built for the CUDA version that the image is for
     asked: Asked | None = None  #: what a person asked for; None: of a version that did not note it
+    own: OwnTests = OwnTests()  #: tests beside the recipe's suites
     build_key: str = ""  #: content id of the plan and of the builder's format; equal: nothing to do
 
     @property

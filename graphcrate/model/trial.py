@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.model.report import Artifact, SmokeReport
+from graphcrate.model.report import Artifact, OwnTests, SmokeReport
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -45,6 +45,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...] = ()  #: in the image, as its report lists them
     layout: str = ""  #: as in TrialReport
     rerun: bool = False  #: run also what it passed on such a node before
+    own: OwnTests = OwnTests()  #: run after the suites
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,6 +62,7 @@ class Suite:
     figures: str
     curve: Curve | None
     band: tuple[float, float] | None
+    below: bool  #: it ran in the image below this one, which has all of that one's layers
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
         gpus=_gpus(looked),
         driver=_driver(own, looked),
         runtimes={name: [one for one in findings if name in one.runtimes] for name in RUNTIMES},
-        suites=[_suite(one, image.path.parent) for one in own.suites] if own else (),
+        suites=[_suite(one, own, image.path.parent) for one in own.suites] if own else (),
         findings=looked.audit.findings[:_MOST_FINDINGS],
         audited=wording.audit(looked.audit).summary[-1],
         warnings=_warnings(own),
@@ -223,7 +224,8 @@ def _gpus(looked: Look) -> list[Gpu]:
     return gpus
 
 
-def _suite(report: SmokeReport, folder: Path) -> Suite:
+def _suite(report: SmokeReport, own: BuildReport, folder: Path) -> Suite:
+    below = report.image not in ("", own.artifact.digest)
     try:
         lines = (folder / f"smoke-{report.suite}.log").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -233,7 +235,8 @@ def _suite(report: SmokeReport, folder: Path) -> Suite:
     figures = dict.fromkeys(f"{word} {metrics[name]}" for name, word in names.items() if name in metrics)
     band = metrics.get("accuracy_band")
     is_band = isinstance(band, list) and len(band) == 2 and all(isinstance(one, int | float) for one in band)
-    return Suite(report, ", ".join(figures), curve(lines), (band[0] * 100, band[1] * 100) if band and is_band else None)
+    accepted = (band[0] * 100, band[1] * 100) if band and is_band else None
+    return Suite(report, ", ".join(figures), None if below else curve(lines), accepted, below)
 
 
 def _warnings(own: BuildReport | None) -> list[str]:

@@ -30,7 +30,12 @@ def of(candidate: Candidate, digest: str, ctx: Context) -> tuple[Statement, ...]
     predicates = {
         statement.BILL: bill.sbom(lock, subject, devel=asked.flavour == "devel", facts=known, cut=cut),
         statement.PROVENANCE: provenance.provenance(lock, asked, report.artifact.engine, report.build_key),
-        statement.SMOKE: statement.smoke(candidate.evidence.suites, cpu_only_allowed=candidate.evidence.cpu_only),
+        statement.SMOKE: statement.smoke(
+            candidate.evidence.suites,
+            manifest=candidate.layout.digest,
+            config=candidate.layout.manifest.config.digest,
+            cpu_only_allowed=candidate.evidence.cpu_only,
+        ),
         statement.CONTRACTS: {"findings": report.contracts},
         statement.AUDIT: statement.audit(candidate.audit),
     }

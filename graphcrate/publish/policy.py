@@ -56,7 +56,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gate goes by: the newest passes of this digest; `cpu_only`: none of a GPU, as a person allowed."""
+    """What the gate goes by: the newest passes in this very image; `cpu_only`: none on a GPU, as a user allowed."""
 
     suites: tuple[SmokeReport, ...]
     refusals: tuple[Refusal, ...]
@@ -169,12 +169,16 @@ def judge(
 
 
 def _passed(report: BuildReport, passes: Iterable[Pass]) -> Iterator[SmokeReport]:
-    """Passes of this digest: of the build, and those that are remembered, without those that say the same."""
-    own = [one for one in (*report.suites, *([report.smoke] if report.smoke else ())) if one.status == "passed"]
-    remembered = [one.report for one in passes if one.claim.image == report.artifact.digest]
+    """Passes of this image: of the build, and those that are remembered, without those that say the same.
+
+    What ran in the image below it, whose results a build may show, is not one of them.
+    """
+    remembered = [msgspec.structs.replace(one.report, image=one.claim.image) for one in passes]
     seen = set[tuple[str, ...]]()
-    for one in (*remembered, *own):
-        key = (one.suite, one.device, one.driver, one.runtime, one.runtime_version)
+    for one in (*remembered, *report.suites, *([report.smoke] if report.smoke else ())):
+        if one.status != "passed" or not _ran_in(report, one):
+            continue
+        key = (one.suite, one.device, one.driver, one.runtime, one.runtime_version, one.image)
         if key not in seen:
             seen.add(key)
             yield one
@@ -200,11 +204,18 @@ def _refusals(
         if broken.status == "fail":
             what = f"contract {broken.check} ({', '.join(broken.runtimes)}): {broken.seen}"
             yield Refusal(what=what, fix=broken.fix)
-    failed = {one.suite: one.reason for one in report.suites if one.status == "failed"}
+    failed = {one.suite: one.reason for one in report.suites if one.status == "failed" and _ran_in(report, one)}
     for suite in suites:
         if suite not in passed:
             why = f"failed: {failed[suite]}" if suite in failed else "has not passed in this very image"
             yield Refusal(what=f"the suite {suite} {why}", fix=f"./build.py test {name} --suite {suite}")
+
+
+def _ran_in(report: BuildReport, one: SmokeReport) -> bool:
+    """Whether a suite ran in the image of this report, or in what was made from it, such as a SIF on a node."""
+    if report.layout and one.layout == report.digest:
+        return bool(one.image)
+    return one.image == report.artifact.digest
 
 
 def _is_gpu(report: SmokeReport) -> bool:

@@ -3,11 +3,9 @@
 import hashlib
 import re
 import shlex
-from collections.abc import Sequence
 
 from graphcrate.model.plan import VENV
-from graphcrate.model.recipe import Additions
-from graphcrate.model.report import SmokeReport
+from graphcrate.model.report import OwnTests, SmokeReport
 from graphcrate.smoke.suites import Program, Ran
 from graphcrate.smoke.verdict import failed, tail
 
@@ -31,16 +29,16 @@ for name in sys.argv[1:]:
 """
 
 
-def own_tests(asked: Sequence[str], additions: Additions) -> list[Program]:
-    """The import of what was asked for by name, then the commands."""
+def programs(own: OwnTests) -> list[Program]:
+    """Make the programs of these tests: one that imports the packages, then the commands."""
     tests = []
-    if asked:
-        python = (f"{VENV}/bin/python", "-c", _IMPORT, *asked)
-        tests.append(_own("imports", f"importing {', '.join(asked)}", python, IMPORTS_LIMIT))
-    for number, command in enumerate(additions.smoke, 1):
+    if own.imports:
+        python = (f"{VENV}/bin/python", "-c", _IMPORT, *own.imports)
+        tests.append(_own("imports", f"importing {', '.join(own.imports)}", python, IMPORTS_LIMIT))
+    for number, command in enumerate(own.commands, 1):
         shown = command if len(command) <= _SHOWN else f"{command[:_SHOWN]}…"
         argv = ("/bin/sh", "-c", f"cd /tmp && {command}")
-        tests.append(_own(f"own-{number}", shown, argv, additions.smoke_minutes * 60))
+        tests.append(_own(f"own-{number}", shown, argv, own.minutes * 60))
     return tests
 
 

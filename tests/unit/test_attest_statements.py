@@ -57,7 +57,7 @@ class Looked(msgspec.Struct):
 
 
 def test_reports_keep_what_proves_something_and_name_no_machine():
-    smoke = statement.smoke([SUITE], cpu_only_allowed=True)
+    smoke = statement.smoke([SUITE], manifest="sha256:1", config="sha256:2", cpu_only_allowed=True)
     (suite,) = smoke["suites"]
     assert (suite["device"], suite["driver"], suite["metrics"]) == ("Tesla V100", "535.54.03", {"test_accuracy": 0.9})
     assert smoke["cpuOnlyAllowed"] is True

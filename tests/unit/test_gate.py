@@ -18,8 +18,9 @@ from tests.unit import small_layouts
 DIGEST, OTHER = f"sha256:{'ab' * 32}", f"sha256:{'cd' * 32}"
 
 
-def suite(name="dna", device="cpu", status="passed", **fields):
-    return SmokeReport(suite=name, status=status, device=device, seconds=1.0, runtime="graphcrate", **fields)
+def suite(name="dna", device="cpu", status="passed", image=DIGEST, **fields):
+    values = {"seconds": 1.0, "runtime": "graphcrate", "image": image, **fields}
+    return SmokeReport(suite=name, status=status, device=device, **values)
 
 
 def contract(status):
@@ -117,3 +118,17 @@ def test_what_could_not_go_out_after_a_build_is_refused_before(tmp_path, monkeyp
     (tmp_path / "pyg/1/passes").mkdir(parents=True)
     (tmp_path / "pyg/1/passes/a.json").write_bytes(msgspec.json.encode(passed(suite(device="Tesla V100"))))
     policy.refuse_early(request, "pyg", "11.8")
+
+
+def test_what_ran_in_the_image_below_does_not_count_and_what_was_made_of_this_one_does():
+    below = report(suites=(suite(device="Tesla V100", image=OTHER), suite("ops", image=OTHER)), smoke=None)
+    assert len(reasons(below)) == 3  # each suite, and the GPU
+    file = f"sha256:{'ef' * 32}"
+    in_a_sif = [suite(device="Tesla V100", image=file, layout=DIGEST), suite("ops", image=file, layout=DIGEST)]
+    assert reasons(below, passes=[passed(one, file) for one in in_a_sif]) == []
+    of_another = [msgspec.structs.replace(one, layout=OTHER) for one in in_a_sif]
+    assert len(reasons(below, passes=[passed(one, file) for one in of_another])) == 3
+    no_digest = [msgspec.structs.replace(one, image="") for one in in_a_sif]
+    assert len(reasons(below, passes=[passed(one, "") for one in no_digest])) == 3
+    failed_below = report(suites=(suite(status="failed", image=OTHER), suite("ops", image=OTHER)), smoke=None)
+    assert reasons(failed_below)[0] == "the suite dna has not passed in this very image"

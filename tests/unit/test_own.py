@@ -9,7 +9,8 @@ from graphcrate.model.errors import RecipeError, UsageError
 from graphcrate.model.lock import Added
 from graphcrate.model.plan import FilesStep, WheelsStep
 from graphcrate.model.recipe import Additions
-from graphcrate.smoke.own import own_tests
+from graphcrate.model.report import OwnTests
+from graphcrate.smoke.own import programs
 from tests.made import sdist, wheel
 from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock
 from tests.unit.compiled_plans import lock as compiled_lock
@@ -106,12 +107,26 @@ def test_a_recipe_of_ones_own(folder):
         ('files = { "opt/x" = "x" }', RecipeError, "mine.toml:2: files: 'opt/x' is not an absolute path"),
         ('files = { "/opt/x" = "absent" }', UsageError, "absent cannot be put into the image"),
         ('files = { "/opt/x" = "large" }', UsageError, "large has more than 1 MB"),
+        ('files = { "/opt/x" = "/etc/hostname" }', UsageError, "/etc/hostname is not in the recipe's folder"),
+        ('files = { "/opt/x" = "../outside" }', UsageError, "../outside is not in the recipe's folder"),
+        ('files = { "/opt/x" = "leads-out" }', UsageError, "leads-out is not in the recipe's folder"),
+        ('files = { "/opt/x" = "zeros" }', UsageError, "zeros is not in the recipe's folder"),
+        ('files = { "/opt/x" = "mypkg" }', UsageError, "mypkg is not a file"),
+        ('files = { "/opt/x" = "a\\u0000b" }', UsageError, "cannot be put into the image"),
+        ('files = { "/opt/x" = "circle" }', UsageError, "cannot be put into the image"),
+        ('files = { "/opt/.wh.x" = "x" }', RecipeError, "mine.toml:2: files: '/opt/.wh.x' is a whiteout"),
+        ('files = { "/opt/./x" = "x" }', RecipeError, "mine.toml:2: files: '/opt/./x' is not an absolute path"),
+        ('files = { "/opt/\\n" = "x" }', RecipeError, "mine.toml:2: files: "),
+        ('env = { A = "1\\n2" }', RecipeError, "mine.toml:2: env: A has a control character"),
+        ('env = { A = "\\u0000" }', RecipeError, "mine.toml:2: env: A has a control character"),
         ("smoke_minutes = 0", RecipeError, "mine.toml:2: smoke_minutes: at least 1"),
         ('requirements = "absent.txt"', UsageError, "absent.txt cannot be read"),
     ],
 )
 def test_a_recipe_that_cannot_be_taken_names_the_line(folder, line, error, what):
     (folder / "large").write_bytes(bytes(own.LARGEST_FILE + 1))
+    for name, target in {"leads-out": "../outside", "zeros": "/dev/zero", "circle": "circle"}.items():
+        (folder / name).symlink_to(target)
     (folder / "mine.toml").write_text(f'extends = "pyg"\n{line}\n')
     with pytest.raises(error, match=what):
         own.load(folder / "mine.toml")
@@ -158,11 +173,10 @@ def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
 
 
 def test_tests_of_ones_own_have_names_limits_and_versions():
-    additions = Additions(smoke=("python train.py", "false"), smoke_minutes=2)
-    tests = own_tests(["lightning"], additions)
+    tests = programs(OwnTests(imports=("lightning",), commands=("python train.py", "false"), minutes=2))
     assert [(one.name, one.limit) for one in tests] == [("imports", 300), ("own-1", 120), ("own-2", 120)]
-    assert tests[1].version != own_tests(["lightning"], Additions(smoke=("python other.py",)))[1].version
-    assert own_tests([], Additions()) == []
+    assert tests[1].version != programs(OwnTests(commands=("python other.py",)))[0].version
+    assert programs(OwnTests()) == []
 
 
 def test_what_is_compiled_of_the_additions_is_a_layer_of_its_own():

@@ -43,7 +43,8 @@ def folder(tmp_path):
     folder = tmp_path / "dist/torch" / TAG
     folder.mkdir(parents=True)
     layout = small_layouts.layout(folder, [tars.file("a")], [tars.file("b")], tag=TAG)
-    suite = SmokeReport(suite="torch", status="passed", device="Tesla V100", seconds=1.0, node="secret-node")
+    about = {"suite": "torch", "status": "passed", "seconds": 1.0, "image": layout.digest}
+    suite = SmokeReport(**about, device="Tesla V100", node="secret-node")
     about = {"smoke": suite, "suites": (suite,), "contracts": (contract("pass"),), "build_key": "key-1"}
     (folder / "report.json").write_bytes(encode(small_layouts.report(layout, **about)))
     (folder / "audit.json").write_bytes(encode(audit(layout.digest)))
@@ -175,7 +176,8 @@ def test_what_a_destination_has_no_use_for_is_said(registry, publish, to, useles
 @pytest.fixture
 def on_cpu(folder, monkeypatch):
     """The image has passed on a CPU alone; what Singularity and enroot take of it is made up: the orders for it."""
-    suite = SmokeReport(suite="torch", status="passed", device="cpu", seconds=1.0)
+    ran = {"seconds": 1.0, "image": layout_digest(folder)}
+    suite = SmokeReport(suite="torch", status="passed", device="cpu", **ran)
     change(folder, smoke=suite, suites=(suite,))
     orders = []
 

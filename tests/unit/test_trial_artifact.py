@@ -1,6 +1,7 @@
 """What a REF is taken for, which suites it gets, and what is refused. Engines are in tests/engines."""
 
 import json
+import os
 import shutil
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from graphcrate.model.report import Artifact, PackageLine
 from graphcrate.model.trial import Resources
 from graphcrate.oci.layout import read_layout
 from tests.made import refused
-from tests.unit import small_layouts
+from tests.unit import small_layouts, tars
 
 REGISTRY = "registry.example.com/team/torch:1"
 PYXIS = (REGISTRY, "a.sqsh")  #: what pyxis alone opens
@@ -28,14 +29,14 @@ SIF = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0".ljus
 
 @pytest.fixture
 def conversions(monkeypatch):
-    """Conversions that write a file of a few bytes: (form, force) of each."""
-    made = []
+    """Conversions: (form, force) of each."""
+    made, convert = [], subject.convert.convert
 
-    def convert(request, _):
-        request.output.write_bytes(SIF)
+    def noted(request, ctx):
         made.append((request.to, request.force))
+        return convert(request, ctx)
 
-    monkeypatch.setattr(subject.convert, "convert", convert)
+    monkeypatch.setattr(subject.convert, "convert", noted)
     return made
 
 
@@ -109,10 +110,18 @@ def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(ctx, ours, 
 )
 def test_a_layout_is_converted_once_to_what_the_runner_opens(ctx, ours, conversions, runner, pyxis, engine, form):
     artifact = find("torch:1", ctx, ours, runner, pyxis=pyxis).artifact
-    assert (artifact.engine, artifact.kind, artifact.bytes) == (engine, form, len(SIF))
-    assert artifact.reference == str(ours / "torch" / "1" / f"torch.{form}")
+    path = ours / "torch" / "1" / f"torch.{form}"
+    assert (artifact.engine, artifact.kind, artifact.bytes) == (engine, form, path.stat().st_size)
+    assert artifact.reference == str(path)
     assert find("torch:1", ctx, ours, runner, pyxis=pyxis).artifact == artifact
     assert conversions == [(form, True)]
+    # Another image's file by that name, which may be the younger one, proves nothing of this image.
+    other = small_layouts.layout(ours.parent / "other", [tars.file("b")], tag="1")
+    shutil.rmtree(ours / "torch/1/oci")
+    other.path.rename(ours / "torch/1/oci")
+    os.utime(path, (9e9, 9e9))
+    assert find("torch:1", ctx, ours, runner, pyxis=pyxis).artifact.digest != artifact.digest
+    assert conversions == [(form, True)] * 2
 
 
 def test_pyxis_opens_an_image_on_a_registry(ctx, ours):

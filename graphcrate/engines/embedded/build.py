@@ -5,16 +5,23 @@ changed package costs one layer.
 """
 
 import contextlib
+import hashlib
+import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
+
+from graphcrate.compat.planning import ADDED_FILES_TITLE
 from graphcrate.engines.backend import Order, digest_of
 from graphcrate.engines.embedded.layers import WheelsLayer, Workshop, make
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
+from graphcrate.inputs.bases import Base
 from graphcrate.inputs.wheels.bytecode import InsidePython
 from graphcrate.inputs.wheels.layer import Claims
 from graphcrate.model.errors import BuildError, LayoutError
@@ -29,6 +36,8 @@ from graphcrate.model.plan import (
     WheelsStep,
 )
 from graphcrate.model.report import Artifact, LayerRecord, Owner
+from graphcrate.oci import spec
+from graphcrate.oci.entries import parents
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.layout import Layout, write_layout
@@ -100,15 +109,23 @@ def build_layers(order: Order, jobs: int) -> tuple[LayerRecord, ...]:
     ready = [WheelsLayer(step, shop) for step in plan.of(WheelsStep)]
     later = [WheelsLayer(step, shop) for step in plan.of(CompileStep)]
     claims = Claims()
+    files = plan.of(FilesStep)
+    additions = [one for one in files if one.title == ADDED_FILES_TITLE]
+    for one in files:
+        if one not in additions:
+            _claim(one, claims)
     with _beside(None if all(layer.exists for layer in later) else order.compiled) as wheels:
         make(ready, claims, order.progress, jobs)
         shop.compiled.update(wheels.result())
     make(later, claims, order.progress, jobs)
     claims.check_folders()
+    replaced = {path: whose for one in additions for path, whose in _replaced(one, claims, base).items()}
     made = {layer.key: layer.record for layer in (*ready, *later)}
     steps = [step for step in plan.steps if isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep)]
     records = [
-        _write_layer(step, shop, order.toolkit) if isinstance(step, FilesStep | ToolkitStep) else made[shop.key(step)]
+        _write_layer(step, shop, order.toolkit, replaced if step in additions else {})
+        if isinstance(step, FilesStep | ToolkitStep)
+        else made[shop.key(step)]
         for step in steps
     ]
     return tuple(record for record in records if record is not None)
@@ -125,8 +142,60 @@ def _beside(compiled: Callable[[], Mapping[str, Path]] | None) -> Iterator[Futur
             raise
 
 
-def _write_layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None) -> LayerRecord:
-    """The layer of a step's files or of a CUDA toolkit, from the cache or written now."""
+def _claim(step: FilesStep, claims: Claims) -> None:
+    """Note the files that the image itself brings: no wheel may have others in their place. Raises BuildError."""
+    for file in step.files:
+        if not file.folder:
+            identity = hashlib.sha256(f"{file.mode:o} {file.link} {file.content}".encode()).hexdigest()
+            claims.claim(f"the image's {step.title}", file.path, identity)
+
+
+def _replaced(step: FilesStep, claims: Claims, base: Base) -> dict[str, str]:
+    """What a user's files stand in place of: path → whose it was. Raises BuildError for what is no place for a file."""
+    replaced = {}
+    for file in step.files:
+        inside = base.rootfs / file.path.removeprefix("/")
+        for parent in itertools.takewhile(lambda parent: parent, parents(file.path.removeprefix("/"))):
+            link = base.rootfs / parent
+            whose = claims.owner(f"/{parent}") or ("the base" if link.is_symlink() or link.is_file() else "")
+            if whose:
+                raise BuildError(
+                    f"a file of the recipe cannot be {file.path}: /{parent} is a file or a link, of {whose}",
+                    cause="Engines disagree on what a file below a link means: some follow it, others replace it.",
+                    next_step=f"realpath /{parent}    in the image says the folder's own name: give the file that one",
+                )
+        if claims.is_folder(file.path) or (inside.is_dir() and not inside.is_symlink()):
+            raise BuildError(
+                f"a file of the recipe cannot be {file.path}, which is a folder",
+                next_step=f"name it with its file name: {file.path}/…",
+            )
+        if whose := claims.owner(file.path) or ("the base" if os.path.lexists(inside) else ""):
+            replaced[file.path] = whose
+    return replaced
+
+
+def _bytecode(path: str, python: str) -> PlannedFile:
+    """What removes a module's bytecode, which says nothing of the source that it is of: Python would go on running it.
+
+    A whiteout (OCI image-spec, layers): an empty file of this name.
+    """
+    folder, _, name = path.rpartition("/")
+    compiled = f"{name.removesuffix('.py')}.cpython-{python.replace('.', '')}.pyc"
+    return PlannedFile(path=f"{folder}/__pycache__/{spec.WHITEOUT}{compiled}")
+
+
+def _write_layer(
+    step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None, replaced: Mapping[str, str]
+) -> LayerRecord:
+    """The layer of a step's files or of a CUDA toolkit, from the cache or written now. `replaced`: see `_replaced`."""
+    more = tuple(_bytecode(path, shop.python) for path in replaced if path.endswith(".py") and shop.python)
+    if more and isinstance(step, FilesStep):
+        step = msgspec.structs.replace(step, files=(*step.files, *more))
+    record = _layer(step, shop, toolkit)
+    return msgspec.structs.replace(record, replaces=tuple(f"{path} ({whose})" for path, whose in replaced.items()))
+
+
+def _layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None) -> LayerRecord:
     cache, key = shop.cache, shop.key(step)
     if (record := shop.record(key)) is not None:
         return record

@@ -16,7 +16,7 @@ from graphcrate.engines.backend import digest_of
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
-from graphcrate.model.report import Artifact, BuildReport
+from graphcrate.model.report import Artifact, BuildReport, OwnTests
 from graphcrate.model.suite import SUITES
 from graphcrate.model.tree import Form
 from graphcrate.model.trial import Device, Order
@@ -91,6 +91,7 @@ def find(
         packages=packages,
         layout=source.layout().digest if source.has_layout else "",
         rerun=rerun,
+        own=report.own if report and not suites else OwnTests(),
     )
 
 
@@ -158,11 +159,11 @@ def _in_store(source: Located, store: oci.Engine, ctx: Context) -> Artifact | No
 
 
 def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Context) -> Artifact:
-    """Take the image's file; of a layout, the one beside it, made again unless it is younger."""
+    """Take the image's file; of a layout, the one beside it, made again unless it says that it is of this layout."""
     path = source.path
     if source.has_layout:
         path = path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
-        if not path.is_file() or path.stat().st_mtime < (source.path / "index.json").stat().st_mtime:
+        if not convert.is_of(path, source.layout().digest):
             convert.convert(convert.Request(ref=str(source.path), to=form, output=path, force=True), ctx)
     real = path.resolve()  # a link such as pyg.sif may point elsewhere tomorrow
     size = real.stat().st_size
@@ -196,7 +197,7 @@ def _image_folder(source: Located, output: Path) -> Path:
 def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> tuple[str, ...]:
     if report is not None:
         with contextlib.suppress(GraphcrateError):  # a recipe that was removed since
-            recipe, variant = find_variant(ctx, report.name, report.cuda)
+            recipe, variant = find_variant(ctx, report.asked.recipe if report.asked else report.name, report.cuda)
             return variant.smoke or recipe.smoke
     raise UsageError(
         f"no suites are known for {reference}",

@@ -59,6 +59,14 @@ class Claims:
             )
         return other == owner
 
+    def owner(self, path: str) -> str:
+        """Give who owns a file; empty where nobody does."""
+        return self._owners.get(path, ("", ""))[0]
+
+    def is_folder(self, path: str) -> bool:
+        """Whether somebody has a file below this path."""
+        return any(one.startswith(f"{path}/") for one in self._owners)
+
     def check_folders(self) -> None:
         """Raises BuildError when one package has a file where another has a folder."""
         folders: dict[str, str] = {}  #: folder → a path in it

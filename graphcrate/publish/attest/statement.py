@@ -82,13 +82,19 @@ def decode(data: bytes) -> Statement:
     return codec.decode(data, Statement)
 
 
-def smoke(reports: Iterable[SmokeReport], *, cpu_only_allowed: bool = False) -> dict[str, Any]:
-    """The suites with device, driver and runtime. `cpu_only_allowed`: a person let it go out without a GPU's report."""
+def smoke(
+    reports: Iterable[SmokeReport], *, manifest: str, config: str, cpu_only_allowed: bool = False
+) -> dict[str, Any]:
+    """The suites with device, driver and runtime, and the digest of what each ran in.
+
+    `manifest`: digest of the layout that ran. A registry's copy may have another manifest (Docker's form), and has the
+    same `config`. `cpu_only_allowed`: a user let it go out without a pass on a GPU.
+    """
     suites = [
         {name: value for name, value in one.items() if name not in _PRIVATE and value not in ("", None)}
         for one in msgspec.to_builtins(tuple(reports))
     ]
-    return {"suites": suites, "cpuOnlyAllowed": cpu_only_allowed}
+    return {"suites": suites, "ran": {"manifest": manifest, "config": config}, "cpuOnlyAllowed": cpu_only_allowed}
 
 
 def audit(report: msgspec.Struct) -> dict[str, Any]:

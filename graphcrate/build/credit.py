@@ -1,0 +1,82 @@
+"""Which results of the stack's image may stand beside those of an image on top of it.
+
+A result is of the layers that it ran on. It may be shown for an image that has all of these, untouched, in the same
+environment; publishing goes by what ran in the image itself (`graphcrate.publish.policy`).
+"""
+
+import re
+import tarfile
+from collections.abc import Iterator
+
+import msgspec
+
+from graphcrate.model.plan import VENV, site_packages
+from graphcrate.oci import spec
+from graphcrate.oci.blob import TarStream, open_blob
+from graphcrate.oci.entries import read_entries
+from graphcrate.oci.layout import Layout
+from graphcrate.oci.spec import LayerBlob
+
+#: The interpreter, and what tells it where it is: wheels may bring programs, not these.
+_INTERPRETER = re.compile(r"(bin/(python|pip)[0-9.]*|pyvenv\.cfg|lib64|lib)")
+#: Python reads these, directly in site-packages, whenever it starts (the module `site`).
+_AT_START = re.compile(r"[^/]*\.pth|(site|user)customize\.py|(site|user)customize/.*|__pycache__/(site|user)custom.*")
+#: An entry point group whose modules `import torch` loads, from 2.5 on.
+_AUTOLOAD = b"[torch.backends]"
+
+
+def objection(below: Layout, image: Layout, python: str) -> str:
+    """Say why the results of `below` do not hold for `image`, as a clause; empty where they do.
+
+    `python`: the version of both, "3.11". What the layers above may do is add files of packages that Python reads when
+    they are imported: nothing that is there already is replaced, removed or started in another way. Raises LayoutError.
+    """
+    count = len(below.layers)
+    if [layer.digest for layer in image.layers[:count]] != [layer.digest for layer in below.layers]:
+        return "it does not have the layers that they ran on"
+    if _started(image) != _started(below):
+        return "its environment is another"
+    for blob in image.layer_blobs[count:]:
+        for path, content in _read(blob):
+            if why := _harm(f"/{path}", content, python):
+                return why
+    return ""
+
+
+def _started(image: Layout) -> spec.RunConfig:
+    return msgspec.structs.replace(image.config.run, labels=None)
+
+
+def _read(blob: LayerBlob) -> Iterator[tuple[str, bytes]]:
+    """Give the paths that a layer has but for folders, and what its lists of entry points say."""
+
+    def keep(path: str, member: tarfile.TarInfo) -> bytes:
+        return b"".join(stream.chunks(member.size)) if path.endswith("/entry_points.txt") and member.isreg() else b""
+
+    stream: TarStream
+    with open_blob(blob) as stream:
+        entries = read_entries(stream, keep)
+    for path in (*entries.removed, *entries.emptied):
+        yield f"{path}/{spec.WHITEOUT}", b""
+    for path in entries.links_below:
+        yield path, b""
+    for path, content in entries.found.items():
+        if path not in entries.folders:
+            yield path, content
+
+
+def _harm(path: str, content: bytes, python: str) -> str:
+    """Say how a file of a layer may change what is below it; empty where it cannot."""
+    if path.rpartition("/")[2].startswith(spec.WHITEOUT):
+        return f"{path.rpartition('/')[0]} is removed from it"
+    if not path.startswith(f"{VENV}/"):
+        return f"{path} is added to it"
+    packages = site_packages(python)
+    inside = path.removeprefix(f"{VENV}/")
+    if _INTERPRETER.fullmatch(inside):
+        return f"{path} is replaced"
+    if path.startswith(f"{packages}/") and _AT_START.fullmatch(path.removeprefix(f"{packages}/")):
+        return f"Python runs {path} when it starts"
+    if _AUTOLOAD in content:
+        return f"torch loads what {path} names"
+    return ""
