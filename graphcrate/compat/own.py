@@ -277,7 +277,7 @@ def _content(folder: Path, source: str) -> str:
         if not real.is_relative_to(home):
             raise UsageError(
                 f"{source} is not in the recipe's folder ({home})",
-                cause="The image, and who pulls it, would get a file of this machine that does not belong to the recipe.",
+                cause="Whoever pulls the image would get a file of this machine that does not belong to the recipe.",
                 next_step=f"cp {shlex.quote(str(path))} {shlex.quote(str(home))}    and name that copy in files",
             )
         if real.exists() and not real.is_file():

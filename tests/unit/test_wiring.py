@@ -5,6 +5,7 @@ Debian's tools, the image's Python.
 """
 
 import hashlib
+import json
 import shutil
 import socket
 import zipfile
@@ -356,6 +357,26 @@ def test_an_unchanged_image_is_answered_and_another_plan_is_built(world):
     assert said
     assert other.partition("@")[0] == first.partition("@")[0]
     assert other != first
+
+
+def test_an_unchanged_image_that_nobody_audited_is_audited(world):
+    folder = world.built()
+    report = json.loads((folder / "report.json").read_text())
+    (folder / "report.json").write_text(json.dumps({**report, "audit": None, "contracts": []}))
+    (folder / "audit.json").unlink()
+    world.built()
+    assert json.loads((folder / "report.json").read_text())["audit"] == report["audit"]
+    assert (folder / "audit.json").is_file()
+
+
+def test_a_variants_own_suites_go_before_its_recipes(world):
+    (world.root / "suites/ops.py").write_text("print()\n")
+    world.completed = Completed(0, (PASSED.replace('"torch"', '"ops"'),))
+    world.lock()
+    path = world.root / "recipes/torch.toml"
+    path.write_text(path.read_text().replace('python = "3.11"', 'python = "3.11"\nsmoke = ["ops"]', 1))
+    world.built()
+    assert ["/opt/graphcrate/suites/ops.py" in command.argv for command in world.ran] == [True]
 
 
 @pytest.mark.parametrize(("ended", "code"), [(0, 0), (7, 7), (130, 130), (-11, 139)])
