@@ -30,6 +30,7 @@ def jobs(variants: list[dict[str, Any]]) -> list[dict[str, str]]:
             "cuda": variant["cuda"],
             "candidate": variant["candidate"],
             "channel": variant["channels"][0],
+            "tag": variant["tag"],
             "lock": f"images/{variant['recipe']}/{label(variant['cuda'])}/{variant['candidate']}.lock.json",
         }
         for variant in variants

@@ -34,8 +34,15 @@ Form = Annotated[
     typer.Option(help="Of the manifest: docker, which every runtime can pull, enroot too; oci. docker if left out."),
 ]
 Tag = Annotated[list[str] | None, typer.Option(help="On a registry, oras:// too: a further tag; again for more.")]
+ShortTag = Annotated[
+    bool,
+    typer.Option("--short-tag", help="On a registry: set the short tag too: cu118, or cu118-compat for a fall-back."),
+]
 MountFrom = Annotated[
     list[str] | None, typer.Option(help="On a registry: a repository of it that may have layers of the image.")
+]
+CpuOnly = Annotated[
+    bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded beside the image.")
 ]
 As = Annotated[
     list[FileForm] | None,
@@ -57,11 +64,10 @@ def publish(
     target: Annotated[str, typer.Option(help="A machine of targets/ to build it for.")] = "",
     form: Form = None,
     tag: Tag = None,
+    short_tag: ShortTag = False,
     mount_from: MountFrom = None,
     key: Annotated[Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one).")] = None,
-    allow_cpu_only: Annotated[
-        bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded beside the image.")
-    ] = False,
+    allow_cpu_only: CpuOnly = False,
     as_: As = None,
     kernel: options.MountKernel = None,
     compression: options.Compression = None,
@@ -83,6 +89,7 @@ def publish(
         output=output,
         form=form,
         tags=tuple(tag or ()),
+        short_tag=short_tag,
         mount_from=tuple(mount_from or ()),
         key=key,
         allow_cpu_only=allow_cpu_only,

@@ -71,6 +71,7 @@ def describe(ctx: Context, found: Sequence[Recipe]) -> list[dict[str, Any]]:
             "candidate": candidate.name,
             "meaning": candidate.meaning or None,
             "channels": [channel.value for channel in candidate.channels],
+            "tag": short_tag(variant, candidate),
             "locked": lock_path(ctx, recipe, variant, candidate).is_file(),
             "gpus": list(facts.gpu_names(candidate)),
         }
@@ -78,6 +79,14 @@ def describe(ctx: Context, found: Sequence[Recipe]) -> list[dict[str, Any]]:
         for variant in recipe.variants
         for candidate in variant.candidates
     ]
+
+
+def short_tag(variant: Variant, candidate: Candidate) -> str:
+    """The tag that people pull without knowing versions: `cu118`, and `cu118-compat` for a fall-back.
+
+    Two candidates never share one, so whichever is published last takes nothing from the other.
+    """
+    return cuda_label(variant.cuda) + candidate.suffix
 
 
 def nearest_cuda(cuda: str, known: Sequence[str]) -> list[str]:

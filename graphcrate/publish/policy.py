@@ -14,12 +14,14 @@ from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.locate import find_image
 from graphcrate.checks import new_image
 from graphcrate.compat import catalog
+from graphcrate.compat.addresses import cuda_label
 from graphcrate.host import gpu
 from graphcrate.host.context import Context
 from graphcrate.model import codec
 from graphcrate.model.audit import Audit
 from graphcrate.model.errors import UNREADABLE, GateError, UsageError
 from graphcrate.model.lock import Lock, decode_lock
+from graphcrate.model.recipe import Variant
 from graphcrate.model.report import BuildReport, Pass, SmokeReport
 from graphcrate.oci import push
 from graphcrate.oci.layout import Layout
@@ -39,6 +41,7 @@ class Request:
     output: Path = Path("dist")
     form: push.Form | None = None
     tags: tuple[str, ...] = ()  #: further ones
+    short_tag: bool = False  #: that of its variant and candidate (`catalog.short_tag`) is one of them
     mount_from: tuple[str, ...] = ()
     key: Path | None = None  #: that signs
     allow_cpu_only: bool = False
@@ -72,6 +75,7 @@ class Candidate:
     lock: Lock
     audit: Audit
     evidence: Evidence
+    variant: Variant
 
 
 def examine(request: Request, ctx: Context) -> Candidate:
@@ -100,7 +104,39 @@ def examine(request: Request, ctx: Context) -> Candidate:
         )
     if evidence.cpu_only:
         ctx.progress.note("no suite of it has passed on a GPU: published all the same, as --allow-cpu-only says")
-    return Candidate(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence)
+    found = Candidate(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence, variant=variant)
+    refuse_tags(found, request.tags)
+    return found
+
+
+def short_tag(candidate: Candidate) -> str:
+    """`cu118`; of a fall-back `cu118-compat`."""
+    return next(
+        (
+            catalog.short_tag(candidate.variant, one)
+            for one in candidate.variant.candidates
+            if one.name == candidate.report.candidate
+        ),
+        cuda_label(candidate.report.cuda),
+    )
+
+
+def refuse_tags(candidate: Candidate, tags: Iterable[str]) -> None:
+    """Refuse the short tag of another candidate of the same variant: who pulls it would get this one.
+
+    Raises UsageError.
+    """
+    own, report = short_tag(candidate), candidate.report
+    for other in candidate.variant.candidates:
+        tag = catalog.short_tag(candidate.variant, other)
+        if tag in tags and tag != own:
+            raise UsageError(
+                f"{tag} is the short tag of {report.name} as candidate {other.name!r} of its recipe makes it, and "
+                f"{report.name}:{report.tag} is of {report.candidate!r}",
+                cause="People pull the short tag without knowing which of the two they get; it would be whichever "
+                "was published last.",
+                next_step=f"--tag {own}    (--short-tag sets it)",
+            )
 
 
 def refuse_early(request: Request, name: str, cuda: str | None) -> None:

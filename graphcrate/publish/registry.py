@@ -25,7 +25,7 @@ from graphcrate.publish import attestations
 from graphcrate.publish.attest import keys
 from graphcrate.publish.destinations import folder, oras
 from graphcrate.publish.destinations.parse import Destination, Registry, parse, reference_for, vpc_reference
-from graphcrate.publish.policy import FILE_FORMS, Candidate, FileForm, Request, examine
+from graphcrate.publish.policy import FILE_FORMS, Candidate, FileForm, Request, examine, refuse_tags, short_tag
 
 #: annotation of what went out without a pass on a GPU; the statement about its suites has a field for it
 CPU_ONLY = "graphcrate.cpu-only"
@@ -35,6 +35,7 @@ _OPTIONS: convert.Options = {
     "--mount-from": ("mount_from", ("registry",)),
     "--key": ("key", ("registry", "oras")),
     "--tag": ("tags", ("registry", "oras")),
+    "--short-tag": ("short_tag", ("registry", "oras")),
     "--as": ("forms", ("folder",)),
     "--kernel": ("kernel", ("folder", "oras")),
     "--compression": ("compression", ("folder", "oras")),
@@ -89,6 +90,7 @@ def publish(request: Request, ctx: Context, to: str) -> Published:
     if isinstance(destination, Path):
         published = _to_folder(request, ctx, candidate, destination)
     else:
+        refuse_tags(candidate, (destination.tag,))
         _warn_of_terms(candidate, destination, ctx)
         published = _to_registry(request, ctx, candidate, destination)
     return msgspec.structs.replace(
@@ -128,7 +130,8 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
         pushed = push.push_layout(target, candidate.layout, request.form or "docker", ctx.progress)
     # a SIF has no statements that nobody signed: Singularity's clients look for none
     proofs = tuple(attestations.attach(target, candidate, pushed.digest, key, ctx)) if key or form else ()
-    tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
+    short = (short_tag(candidate),) if request.short_tag else ()
+    tags = tuple(dict.fromkeys((reference.tag, *short, *request.tags)))
     document = target.manifest(pushed.digest).data
     for tag in tags:
         push.put_manifest(target, tag, document, pushed.media_type)

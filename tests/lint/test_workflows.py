@@ -159,6 +159,17 @@ def test_every_variant_has_a_job_and_each_committed_lock_is_the_key_of_one():
     assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob("images/*/*/*.lock.json")} <= set(keys)
 
 
+def test_no_two_jobs_set_the_same_tag():
+    """They run at once: whichever ended last would have it. The short tag is the preferred candidate's."""
+    jobs = MATRIX.jobs(VARIANTS)
+    names = [(job["recipe"], job["tag"]) for job in jobs]
+    assert len(set(names)) == len(names)
+    first = {}
+    for job in jobs:
+        first.setdefault((job["recipe"], job["cuda"]), job["tag"])
+    assert all(tag == MATRIX.label(cuda) for (_, cuda), tag in first.items())
+
+
 def test_the_matrix_can_be_narrowed(capsys):
     assert MATRIX.main(VARIANTS, "pyg", "11.8") == 0
     printed = json.loads(capsys.readouterr().out)["include"]

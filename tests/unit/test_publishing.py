@@ -100,6 +100,32 @@ def test_the_tag_is_set_when_all_of_it_is_there(registry, publish):
     assert (publish().digest, registry.received) == (found.digest, received)
 
 
+FALL_BACK = {"cuda": "11.8", "candidate": "compatible", "tag": "2.0.1-cu118-py311-compat"}
+
+
+@pytest.mark.parametrize(
+    ("about", "short"), [({}, "cu117"), (FALL_BACK, "cu118-compat"), ({**FALL_BACK, "candidate": "pytorch"}, "cu118")]
+)
+def test_the_short_tag_is_that_of_the_candidate(folder, publish, registry, about, short):
+    change(folder, **about)
+    assert publish(short_tag=True).tags == (about.get("tag", TAG), short)
+    assert f"team/torch/manifests/{short}" in registry.documents
+
+
+@pytest.mark.parametrize("to", ["{}/team", "{}/team/torch:cu118"])
+def test_a_fall_back_is_refused_the_short_tag_of_the_preferred_candidate(folder, publish, registry, ctx, to):
+    change(folder, **FALL_BACK)
+    tags = () if to.endswith("cu118") else ("latest", "cu118")
+    with pytest.raises(UsageError, match="cu118 is the short tag") as caught:
+        publish(to, tags=tags)
+    assert "--tag cu118-compat" in caught.value.next_step
+    assert registry.asked == []
+    if tags:  # before anything is sent, with --plan too
+        with pytest.raises(UsageError, match="cu118 is the short tag"):
+            policy.examine(policy.Request(ref=str(folder / "oci"), tags=tags), ctx)
+    assert publish(tags=("cu118-compat",)).tags[-1] == "cu118-compat"
+
+
 def test_what_is_attached_is_about_this_image_and_names_no_machine(ctx, registry, publish):
     found = publish()
     told = checks(ctx, found.reference)
