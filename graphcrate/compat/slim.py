@@ -19,7 +19,7 @@ from graphcrate.model.report import LayerRecord
 #: `yes`: libraries whose licence lets anybody change them; `all`: NVIDIA's own too
 Choice = Literal["no", "yes", "all"]
 #: Raise it whenever the same library would be cut otherwise. Part of the keys of layers and images that are cut.
-SLIM_FORMAT = 3
+SLIM_FORMAT = 4
 LABEL = "graphcrate.slim"  #: capabilities that the image has code for, "7.0,8.0"
 VARIABLE = "GRAPHCRATE_ANY_GPU"  #: set: the image starts on any GPU
 TERMS = "section 1.1 of the CUDA Toolkit's EULA and of cuDNN's: no modification, and redistribution on conditions"
@@ -27,10 +27,10 @@ LARGE = 1 << 20  #: bytes of a wheel or a library from which on there is somethi
 #: NVIDIA's packages under a free licence: NCCL is BSD, as torch and PyG's are free too
 _FREE = re.compile(r"nvidia-nccl-.*")
 _NVIDIA = re.compile(r"(nvidia|cuda)-.*")
-#: NVIDIA's libraries, which PyTorch's own index has inside of torch's wheel
+#: NVIDIA's libraries, which PyTorch's own index has inside of torch's wheel, and torchvision's wheels bring along
 _LIBRARIES = re.compile(
     r"lib(cu(blas|blasLt|dnn|fft|fftw|rand|solver|solverMg|sparse|sparseLt|pti|dart|file|dss|tensor)"
-    r"|nv(rtc|rtc-builtins|JitLink|ToolsExt|blas|perf\w*|shmem\w*)|checkpoint|pcsamplingutil)[-._]"
+    r"|nv(rtc|rtc-builtins|JitLink|ToolsExt|blas|jpeg|perf\w*|shmem\w*|vm)|npp\w*|checkpoint|pcsamplingutil)[-._]"
 )
 _LIBRARY = re.compile(r"\.so(\.\d+)*$")
 
@@ -57,6 +57,11 @@ def wanted(choice: Choice, gpus: str, lock: Lock) -> Slim | None:
 def is_nvidias(package: str) -> bool:
     """Whether NVIDIA's terms are on a package (normalised name)."""
     return bool(_NVIDIA.fullmatch(package)) and not _FREE.fullmatch(package)
+
+
+def is_from_nvidia(package: str) -> bool:
+    """Whether NVIDIA publishes a package (normalised name), under whatever licence."""
+    return bool(_NVIDIA.fullmatch(package))
 
 
 def is_nvidias_library(name: str) -> bool:

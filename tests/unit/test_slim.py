@@ -31,6 +31,7 @@ LARGE = 2 << 20
         ("nvidia-nccl-cu11", True, ["nvidia/nccl/lib/libnccl.so.2"]),
         ("nvidia-cudnn-cu11", False, ["nvidia/cudnn/lib/libcudnn_ops_infer.so.8"]),
         ("cuda-tile", False, ["cuda/libtile.so"]),
+        ("torchvision", False, ["torchvision.libs/libnvjpeg.36e11081.so.13", "torchvision.libs/libcudart.faf0.so.13"]),
     ],
 )
 def test_what_may_be_cut(package, free, names):
