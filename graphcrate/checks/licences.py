@@ -1,42 +1,32 @@
-"""Licences and requirements of an image's Python packages, from their METADATA, for the bill of materials.
+"""Licences, requirements and bundled libraries of an image's Python packages, for the bill of materials.
 
 Shape: Python's core metadata up to 2.4 (PEP 639's License-Expression).
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from email import message_from_bytes
 from email.message import Message
 
 import msgspec
 from packaging.utils import canonicalize_name
 
+from graphcrate.checks import bundled
+from graphcrate.checks.bundled import Bundled
+from graphcrate.compat import licences
 from graphcrate.compat import packages as metadata
 
 _METADATA = re.compile(r".*/site-packages/[^/]+\.dist-info/METADATA")
 _CLASSIFIER = "License :: "
 _NONE = ("", "unknown", "none")
-#: classifiers of PyPI that name one licence of SPDX's list
-_CLASSIFIED = {
-    "MIT License": "MIT",
-    "MIT No Attribution License (MIT-0)": "MIT-0",
-    "ISC License (ISCL)": "ISC",
-    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
-    "Python Software Foundation License": "PSF-2.0",
-    "The Unlicense (Unlicense)": "Unlicense",
-    "zlib/libpng License": "Zlib",
-    "GNU General Public License v2 (GPLv2)": "GPL-2.0-only",
-    "GNU General Public License v2 or later (GPLv2+)": "GPL-2.0-or-later",
-    "GNU General Public License v3 (GPLv3)": "GPL-3.0-only",
-    "GNU General Public License v3 or later (GPLv3+)": "GPL-3.0-or-later",
-}
 
 
 class PackageFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a package's own METADATA says."""
+    """What a package's own files say."""
 
     licences: tuple[str, ...] = ()  #: all that hold for parts of it, each an SPDX expression or a name in words
     requires: tuple[str, ...] = ()  #: normalised names of what it needs, whether the image has them or not
+    bundled: tuple[Bundled, ...] = ()  #: what else its wheel brought along
 
 
 def of_image(texts: Mapping[str, bytes], python: str) -> dict[str, PackageFacts]:
@@ -46,26 +36,22 @@ def of_image(texts: Mapping[str, bytes], python: str) -> dict[str, PackageFacts]
         if not _METADATA.fullmatch(path):
             continue
         message = message_from_bytes(data)
-        if name := _text(message, "Name"):
+        if text := _text(message, "Name"):
+            name = str(canonicalize_name(text))
             lines = [str(line) for line in message.get_all("Requires-Dist", [])]
             required = {str(canonicalize_name(one.name)) for one in metadata.requirements(lines, python)}
-            distributions[str(canonicalize_name(name))] = PackageFacts(
-                licences=tuple(_licences(message)), requires=tuple(sorted(required))
+            distributions[name] = PackageFacts(
+                licences=licences.of_package(name, _licences(message)),
+                requires=tuple(sorted(required)),
+                bundled=bundled.of_package(name, path.rpartition("/")[0], texts),
             )
     return distributions
 
 
-def _licences(message: Message) -> Iterator[str]:
-    """The expression, else the classifiers, else the old field where it is a name and no text."""
-    if expression := _text(message, "License-Expression"):
-        yield expression
-        return
+def _licences(message: Message) -> tuple[str, ...]:
     classifiers = [str(value) for value in message.get_all("Classifier", []) if str(value).startswith(_CLASSIFIER)]
     names = [value.rpartition(" :: ")[2] for value in classifiers if value != "License :: OSI Approved"]
-    if names:
-        yield from dict.fromkeys(_CLASSIFIED.get(name, name) for name in names)
-    elif licence := _text(message, "License"):
-        yield licence
+    return licences.of_metadata(_text(message, "License-Expression"), names, _text(message, "License"))
 
 
 def _text(message: Message, field: str) -> str:

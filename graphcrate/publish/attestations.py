@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from graphcrate.checks import licences
+from graphcrate.checks import licences, system
 from graphcrate.checks.reading import read_image
 from graphcrate.host.context import Context
 from graphcrate.model import codec
@@ -25,10 +25,13 @@ def of(candidate: Candidate, digest: str, ctx: Context) -> tuple[Statement, ...]
     report, lock = candidate.report, candidate.lock
     subject = Subject(name=report.name, tag=report.tag, digest=digest)
     asked = report.asked or Asked(recipe=report.name, variant=report.cuda, candidate=report.candidate)
-    known = licences.of_image(read_image(str(candidate.layout.path), ctx).contents.texts, lock.python)
+    found = read_image(str(candidate.layout.path), ctx).contents
+    known, installed = licences.of_image(found.texts, lock.python), system.of_image(found.texts, found.links)
     cut = [one for layer in report.layers for one in layer.cut]
     predicates = {
-        statement.BILL: bill.sbom(lock, subject, devel=asked.flavour == "devel", facts=known, cut=cut),
+        statement.BILL: bill.sbom(
+            lock, subject, devel=asked.flavour == "devel", facts=known, system=installed, cut=cut
+        ),
         statement.PROVENANCE: provenance.provenance(lock, asked, report.artifact.engine, report.build_key),
         statement.SMOKE: statement.smoke(
             candidate.evidence.suites,

@@ -9,15 +9,20 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import msgspec
 import pytest
+from packageurl import PackageURL
 
+from graphcrate.checks import system
 from graphcrate.compat import identities
 from graphcrate.host.sandbox import Exec, run_in
 from graphcrate.inputs.bases import debian
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec
+from graphcrate.publish.attest.bill import parts
 from tests.engines.workplace import until
 from tests.made import place
+from tests.unit.proof_lock import LOCK
 
 SUITE, PYTHON = "bookworm", "3.11"
 INSIDE = {"PATH": "/usr/sbin:/usr/bin"}
@@ -64,6 +69,28 @@ def test_versions_packages_and_bytecode_are_as_they_are_told_to_be(base, lock, c
     assert not [line for line in lines if "stale" in line or line.startswith("# code object from '/")]
     monkeypatch.setattr(debian, "_build", None)
     assert debian.prepare(lock, place(cache)) == base
+
+
+def test_source_packages_are_those_that_dpkg_names(base, lock):
+    """By the reader of dpkg's status, and by paths in the archive alone, as the bill of materials has both."""
+    form = "${Package} ${Version} ${Architecture} ${source:Package} ${source:Version}\n"
+    done = run_in(base.rootfs, Exec(("dpkg-query", "-W", "-f", form), INSIDE))
+    assert done.returncode == 0, done.lines
+    told = {tuple(line.split()[:3]): tuple(line.split()[3:]) for line in done.lines}
+    found = system.of_image({system.STATUS: (base.rootfs / system.STATUS[1:]).read_bytes()}, {})
+    assert {key: (one.source, one.version) for key, one in found.items()} == told
+    assert len(told) == len(lock.packages)
+    stack = msgspec.structs.replace(LOCK, base=lock, packages=(), compilation=None)
+
+    def upstream(known):
+        purls = [PackageURL.from_string(str(one.bom_ref)) for one in parts(stack, upstream=True, system=known)]
+        return {(one.name, one.version, one.qualifiers["arch"]): one.qualifiers["upstream"] for one in purls}
+
+    assert upstream(found) == {key: name if key[1] == at else f"{name}@{at}" for key, (name, at) in told.items()}
+    # a path tells the source's name, and its version but for an epoch of the package's own (bsdutils)
+    assert {key: said.partition("@")[0] for key, said in upstream({}).items()} == {
+        key: one[0] for key, one in told.items()
+    }
 
 
 def test_nothing_of_this_machine_is_inside(base):

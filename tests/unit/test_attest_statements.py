@@ -8,16 +8,19 @@ import msgspec
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
 
 from graphcrate.checks import licences as facts
+from graphcrate.checks.bundled import Bundled
 from graphcrate.checks.licences import PackageFacts
+from graphcrate.checks.system import SystemPackage
 from graphcrate.model.lock import ImageToolkit, LockedFile, WheelToolkit, decode_lock
 from graphcrate.model.report import Asked, SmokeReport
 from graphcrate.publish.attest import provenance, statement
 from graphcrate.publish.attest.bill import canonical, parts, sbom
 from graphcrate.publish.attest.statement import Resource
 from tests import ROOT
-from tests.made import wheel
+from tests.made import bookworm, deb, wheel
 from tests.unit.proof_lock import COMPILATION, LOCK, ON_REGISTRY, PACKAGES, SUBJECT
 
 GOLDEN = Path(__file__).parent / "golden" / "proof"
@@ -180,8 +183,20 @@ def test_the_image_depends_on_what_is_in_it():
         (("Apache-2.0 OR BSD-3-Clause",), [{"expression": "Apache-2.0 OR BSD-3-Clause"}]),
         (("NVIDIA Proprietary Software",), [{"license": {"name": "NVIDIA Proprietary Software"}}]),
         (("Copyright (c)\nall of a licence's text", "x" * 121, ""), None),
-        # beside another licence an expression is a name
-        (("MIT OR ISC", "a text\nof lines", "ISC"), [{"license": {"id": "ISC"}}, {"license": {"name": "MIT OR ISC"}}]),
+        # beside another licence an expression is one with it, and a name where that one has no id
+        (("MIT OR ISC", "a text\nof lines", "ISC"), [{"expression": "(MIT OR ISC) AND ISC"}]),
+        (("MIT OR ISC", "BSD"), [{"license": {"name": "BSD"}}, {"license": {"name": "MIT OR ISC"}}]),
+        (
+            ("LicenseRef-NVIDIA-CUDA-EULA",),
+            [
+                {
+                    "license": {
+                        "name": "LicenseRef-NVIDIA-CUDA-EULA",
+                        "url": "https://docs.nvidia.com/cuda/eula/index.html",
+                    }
+                }
+            ],
+        ),
     ],
 )
 def test_licences_as_what_they_are(licences, written):
@@ -223,9 +238,67 @@ def test_requirements_are_read_for_the_images_own_python():
 def test_a_licence_is_read_where_metadata_has_it():
     for lines, licences in {
         b"License-Expression: MIT\nLicense: other\n": ("MIT",),
-        b"License: Apache 2.0\n": ("Apache 2.0",),
+        b"License: Apache 2.0\n": ("Apache-2.0",),
         b"Classifier: Programming Language :: Python\nLicense: UNKNOWN\n": (),
         b"License: other\nClassifier: License :: OSI Approved :: MIT License\n": ("MIT",),
         b"License: MIT License\nClassifier: License :: OSI Approved :: BSD License\n": ("BSD License",),
+        b"License: BSD-3-Clause\nClassifier: License :: OSI Approved :: BSD License\n": ("BSD-3-Clause",),
     }.items():
         assert facts_of(lines).licences == licences
+
+
+def test_debians_packages_name_their_source_as_advisories_do():
+    """By the path in the archive, and by dpkg's own status where the image has it: what is in both is one component."""
+    base = bookworm(
+        deb("libc6", "2.36-9", path="pool/main/g/glibc/libc6_2.36-9_amd64.deb"),
+        deb("bash", "5.2.15-2+b13", path="pool/main/b/bash/bash_5.2.15-2+b13_amd64.deb"),
+        deb("python3", "3.11.2-1+b1", path="pool/main/p/python3-defaults/python3_3.11.2-1+b1_amd64.deb"),
+        deb("mine", "1.0"),
+    )
+    lock = changed(base=base, compilation=msgspec.structs.replace(COMPILATION, base=base))
+    known = {
+        ("python3", "3.11.2-1+b1", "amd64"): SystemPackage(source="python3-defaults", version="3.11.2-1"),
+        ("mine", "1.0", "amd64"): SystemPackage(source="mine", version="1.0", licences=("GPL-2.0-or-later", "BZIP")),
+        ("bash", "5.0", "amd64"): SystemPackage(source="another", version="5.0"),
+    }
+    found = sbom(lock, SUBJECT, system=known)
+    assert is_valid(found)
+    sources = {
+        one["name"]: PackageURL.from_string(one["purl"]).qualifiers.get("upstream")
+        for one in found["components"]
+        if one.get("purl", "").startswith("pkg:deb/") and one.get("scope") != "excluded"
+    }
+    assert sources == {
+        "libc6": "glibc",
+        "bash": "bash@5.2.15-2",
+        "python3": "python3-defaults@3.11.2-1",
+        "mine": "mine",
+    }
+    assert component(found, "libc6")["purl"].endswith("?arch=amd64&distro=bookworm&upstream=glibc")
+    assert component(found, "mine")["licenses"] == [
+        {"license": {"id": "GPL-2.0-or-later"}},
+        {"license": {"name": "BZIP"}},
+    ]
+    # provenance goes by the lock alone
+    assert "upstream" not in str(built(lock))
+
+
+def test_what_a_wheel_brings_along_is_inside_its_package():
+    library = Bundled(
+        name="libgfortran",
+        version="5.0.0",
+        purl="pkg:generic/libgfortran@5.0.0",
+        path="/opt/numpy.libs/libgfortran.so",
+        sha256="a" * 64,
+        licences=("GPL-3.0-or-later WITH GCC-exception-3.1",),
+    )
+    crate = Bundled(name="openssl", version="3.5.1")
+    found = sbom(LOCK, SUBJECT, facts={"numpy": PackageFacts(bundled=(library, crate))})
+    assert is_valid(found)
+    inside = {one["name"]: one for one in component(found, "numpy")["components"]}
+    assert set(inside) == {"libgfortran", "openssl"}
+    assert inside["libgfortran"]["evidence"] == {"occurrences": [{"location": library.path}]}
+    assert inside["libgfortran"]["hashes"] == [{"alg": "SHA-256", "content": "a" * 64}]
+    assert inside["libgfortran"]["licenses"] == [{"expression": library.licences[0]}]
+    assert "evidence" not in inside["openssl"]
+    assert canonical(sbom(LOCK, SUBJECT, facts={"numpy": PackageFacts(bundled=(library, crate))})) == canonical(found)

@@ -26,13 +26,15 @@ from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import VENV
 
 #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` and the contracts ask for
-_VERSION = 6
+_VERSION = 7
 _LARGEST_TEXT = 1 << 26
 _SMALLEST_BINARY = 64  #: bytes: an ELF header
 _SITE = re.compile(r"(?P<site>(?:/.*)?/(?:site|dist)-packages)/(?P<rest>.*)")
 _PYTHON = re.compile(r"/python(\d+\.\d+)/(?:site|dist)-packages(?:/|$)")
 _METADATA = re.compile(r"[^/]+\.(dist-info/METADATA|egg-info/PKG-INFO|egg-info)")
-_RECORD = re.compile(r"[^/]+\.dist-info/RECORD")
+_RECORD = re.compile(r"[^/]+\.dist-info/(RECORD|sboms/[^/]+\.json)")
+#: what Debian's packages are, whose sources they come from and their licences
+_SYSTEM = re.compile(r"/var/lib/dpkg/status|/usr/share/doc/[^/]+/copyright")
 _INTERPRETER = re.compile(r"/.*/bin/python(3\.\d+)")
 _MODULE = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[^/]*\.so$")
 _LOADER_FOLDERS = re.compile(r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?")
@@ -254,7 +256,7 @@ def _python_of(contents: Contents) -> str:
 def _is_text(path: str) -> bool:
     if place := _SITE.fullmatch(path):
         return bool(_METADATA.fullmatch(place["rest"]) or _RECORD.fullmatch(place["rest"]))
-    return _LOADER_FOLDERS.fullmatch(path) is not None
+    return bool(_LOADER_FOLDERS.fullmatch(path) or _SYSTEM.fullmatch(path))
 
 
 def _installed(name: str, site: str) -> str:

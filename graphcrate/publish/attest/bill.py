@@ -5,23 +5,27 @@ The same bytes for the same lock and image.
 
 import datetime
 import hashlib
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from cyclonedx.contrib.license.factories import LicenseFactory
-from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model import HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.model.component_evidence import ComponentEvidence, Occurrence
 from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
 from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from graphcrate import __version__
+from graphcrate.checks.bundled import Bundled
 from graphcrate.checks.licences import PackageFacts
-from graphcrate.compat import addresses, suites
+from graphcrate.checks.system import SystemPackage
+from graphcrate.compat import addresses, licences, suites
 from graphcrate.model.lock import (
     PLATFORM,
     DebianBase,
@@ -42,6 +46,10 @@ from graphcrate.publish.attest.statement import Subject
 IN_IMAGE = ComponentScope.REQUIRED  #: any other was used while the image was built, and left behind
 _PYTHON = ("pypi", "generic")  #: types of the package URLs of Python packages
 _LONGEST_LICENCE = 120  #: characters; longer ones are texts of licences, not names
+#: source packages by name, version and architecture of a package, and what else its files say
+System = Mapping[tuple[str, str, str], SystemPackage]
+#: a package that was built again from the same source has this behind its version (Debian's binNMU)
+_AGAIN = re.compile(r"\+b\d+$")
 
 
 def sbom(
@@ -50,15 +58,16 @@ def sbom(
     *,
     devel: bool = False,
     facts: Mapping[str, PackageFacts] | None = None,
+    system: System | None = None,
     cut: Sequence[CutFile] = (),
 ) -> dict[str, Any]:
     """The document; its time is the lock's, never the clock's.
 
-    `facts`: licences and requirements of Python packages, where they are known. `cut`: libraries with zeros in them,
-    unlike those of the wheels whose hashes stand here.
+    `facts`: of Python packages, `system`: of Debian's, as the image has them, where they are known. `cut`: libraries
+    with zeros in them, unlike those of the wheels whose hashes stand here.
     """
     document: dict[str, Any] = msgspec.json.decode(
-        JsonV1Dot6(_bom(lock, subject, devel, facts or {}, cut)).output_as_string()
+        JsonV1Dot6(_bom(lock, subject, devel, facts or {}, system or {}, cut)).output_as_string()
     )
     document.pop("serialNumber")
     content = hashlib.sha256(canonical(document)).hexdigest()
@@ -70,7 +79,14 @@ def canonical(document: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
-def _bom(lock: Lock, subject: Subject, devel: bool, facts: Mapping[str, PackageFacts], cut: Sequence[CutFile]) -> Bom:
+def _bom(
+    lock: Lock,
+    subject: Subject,
+    devel: bool,
+    facts: Mapping[str, PackageFacts],
+    system: System,
+    cut: Sequence[CutFile],
+) -> Bom:
     # not why a package is missing: that may name a mirror of the user's
     about = {"recipe": lock.recipe, "cuda": lock.cuda, "candidate": lock.candidate, "python": lock.python}
     about |= {"torch:cuda": lock.torch_cuda, "missing": " ".join(package.name for package in lock.missing)}
@@ -86,12 +102,12 @@ def _bom(lock: Lock, subject: Subject, devel: bool, facts: Mapping[str, PackageF
     bom = Bom(metadata=metadata)
     inside = [_system(lock.base)] if isinstance(lock.base, DebianBase) else []
     python: dict[str, Component] = {}
-    for component in parts(lock, devel=devel):
+    for component in parts(lock, devel=devel, upstream=True, system=system):
         if component.scope is IN_IMAGE:  # what is left behind may be of another version than what has the name inside
             inside.append(component)
             if component.purl is not None and component.purl.type in _PYTHON:
                 python[component.name] = component
-                component.licenses = _licences(facts.get(component.name, PackageFacts()).licences)
+                _describe(component, facts.get(component.name, PackageFacts()))
             changed = sorted(one.path for one in cut if one.package == component.name)
             component.properties.update(_properties({"slim:cut": " ".join(changed)}))
         bom.components.add(component)
@@ -102,6 +118,28 @@ def _bom(lock: Lock, subject: Subject, devel: bool, facts: Mapping[str, PackageF
         needed = facts[name].requires if name in facts else ()
         bom.register_dependency(component, [python[other] for other in needed if other in python and other != name])
     return bom
+
+
+def _describe(component: Component, facts: PackageFacts) -> None:
+    """Add what a Python package says of itself: its licences, and what its wheel brought along of others."""
+    component.licenses = _licences(facts.licences)
+    component.components = [_nested(component, one, number) for number, one in enumerate(facts.bundled)]
+
+
+def _nested(component: Component, one: Bundled, number: int) -> Component:
+    """A library inside a package. It is evident from the file where there is one, else the wheel's own bill says so."""
+    evidence = ComponentEvidence(occurrences=[Occurrence(location=one.path)]) if one.path else None
+    return Component(
+        name=one.name,
+        version=one.version or None,
+        type=ComponentType.LIBRARY,
+        bom_ref=f"{component.bom_ref.value}#bundled-{number}",
+        purl=PackageURL.from_string(one.purl) if one.purl else None,
+        scope=component.scope,
+        hashes=_hashes(one.sha256),
+        licenses=_licences(one.licences),
+        evidence=evidence,
+    )
 
 
 def _root(lock: Lock, subject: Subject) -> Component:
@@ -127,22 +165,25 @@ def _system(base: DebianBase) -> Component:
     )
 
 
-def parts(lock: Lock, *, devel: bool = False) -> Iterable[Component]:
+def parts(
+    lock: Lock, *, devel: bool = False, upstream: bool = False, system: System | None = None
+) -> Iterable[Component]:
     """All of the lock, in the order base, packages, what compiled them. `devel`: the image keeps compiler and toolkit.
 
-    What is both in the image and a tool counts as being in the image.
+    What is both in the image and a tool counts as being in the image. `upstream`: package URLs of Debian's packages
+    name the source package, which advisories are about; by `system`, else by the path in the archive.
     """
     known: dict[str | None, Component] = {}
-    for one in _all(lock, devel):
+    for one in _all(lock, devel, (system or {}) if upstream else None):
         if one.bom_ref.value not in known or one.scope is IN_IMAGE:
             known[one.bom_ref.value] = one
     return known.values()
 
 
-def _all(lock: Lock, devel: bool) -> Iterator[Component]:
+def _all(lock: Lock, devel: bool, system: System | None) -> Iterator[Component]:
     base, compilation = lock.base, lock.compilation
     if isinstance(base, DebianBase):
-        yield from _debian(base.packages, base.suite, in_image=True)
+        yield from _debian(base.packages, base.suite, in_image=True, system=system)
     else:
         yield _image(base.reference, base.digest, base.platform, in_image=True)
     for package in lock.packages:
@@ -158,16 +199,16 @@ def _all(lock: Lock, devel: bool) -> Iterator[Component]:
         yield _python(package, lock, in_image=True, details=details)
         yield from back_end
     if compilation is not None and (devel or any(package.compiled for package in lock.packages)):
-        yield from _debian(compilation.base.packages, compilation.base.suite, devel)
+        yield from _debian(compilation.base.packages, compilation.base.suite, devel, system)
         yield from (_python(tool, lock, in_image=devel) for tool in compilation.tools)
-        yield from _toolkit(compilation.toolkit, lock, devel)
+        yield from _toolkit(compilation.toolkit, lock, devel, system)
 
 
-def _toolkit(toolkit: Toolkit | None, lock: Lock, in_image: bool) -> Iterator[Component]:
+def _toolkit(toolkit: Toolkit | None, lock: Lock, in_image: bool, system: System | None) -> Iterator[Component]:
     if isinstance(toolkit, ImageToolkit):
         yield _image(toolkit.reference, toolkit.digest, PLATFORM, in_image)
     if isinstance(toolkit, DebianToolkit):
-        yield from _debian(toolkit.packages, toolkit.suite, in_image)
+        yield from _debian(toolkit.packages, toolkit.suite, in_image, system)
     if isinstance(toolkit, DebianToolkit | WheelToolkit):
         yield from (_python(wheel, lock, in_image=in_image) for wheel in toolkit.wheels)
 
@@ -197,11 +238,32 @@ def _python_purl(package: LockedPackage, lock: Lock) -> PackageURL:
     return PackageURL("pypi", None, package.name, package.version, qualifiers)
 
 
-def _debian(packages: Iterable[DebianPackage], suite: str, in_image: bool) -> Iterator[Component]:
+def _debian(
+    packages: Iterable[DebianPackage], suite: str, in_image: bool, system: System | None
+) -> Iterator[Component]:
+    """`system` None: package URLs that name no source package."""
     for package in packages:
         qualifiers = {"arch": package.architecture, "distro": suite}
+        known = system.get((package.name, package.version, package.architecture)) if system is not None else None
+        if system is not None and (source := _upstream(package, known)):
+            qualifiers["upstream"] = source
         purl = PackageURL("deb", "debian", package.name, package.version, qualifiers)
-        yield _part(purl, package.file.sha256, in_image, {}, package.file)
+        component = _part(purl, package.file.sha256, in_image, {}, package.file)
+        component.licenses = _licences(known.licences) if known and in_image else []
+        yield component
+
+
+def _upstream(package: DebianPackage, known: SystemPackage | None) -> str:
+    """`glibc`, or `bash@5.2.15-2` where the source has another version; empty: nothing tells."""
+    if known is not None:
+        source, version = known.source, known.version
+    else:
+        # pool/main/g/glibc/libc6_….deb: the archive keeps packages by their source (Debian's policy of its pool)
+        folders = package.path.split("/")
+        if folders[0] != "pool" or len(folders) < 5:
+            return ""
+        source, version = folders[-2], _AGAIN.sub("", package.version)
+    return source if version == package.version else f"{source}@{version}"
 
 
 def _image(reference: str, digest: str, platform: str, in_image: bool) -> Component:
@@ -239,11 +301,20 @@ def _properties(values: Mapping[str, str]) -> list[Property]:
 
 
 def _licences(texts: Iterable[str]) -> list[DisjunctiveLicense | LicenseExpression]:
-    """SPDX ids as such, short names as names; whole texts are left out. An expression is one only where it is alone:
-    the format allows no other licence beside it.
+    """SPDX ids as such, short names as names, with an address for terms that SPDX has no id for; whole texts are left
+    out. An expression is one only where it is alone: the format allows no other licence beside it. So all of them are
+    one expression where each is known to SPDX and one is more than an id.
     """
-    names = [text for text in texts if text and "\n" not in text and len(text) <= _LONGEST_LICENCE]
-    licences = [LicenseFactory().make_from_string(name) for name in names]
-    if len(licences) > 1:
-        return [DisjunctiveLicense(name=one.value) if isinstance(one, LicenseExpression) else one for one in licences]
-    return licences
+    names = list(dict.fromkeys(text for text in texts if text and "\n" not in text and len(text) <= _LONGEST_LICENCE))
+    made = [_licence(name) for name in names]
+    if len(made) > 1 and any(isinstance(one, LicenseExpression) for one in made):
+        if together := licences.all_of(names):
+            return [LicenseExpression(together)]
+        return [DisjunctiveLicense(name=one.value) if isinstance(one, LicenseExpression) else one for one in made]
+    return made
+
+
+def _licence(name: str) -> DisjunctiveLicense | LicenseExpression:
+    if licences.is_ref(name) and (address := licences.address(name)):
+        return DisjunctiveLicense(name=name, url=XsUri(address))
+    return LicenseFactory().make_from_string(name)

@@ -1,0 +1,138 @@
+"""Licences by the ids of SPDX's list, from what METADATA, Debian's copyright files and file names say. Pure.
+
+What has no id stays the name that it has: `data/licences.toml` is all that is known of names.
+"""
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+from graphcrate.compat import slim
+from graphcrate.compat.facts import table
+
+_LICENCE_REF = "LicenseRef-"
+_CUDA = "LicenseRef-NVIDIA-CUDA-EULA"
+_GNU = re.compile(r"(?P<kind>[al]?gpl|gfdl)(?P<niv>-niv)?-?v?(?P<version>\d(?:\.\d)?)(?:\.0)?(?P<later>\+?)")
+_GROUPS = re.compile(r",\s+(and|or)\s+")
+_WORDS = re.compile(r"\s+(and|or)\s+")
+
+
+class _Nvidia(msgspec.Struct, frozen=True):
+    package: str
+    licence: str
+
+
+class _Bundled(msgspec.Struct, frozen=True):
+    library: str
+    licence: str
+
+
+def _names(part: str) -> Mapping[str, str]:
+    return table("licences", dict[str, str], part)
+
+
+@functools.cache
+def spdx(text: str) -> str:
+    """The SPDX expression that a text is, or that people mean by it; empty for none."""
+    text = " ".join(text.split())
+    if text.lower() in _names("texts"):
+        return _names("texts")[text.lower()]
+    try:
+        return str(canonicalize_license_expression(text))
+    except (InvalidLicenseExpression, ValueError):
+        return ""
+
+
+def of_metadata(expression: str, classifiers: Sequence[str], field: str) -> tuple[str, ...]:
+    """What METADATA says: the expression (PEP 639), else the classifiers, else the old field.
+
+    Each is an SPDX expression where it can be told, else a name in words. A classifier that means one of several
+    licences goes by the old field if that names one of them.
+    """
+    if expression:
+        return (spdx(expression) or expression,)
+    if not classifiers:
+        return (spdx(field) or field,) if field else ()
+    known, families = _names("classifiers"), table("licences", dict[str, tuple[str, ...]], "families")
+    named = spdx(field) if field else ""
+    found = []
+    for name in classifiers:
+        fits = name in families and named and (not families[name] or named in families[name])
+        found.append(known.get(name) or (named if fits else name))
+    return tuple(dict.fromkeys(found))
+
+
+def of_package(name: str, said: Sequence[str]) -> tuple[str, ...]:
+    """The same with NVIDIA's terms by their name, where a package of theirs says no more than "proprietary"."""
+    vague = table("licences", dict[str, tuple[str, ...]], "vague")["names"]
+    if not said or not slim.is_from_nvidia(name):
+        return tuple(said)
+    row = next(row for row in table("licences", tuple[_Nvidia, ...], "nvidia") if re.fullmatch(row.package, name))
+    return tuple(dict.fromkeys(row.licence if one.lower() in vague else one for one in said))
+
+
+def of_library(name: str) -> str:
+    """The licence of a library that a wheel of another project brings along, by its file's name; empty: unknown."""
+    for row in table("licences", tuple[_Bundled, ...], "bundled"):
+        if re.match(rf"{row.library}[-._\d]", name):
+            return row.licence
+    return _CUDA if slim.is_nvidias_library(name) else ""
+
+
+def address(licence: str) -> str:
+    """Where the terms are read that SPDX has no id for; empty for all others."""
+    return _names("terms").get(licence, "")
+
+
+def is_ref(licence: str) -> bool:
+    """Whether it is a name of ours for terms without an id."""
+    return licence.startswith(_LICENCE_REF)
+
+
+def of_debian(name: str) -> str:
+    """SPDX expression of a short name in a copyright file, "GPL-2+ or Artistic, and Expat"; empty: unknown."""
+    parts = _GROUPS.split(" ".join(name.split()))
+    groups = [_joined(one, nested=len(parts) > 1) for one in parts[::2]]
+    words = {word.lower() for word in parts[1::2]}
+    if len(words) > 1 or not all(groups):
+        return ""
+    return spdx(f" {words.pop().upper()} ".join(groups)) if words else spdx(groups[0])
+
+
+def _joined(text: str, *, nested: bool) -> str:
+    """ "A or B and C": `and` binds as in SPDX."""
+    parts = _WORDS.split(text)
+    names = [_short(one) for one in parts[::2]]
+    if not all(names):
+        return ""
+    if len(names) == 1:
+        return names[0]
+    words = [word.upper() for word in parts[1::2]] + [""]
+    made = " ".join(f"{name} {word}" for name, word in zip(names, words, strict=True)).strip()
+    return f"({made})" if nested else made
+
+
+def _short(name: str) -> str:
+    """One short name of Debian's."""
+    lower = name.lower()
+    if lower in (known := _names("debian")):
+        found = known[lower]
+        return f"({found})" if " OR " in found else found
+    if gnu := _GNU.fullmatch(lower):
+        version = gnu["version"] if "." in gnu["version"] else f"{gnu['version']}.0"
+        niv = "-no-invariants" if gnu["niv"] else ""
+        return spdx(f"{gnu['kind'].upper()}-{version}{niv}{'-or-later' if gnu['later'] else '-only'}")
+    return spdx(name) if " " not in name else ""
+
+
+def all_of(licences: Sequence[str]) -> str:
+    """One expression that says all of these; empty where one of them has no id. `OR` stays together."""
+    expressions = [spdx(one) for one in licences]
+    if not expressions or not all(expressions):
+        return ""
+    several = len(expressions) > 1
+    parts = [f"({one})" if several and " OR " in one else one for one in dict.fromkeys(expressions)]
+    return spdx(" AND ".join(parts))

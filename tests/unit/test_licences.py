@@ -1,0 +1,235 @@
+"""Licences by SPDX's ids, source packages and bundled libraries: from METADATA, dpkg's files and names of libraries."""
+
+import base64
+import json
+
+import pytest
+from packaging.licenses import canonicalize_license_expression
+
+from graphcrate.checks import bundled, licences, system
+from graphcrate.checks.bundled import Bundled
+from graphcrate.compat import facts
+from graphcrate.compat import licences as known
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+CUDA, CUDNN = "LicenseRef-NVIDIA-CUDA-EULA", "LicenseRef-NVIDIA-cuDNN"
+
+
+def of_package(name, *lines, files=None):
+    """Facts of one package with these lines of METADATA. `files`: name below its .dist-info → content."""
+    folder = f"{SITE}/{name}-1.0.dist-info"
+    texts = {f"{folder}/METADATA": "\n".join([f"Name: {name}", *lines, "", ""]).encode()}
+    texts |= {f"{folder}/{file}": data for file, data in (files or {}).items()}
+    (found,) = licences.of_image(texts, "3.11").values()
+    return found
+
+
+OSI = "Classifier: License :: OSI Approved :: "
+PROPRIETARY = "Classifier: License :: Other/Proprietary License"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "said"),
+    [
+        ("a", ["License-Expression: mit OR apache-2.0 with llvm-exception"], ["MIT OR Apache-2.0 WITH LLVM-exception"]),
+        ("a", ["License-Expression: no expression", "License: MIT"], ["no expression"]),
+        ("a", ["License: MPL-2.0 AND MIT"], ["MPL-2.0 AND MIT"]),
+        ("a", ["License: BSD-3", f"{OSI}BSD License"], ["BSD-3-Clause"]),
+        ("a", ["License: Dual License", f"{OSI}BSD License", f"{OSI}MIT License"], ["BSD License", "MIT"]),
+        ("a", ["License: BSD"], ["BSD"]),
+        (
+            "a",
+            ["License: Apache 2.0", f"{OSI}Apache Software License", f"{OSI}BSD License"],
+            ["Apache-2.0", "BSD License"],
+        ),
+        ("a", ["License: Secret", PROPRIETARY], ["Other/Proprietary License"]),
+        ("a", [], []),
+        # NVIDIA's wheels, as those of the committed locks have it
+        ("nvidia-cublas-cu11", ["License: NVIDIA Proprietary Software", PROPRIETARY], [CUDA]),
+        ("nvidia-cublas", ["License-Expression: LicenseRef-NVIDIA-Proprietary"], [CUDA]),
+        ("nvidia-cudnn-cu12", ["License: LicenseRef-NVIDIA-Proprietary", PROPRIETARY], [CUDNN]),
+        ("nvidia-cusparselt-cu12", ["License: NVIDIA Proprietary Software"], ["LicenseRef-NVIDIA-cuSPARSELt"]),
+        ("nvidia-nccl-cu13", ["License-Expression: LicenseRef-NVIDIA-Proprietary"], ["BSD-3-Clause"]),
+        ("nvidia-nvtx-cu12", ["License: Apache 2.0", PROPRIETARY], ["Apache-2.0"]),
+        (
+            "cuda-bindings",
+            ["License-Expression: LicenseRef-NVIDIA-SOFTWARE-LICENSE"],
+            ["LicenseRef-NVIDIA-SOFTWARE-LICENSE"],
+        ),
+    ],
+)
+def test_what_a_package_says_of_its_licence(name, lines, said):
+    assert list(of_package(name, *lines).licences) == said
+
+
+@pytest.mark.parametrize(
+    ("debian", "spdx"),
+    [
+        ("GPL-2+", "GPL-2.0-or-later"),
+        ("GPL-2.0+", "GPL-2.0-or-later"),
+        ("LGPL-2.1", "LGPL-2.1-only"),
+        ("GPLv3+", "GPL-3.0-or-later"),
+        ("GFDL-NIV-1.3+", "GFDL-1.3-no-invariants-or-later"),
+        ("Expat", "MIT"),
+        ("BSD-3-clause or GPL-2", "BSD-3-Clause OR GPL-2.0-only"),
+        ("GPL-1+ or Artistic, and Expat", "(GPL-1.0-or-later OR Artistic-1.0) AND MIT"),
+        ("GPL-2 with Linux-syscall-note exception", "GPL-2.0-only WITH Linux-syscall-note"),
+        # what would be a guess
+        ("GPL", ""),
+        ("public-domain", ""),
+        ("GPL-3+ with Autoconf exception", ""),
+        ("GPL-2+ or REGCOMP", ""),
+        ("Expat, or ISC, and Zlib", ""),
+    ],
+)
+def test_debians_short_names(debian, spdx):
+    assert known.of_debian(debian) == spdx
+
+
+def test_every_id_of_the_table_is_one_of_spdxs():
+    ids = [*facts.table("licences", dict[str, str], "classifiers").values()]
+    ids += facts.table("licences", dict[str, str], "texts").values()
+    ids += facts.table("licences", dict[str, str], "debian").values()
+    ids += [one for row in facts.table("licences", dict[str, tuple[str, ...]], "families").values() for one in row]
+    rows = [row for part in ("nvidia", "bundled") for row in facts.table("licences", tuple[dict[str, str], ...], part)]
+    ids += [row["licence"] for row in rows]
+    assert [one for one in ids if canonicalize_license_expression(one) != one] == []
+    assert all(known.address(one) for one in ids if one.startswith("LicenseRef-"))
+
+
+COPYRIGHT = b"""Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: a thing
+
+Files: *
+Copyright: someone
+License: GPL-2+
+ This program is free software.
+ .
+ More of its text.
+
+Files: lib/*
+Copyright: somebody
+License: BZIP
+
+Files: debian/*
+License: GPL-2+
+
+License: Expat
+ The definition of a licence is none of a file.
+"""
+STATUS = b"""Package: libc6
+Status: install ok installed
+Architecture: amd64
+Source: glibc
+Version: 2.36-9+deb12u10
+Description: GNU C Library
+ Package: not this one
+
+Package: python3
+Architecture: amd64
+Source: python3-defaults (3.11.2-1)
+Version: 3.11.2-1+b1
+
+Package: zlib1g
+Architecture: amd64
+Version: 1:1.2.13.dfsg-1
+
+Package: damaged
+"""
+
+
+def test_debians_packages_with_source_and_licences():
+    texts = {
+        "/var/lib/dpkg/status": STATUS,
+        "/usr/share/doc/libc6/copyright": COPYRIGHT,
+        "/usr/share/doc/zlib1g/copyright": b"This is zlib, and nothing but people can read it.\nLicense: none\n",
+    }
+    found = system.of_image(texts, {"/usr/share/doc/python3": "libc6"})
+    assert {key: (one.source, one.version, one.licences) for key, one in found.items()} == {
+        ("libc6", "2.36-9+deb12u10", "amd64"): ("glibc", "2.36-9+deb12u10", ("GPL-2.0-or-later", "BZIP")),
+        ("python3", "3.11.2-1+b1", "amd64"): ("python3-defaults", "3.11.2-1", ("GPL-2.0-or-later", "BZIP")),
+        ("zlib1g", "1:1.2.13.dfsg-1", "amd64"): ("zlib1g", "1:1.2.13.dfsg-1", ()),
+    }
+    assert system.of_image({}, {}) == {}
+
+
+def row(path, content=b""):
+    return f"{path},sha256={base64.urlsafe_b64encode(bytes(31) + content[:1]).decode().rstrip('=')},1"
+
+
+def libraries(package, *paths):
+    record = "\n".join([*(row(path, b"a") for path in paths), f"{package}/__init__.py,,"]).encode()
+    found = of_package(package, files={"RECORD": record}).bundled
+    assert all(one.sha256 == "00" * 31 + "61" and one.sha256 in one.purl for one in found)
+    return {one.path.removeprefix(f"{SITE}/"): (one.name, one.version, *one.licences) for one in found}
+
+
+def test_libraries_are_told_by_their_files():
+    assert libraries(
+        "numpy",
+        "numpy.libs/libgfortran-040039e1-0352e75f.so.5.0.0",
+        "numpy.libs/libopenblas64_p-r0-0cf96a72.3.23.dev.so",
+        "numpy.libs/libscipy_openblas64_-32a4b2a6.so",
+        "numpy/core/_multiarray_umath.cpython-311-x86_64-linux-gnu.so",
+    ) == {
+        "numpy.libs/libgfortran-040039e1-0352e75f.so.5.0.0": (
+            "libgfortran",
+            "5.0.0",
+            "GPL-3.0-or-later WITH GCC-exception-3.1",
+        ),
+        "numpy.libs/libopenblas64_p-r0-0cf96a72.3.23.dev.so": ("libopenblas64_p", "0.3.23.dev", "BSD-3-Clause"),
+        "numpy.libs/libscipy_openblas64_-32a4b2a6.so": ("libscipy_openblas64_", "", "BSD-3-Clause"),
+    }
+    # torch's own libraries are torch; NVIDIA's and GCC's are not, with a hash in their names or without
+    assert libraries(
+        "torch",
+        "torch/lib/libtorch_cuda.so",
+        "torch/lib/libc10.so",
+        "torch/lib/libgomp.so.1",
+        "torch/lib/libcudart-d0da41ae.so.11.0",
+        "torch/lib/libcudnn_ops_infer.so.8",
+        "torch/lib/libshm/socket.h",
+    ) == {
+        "torch/lib/libgomp.so.1": ("libgomp", "1", "GPL-3.0-or-later WITH GCC-exception-3.1"),
+        "torch/lib/libcudart-d0da41ae.so.11.0": ("libcudart", "11.0", CUDA),
+        "torch/lib/libcudnn_ops_infer.so.8": ("libcudnn_ops_infer", "8", CUDNN),
+    }
+    assert libraries(
+        "torchvision", "torchvision.libs/libnvjpeg.36e11081.so.13", "torchvision.libs/libz.343cf889.so.1"
+    ) == {
+        "torchvision.libs/libnvjpeg.36e11081.so.13": ("libnvjpeg", "13", CUDA),
+        "torchvision.libs/libz.343cf889.so.1": ("libz", "1", "Zlib"),
+    }
+    assert libraries("nvidia-cublas-cu11", "nvidia/cublas/lib/libcublas.so.11") == {}
+
+
+def bill(*parts):
+    return json.dumps({"bomFormat": "CycloneDX", "components": parts, "metadata": {"x": 1}}).encode()
+
+
+def test_a_wheels_own_bill_is_taken_where_it_has_one():
+    openssl = {"name": "openssl", "version": "3.5.1", "purl": "pkg:generic/openssl@3.5.1"}
+    crate = {
+        "name": "memchr",
+        "version": "2.7",
+        "licenses": [{"expression": "MIT OR Unlicense"}],
+        "purl": "pkg:cargo/memchr@2.7?download_url=file:///home/ci/memchr&checksum=sha256:00",
+    }
+    own = {"name": "A-thing", "version": "1.0", "purl": "pkg:pypi/A_Thing@1.0", "components": [openssl]}
+    files = {
+        "sboms/auditwheel.cdx.json": bill(own, crate, {"name": "x" * 999}),
+        "sboms/broken.json": b"{",
+        "sboms/spdx.json": b'{"spdxVersion": "SPDX-2.3"}',
+        "sboms/other.json": b'{"components": {"name": "none"}}',
+        "RECORD": row("a.libs/libz-00000001.so.1").encode(),
+    }
+    assert of_package("a-thing", files=files).bundled == (
+        Bundled(
+            name="memchr", version="2.7", purl="pkg:cargo/memchr@2.7?checksum=sha256:00", licences=("MIT OR Unlicense",)
+        ),
+        Bundled(name="openssl", version="3.5.1", purl="pkg:generic/openssl@3.5.1"),
+    )
+    # one that names nothing but the package itself says nothing of its libraries
+    files["sboms/auditwheel.cdx.json"] = bill({**own, "components": []})
+    assert [one.name for one in of_package("a-thing", files=files).bundled] == ["libz"]
+    assert bundled.of_package("a", "/nowhere", {}) == ()
