@@ -22,7 +22,8 @@ Choice = Literal["no", "yes", "all"]
 SLIM_FORMAT = 4
 LABEL = "graphcrate.slim"  #: capabilities that the image has code for, "7.0,8.0"
 VARIABLE = "GRAPHCRATE_ANY_GPU"  #: set: the image starts on any GPU
-TERMS = "section 1.1 of the CUDA Toolkit's EULA and of cuDNN's: no modification, and redistribution on conditions"
+#: sections of the agreements, as the wheels have them: docs/terms.md
+TERMS = "sections 1.2 and 2.3 of the CUDA Toolkit's EULA, 2.2 of cuDNN's: not modified, handed on unmodified alone"
 LARGE = 1 << 20  #: bytes of a wheel or a library from which on there is something to win
 #: NVIDIA's packages under a free licence: NCCL is BSD, as torch and PyG's are free too
 _FREE = re.compile(r"nvidia-nccl-.*")

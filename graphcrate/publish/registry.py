@@ -41,6 +41,8 @@ _OPTIONS: convert.Options = {
     "--compression": ("compression", ("folder", "oras")),
     "--replace": ("replace", ("folder",)),
 }
+#: in the cache: this person has read the line about NVIDIA's terms; another number when they or docs/terms.md change
+_TERMS_SAID = ("said", "terms-1")
 _WORDS = {"registry": "a registry", "oras": "oras://", "folder": "a folder"}
 
 
@@ -87,11 +89,12 @@ def publish(request: Request, ctx: Context, to: str) -> Published:
     start = settings.now()
     destination = destination_of(request, ctx, to)
     candidate = examine(request, ctx)
+    if isinstance(destination, Registry):
+        refuse_tags(candidate, (destination.tag,))
+    _warn_of_terms(candidate, destination, ctx)
     if isinstance(destination, Path):
         published = _to_folder(request, ctx, candidate, destination)
     else:
-        refuse_tags(candidate, (destination.tag,))
-        _warn_of_terms(candidate, destination, ctx)
         published = _to_registry(request, ctx, candidate, destination)
     return msgspec.structs.replace(
         published,
@@ -101,13 +104,31 @@ def publish(request: Request, ctx: Context, to: str) -> Published:
     )
 
 
-def _warn_of_terms(candidate: Candidate, destination: Registry, ctx: Context) -> None:
-    asked, host = candidate.report.asked, destination.host
-    if asked and asked.slim == "all" and not is_loopback(host.partition(":")[0]):
+def _warn_of_terms(candidate: Candidate, destination: Destination, ctx: Context) -> None:
+    """Say on what terms others get NVIDIA's libraries: once for each person, and each time what speaks against it."""
+    if isinstance(destination, Registry) and is_loopback(destination.host.partition(":")[0]):
+        return
+    report, asked = candidate.report, candidate.report.asked
+    if report.torch_cuda == "cpu" and not (asked and asked.flavour == "devel"):
+        return
+    where = destination.host if isinstance(destination, Registry) else str(destination)
+    if asked and asked.slim == "all":
         ctx.progress.note(
-            f"warning: NVIDIA's own libraries were cut in this image, and {host} hands it on: {slim.TERMS}. "
+            f"warning: NVIDIA's own libraries were cut in this image, and {where} hands it on: {slim.TERMS}. "
             "Keep it within your site, or publish one with SLIM=yes"
         )
+    if asked and asked.flavour == "devel" and candidate.lock.compilation and candidate.lock.compilation.toolkit:
+        ctx.progress.note(
+            f"warning: this image has NVIDIA's compiler, and {where} hands it on: section 1.1.2 of the CUDA Toolkit's "
+            "EULA keeps developer tools for internal use. Keep it within your site, or leave FLAVOUR=devel out"
+        )
+    said = ctx.cache.path(*_TERMS_SAID)
+    if not said.exists():
+        ctx.progress.note(
+            f"terms: this image has libraries of NVIDIA's, and who gets it from {where} has them on NVIDIA's terms: "
+            "docs/terms.md says which, and what they ask of you (said once)"
+        )
+        ctx.cache.keep(said, b"")
 
 
 def _to_registry(request: Request, ctx: Context, candidate: Candidate, destination: Registry) -> Published:

@@ -15,7 +15,7 @@ from graphcrate.artifacts.formats import sif
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.build.pipeline import build_image
 from graphcrate.model.errors import GateError, ResolutionError, UsageError
-from graphcrate.model.lock import encode
+from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.report import Asked, BuildReport, Fallback, SmokeReport
 from graphcrate.oci.registry import Repository
 from graphcrate.publish import policy, verify
@@ -79,13 +79,54 @@ def test_an_image_of_a_recipe_of_ones_own_is_judged_by_the_stack_that_it_extends
     assert publish().reference.endswith(f"/mine:{TAG}")
 
 
-def test_cutting_nvidias_libraries_is_said_where_others_can_pull(folder, publish, ctx, progress, monkeypatch):
+@pytest.fixture
+def said(ctx, progress, monkeypatch):
+    """Lines for people; loopback counts as a registry of others."""
     monkeypatch.setattr(type(ctx), "progress", progress)
     monkeypatch.setattr(publishing, "is_loopback", lambda _: False)
+    return progress.lines
+
+
+@pytest.mark.parametrize("to", ["{}/team", "shelf"])
+@pytest.mark.usefixtures("on_cpu")
+def test_cutting_nvidias_libraries_is_said_where_others_can_have_it(folder, publish, said, tmp_path, to):
     for slim, warned in (("yes", False), ("all", True)):
         change(folder, asked=Asked(recipe="torch", variant="11.7", slim=slim))
+        publish(tmp_path / to if to == "shelf" else to, allow_cpu_only=True)
+        assert any("NVIDIA's own libraries were cut" in note for note in said) is warned
+
+
+def test_a_compiler_of_nvidias_is_for_internal_use(folder, publish, said):
+    compiling = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
+    (folder / "lock.json").write_bytes(encode(compiling))
+    for flavour, warned in (("", False), ("devel", True)):
+        change(folder, asked=Asked(recipe="torch", variant="11.7", flavour=flavour))
         publish()
-        assert any("NVIDIA's own libraries were cut" in note for note in progress.lines) is warned
+        assert any("keeps developer tools for internal use" in note for note in said) is warned
+
+
+@pytest.mark.parametrize("first", ["{}/team", "oras://{}/sifs", "shelf", "archive"])
+@pytest.mark.usefixtures("on_cpu")
+def test_nvidias_terms_are_said_once_wherever_an_image_goes(publish, said, registry, tmp_path, first):
+    def run():
+        forms = {"forms": ("oci-archive",)} if first == "archive" else {}
+        to = first if "/" in first else tmp_path / first
+        publish(to, allow_cpu_only=True, **forms)
+        return [note for note in said if "docs/terms.md" in note]
+
+    assert len(run()) == 1
+    assert (ROOT / "docs/terms.md").is_file()
+    assert len(run()) == 1  # not again
+
+
+def test_nobody_is_told_of_nvidias_terms_who_hands_on_nothing_of_theirs(publish, said, folder, ctx, monkeypatch):
+    change(folder, torch_cuda="cpu")
+    publish()
+    change(folder, torch_cuda="11.7")
+    monkeypatch.setattr(publishing, "is_loopback", lambda _: True)
+    publish()
+    assert not [note for note in said if "terms" in note]
+    assert not ctx.cache.path("said").exists()
 
 
 def test_the_tag_is_set_when_all_of_it_is_there(registry, publish):
