@@ -41,6 +41,14 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _running: set[subprocess.Popen[bytes]] = set()
 
 
+class SilenceError(BuildError):
+    """A program said nothing for longer than it ever should, and was ended."""
+
+
+class _Silence(subprocess.TimeoutExpired):
+    """The same, before the program is ended."""
+
+
 class Completed(msgspec.Struct, frozen=True):
     """A finished process. `returncode` is -N when signal N ended it; `lines` are the last 200 of stdout and stderr."""
 
@@ -55,12 +63,14 @@ def run(
     cwd: Path | None = None,
     on_line: Callable[[str], None] | None = None,
     timeout: float | None = None,
+    silence: float = math.inf,
     descriptors: Sequence[int] = (),
 ) -> Completed:
     """Run a program; whatever its exit code, return it. stdout and stderr come merged, line by line, to `on_line`.
 
     `environment` defaults to `settings.child_environment()`; `descriptors`: files that the program gets open.
-    Raises HostError when the program is missing, BuildError after `timeout` seconds.
+    Raises HostError when the program is missing, BuildError after `timeout` seconds, SilenceError after `silence`
+    seconds without a word of it.
     """
     kept: deque[str] = deque(maxlen=KEPT_LINES)
 
@@ -70,7 +80,7 @@ def run(
             on_line(line)
 
     with _started(argv, environment, stderr=subprocess.STDOUT, cwd=cwd, pass_fds=tuple(descriptors)) as process:
-        _follow(process, _Lines(take).feed, timeout)
+        _follow(process, _Lines(take).feed, timeout, silence)
     return Completed(process.returncode, tuple(kept))
 
 
@@ -193,6 +203,12 @@ def _started(
             yield process
         except subprocess.TimeoutExpired as error:
             _end_group(process)
+            if isinstance(error, _Silence):
+                raise SilenceError(
+                    f"{_short(argv)} said nothing for {error.timeout:.0f} s and was ended",
+                    cause="It hangs, or the machine has so little memory left that it does little but page.",
+                    next_step=f"try it by hand: {_short(argv, 2000)}",
+                ) from None
             raise BuildError(
                 f"{_short(argv)} did not finish within {error.timeout:.0f} s and was ended",
                 cause="The machine is much slower than expected, or the program waits for something.",
@@ -205,9 +221,12 @@ def _started(
             _running.discard(process)
 
 
-def _follow(process: subprocess.Popen[bytes], feed: Callable[[bytes], None], timeout: float | None) -> None:
+def _follow(
+    process: subprocess.Popen[bytes], feed: Callable[[bytes], None], timeout: float | None, silence: float
+) -> None:
     """Feed what it says until the process has ended, not waiting for a daemon that holds the pipe open."""
-    deadline = time.monotonic() + (math.inf if timeout is None else timeout)
+    heard = time.monotonic()
+    deadline = heard + (math.inf if timeout is None else timeout)
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
@@ -215,6 +234,7 @@ def _follow(process: subprocess.Popen[bytes], feed: Callable[[bytes], None], tim
             ended = process.poll() is not None
             if selector.select(POLL_SECONDS):
                 data = os.read(process.stdout.fileno(), 1 << 16)
+                heard = time.monotonic()
                 feed(data)
                 if not data:
                     break
@@ -223,6 +243,8 @@ def _follow(process: subprocess.Popen[bytes], feed: Callable[[bytes], None], tim
                 break
             if time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired(process.args, timeout or 0)
+            if time.monotonic() > heard + silence:
+                raise _Silence(process.args, silence)
     process.wait(None if timeout is None else max(deadline - time.monotonic(), 0))
 
 

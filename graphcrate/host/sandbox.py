@@ -7,6 +7,7 @@ In a user namespace (plain user or root), else in a mount namespace (root with C
 import errno
 import functools
 import json
+import math
 import os
 import re
 import socket
@@ -47,7 +48,8 @@ class Exec:
     """A command to run in an image, and what it gets. `environment` goes over the image's own variables.
 
     `cwd` empty: the runner's default. `gpu`: all GPUs, where there are any. `attached` leaves it this process's
-    terminal (no lines, no time-out). `on_line` hears stdout and stderr, merged.
+    terminal (no lines, no time-out). `silence`: seconds without a line after which it is taken to hang (our own sandbox
+    alone). `on_line` hears stdout and stderr, merged.
     """
 
     argv: Sequence[str]
@@ -58,6 +60,7 @@ class Exec:
     gpu: bool = False
     attached: bool = False
     timeout: float | None = None
+    silence: float = math.inf
     on_line: Callable[[str], None] | None = None
 
 
@@ -86,7 +89,7 @@ def run_in(rootfs: Path, command: Exec, *, writable: bool = False) -> process.Co
     /sys, a small /dev, and the binds; the root file system is read-only. Without a network it has the loopback
     interface alone, where the machine allows that. With `writable` it changes `rootfs` itself, all but /tmp, /dev,
     /proc and /sys, and calls that change owners succeed without doing anything: a plain user has one number.
-    Raises HostError when this machine allows no isolation, BuildError after the time-out.
+    Raises HostError when this machine allows no isolation, BuildError after the time-out, SilenceError after silence.
     """
     binds, variables = command.binds, {"HOME": "/tmp/home", **command.environment}
     if command.gpu:
@@ -106,7 +109,7 @@ def run_in(rootfs: Path, command: Exec, *, writable: bool = False) -> process.Co
         "network": command.network,
         "parent": os.getpid(),
     }
-    run = functools.partial(process.run, on_line=command.on_line, timeout=command.timeout)
+    run = functools.partial(process.run, on_line=command.on_line, timeout=command.timeout, silence=command.silence)
     failures = []
     for kind in ("user", "mount") if os.geteuid() == 0 else ("user",):
         done, failure = _start({**orders, "kind": kind}, _attached if command.attached else run)

@@ -41,6 +41,15 @@ def test_timeout_ends_the_whole_group(tmp_path):
     until(lambda: not is_running(child.read_text().strip()), 5)
 
 
+def test_what_speaks_now_and_then_goes_on_and_what_falls_silent_is_ended(tmp_path):
+    child = tmp_path / "child"
+    talking = "for i in 1 2 3 4 5; do sleep 0.4; echo $i; done"
+    assert process.run(["sh", "-c", talking], silence=1.5).lines == ("1", "2", "3", "4", "5")
+    with pytest.raises(process.SilenceError, match="said nothing for 1 s"):
+        process.run(["sh", "-c", f"sleep 1000 & echo $! > {child}; wait"], silence=1)
+    until(lambda: not is_running(child.read_text().strip()), 5)
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_an_error_in_the_listener_and_an_interrupt_end_the_group(error):
     seen = []

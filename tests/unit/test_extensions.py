@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import re
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import pytest
 from graphcrate.compat import compilers
 from graphcrate.host import settings
 from graphcrate.host.memory import free_memory
+from graphcrate.host.process import SilenceError
 from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions import worker
@@ -22,8 +24,8 @@ from graphcrate.inputs.extensions.worker import Compiler, Work, header_of
 from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CompileStep
-from tests.made import bookworm, deb, sdist, wheel
-from tests.unit import tars
+from tests.made import bookworm, deb, refused, sdist, wheel
+from tests.unit import races, tars
 from tests.unit.elfmaker import SASS, entry, fat_binary, make_elf
 from tests.unit.small_index import TOOLKIT
 from tests.unit.wheelmaker import make_wheel
@@ -198,6 +200,34 @@ def test_the_first_error_and_its_cause(output, line, cause):
     assert (line in found[0], cause in found[1], bool(found[2])) == (True, True, True)
 
 
+@pytest.mark.parametrize("finished", [False, True])
+def test_compilers_that_hang_are_ended_and_finished_wheels_are_kept(tmp_path, monkeypatch, progress, finished):
+    made = step(packages=(sdist("torch-scatter"), sdist("torch-sparse")))
+    one = made.packages[0]
+    kept, build = [], tmp_path / "build"
+    build.mkdir()
+
+    def hang(_, command):
+        assert 0 < command.silence < 86400
+        if finished:
+            wheel = build / "wheels" / one.name / "a.whl"
+            wheel.parent.mkdir()
+            wheel.touch()
+            command.on_line(json.dumps({"event": "built", "package": one.name}))
+        raise SilenceError("it said nothing")
+
+    monkeypatch.setattr(house.sandbox, "run_in", hang)
+    monkeypatch.setattr(house, "keep", lambda _, wheels, *__: kept.extend(wheels))
+    files = {package.file.sha256: tmp_path / package.file.name for package in made.packages}
+    for path in files.values():
+        path.touch()
+    base = SimpleNamespace(rootfs=tmp_path)
+    job = SimpleNamespace(step=made, files=files, toolkit=None, jobs=2, progress=progress, build_base=base)
+    with refused(BuildError, "torch-scatter, torch-sparse stands still"):
+        house._compile(job, made.packages, build, tmp_path)
+    assert kept == [one] * finished
+
+
 @pytest.mark.parametrize(
     ("source", "fatbin", "architectures", "kept"),
     [
@@ -288,6 +318,62 @@ def test_a_compiler_that_the_kernel_ended_runs_again_with_fewer_beside_it(work, 
     _, failed, events = compiled([work("a.cpp")], lambda *given: short_of_memory(*given) or 1, jobs=2)
     assert (failed, [event["event"] for event in events]) == ([True], ["fewer", "failed"])
     assert events[1]["log"].endswith("a.cpp.log")
+
+
+KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
+
+
+@pytest.mark.parametrize("at_once", [2, 3, 8])
+def test_compilers_that_the_kernel_ends_at_once_all_run_again(work, capsys, at_once):
+    """Each round all compilers that run are killed at the same moment; then one at a time has memory enough."""
+    works, most = [work(f"{number}.cpp") for number in range(12)], []
+
+    def compile_all(_):
+        # Only what starts while nothing else runs gets through: the number has to come down to one.
+        running, ends, together = set(), threading.Lock(), threading.Barrier(at_once)
+
+        def short_of_memory(command, work):
+            with ends:
+                running.add(work.source)
+                most.append(len(running))
+            with contextlib.suppress(threading.BrokenBarrierError):  # fewer than `at_once` are left
+                together.wait(0.02)
+            with ends:
+                killed = len(running) > 1
+                running.remove(work.source)
+            Path(work.log).write_text(KILLED * killed)
+            return int(killed)
+
+        def run():
+            files = Compiler(8, short_of_memory).start(works)
+            return [file.result() for file in files["pkg"]]
+
+        return [run]
+
+    for (made,) in races.race(compile_all, rounds=8, seconds=0.3, patience=20):
+        assert made == [None] * len(works)
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert max(most) <= 8
+    assert {event["jobs"] for event in events if event["event"] == "fewer"} <= {4, 2, 1}
+
+
+def test_a_file_that_is_killed_even_alone_is_the_error(work, capsys):
+    together = threading.Barrier(4)
+
+    def killed(command, work):
+        Path(work.log).write_text(KILLED)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.05)
+        return 1
+
+    def run():
+        files = Compiler(4, killed).start([work(f"{number}.cpp") for number in range(6)])
+        return [type(file.exception()) for file in files["pkg"]]
+
+    (outcome,) = races.at_once(run, patience=20)
+    assert outcome.value == [OSError] * 6
+    jobs = [event.get("jobs") for event in map(json.loads, capsys.readouterr().out.splitlines())]
+    assert [number for number in jobs if number] == [2, 1]  # halved once for all that were killed together
 
 
 @pytest.mark.parametrize(

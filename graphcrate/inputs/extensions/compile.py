@@ -17,6 +17,7 @@ from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import sandbox
 from graphcrate.host.memory import free_memory
+from graphcrate.host.process import SilenceError
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs.extensions import Job, cached, folder, import_check, worker
 from graphcrate.inputs.extensions.output import Watcher, diagnose
@@ -39,6 +40,9 @@ _PROGRAM, _ORDERS, _HEADERS = "worker.py", "orders.json", "headers"
 _LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
 _TRIAL = "/tmp/graphcrate-trial"  #: the wheels are here while they are loaded
 _TRIAL_SECONDS = 900.0
+#: Each compiled file and each linked package is a line. The longest file that was measured (`compiling.toml`) takes a
+#: minute: what says nothing for an hour hangs.
+SILENCE = 3600.0
 
 
 def provide(job: Job) -> dict[str, Path]:
@@ -151,19 +155,35 @@ def _compile(job: Job, wanted: Sequence[LockedPackage], build: Path, venv: Path)
         binds.append(sandbox.Bind(job.toolkit, CUDA_HOME))
     watcher = Watcher([package.name for package in wanted], job.progress)
     argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
-    command = sandbox.Exec(argv, environment(job, jobs), binds, cwd=BUILD, on_line=watcher.read)
-    done = sandbox.run_in(job.build_base.rootfs, command)
+    command = sandbox.Exec(argv, environment(job, jobs), binds, cwd=BUILD, silence=SILENCE, on_line=watcher.read)
+    hangs: SilenceError | None = None
+    try:
+        returncode = sandbox.run_in(job.build_base.rootfs, command).returncode
+    except SilenceError as error:
+        returncode, hangs = 1, error
     made = {package: (build / "wheels" / package.name).glob("*.whl") for package in wanted}
     wheels = {package: wheel for package in wanted if package.name in watcher.built for wheel in made[package]}
-    if done.returncode != 0 or len(wheels) < len(wanted):
+    if returncode != 0 or len(wheels) < len(wanted):
         if wheels:
             # What made them worthless would hide why the other one failed.
             with contextlib.suppress(BuildError):
                 keep(job, wheels, venv, build)
+        if hangs:
+            raise _hanging(names) from hangs
         unfinished = [package for package in wanted if package not in wheels] or wanted
         failed = next((one for one in wanted if one.name == watcher.failed), unfinished[0])
-        raise _failure(job, failed, build, watcher, done.returncode)
+        raise _failure(job, failed, build, watcher, returncode)
     return wheels
+
+
+def _hanging(names: str) -> BuildError:
+    """The error for compilers that say nothing any more."""
+    return BuildError(
+        f"compiling {names} stands still: no file was finished for {SILENCE / 60:.0f} minutes, and it was ended",
+        cause="A compiler hangs, or the machine has so little memory left that it does little but page.",
+        next_step="run the same command again: packages that are finished are kept. If it stands still again, with "
+        "fewer compilers at a time: taskset -c 0 make image …",
+    )
 
 
 def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, returncode: int) -> BuildError:

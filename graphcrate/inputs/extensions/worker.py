@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
 #: where precompiled headers lie
@@ -213,12 +213,50 @@ def work_of(order: dict[str, Any], source: str, target: str, command: Command) -
     return Work(order["name"], source, target, command, order["folder"], log, order["headers"], seconds)
 
 
+class KilledError(Exception):
+    """The kernel ended a compiler, which ran as one of at most `most`."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+
+class Places:
+    """How many compilers may run at once. All threads ask here: nobody else keeps the number."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken = most, 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def one(self) -> "Iterator[int]":
+        """Wait for a place and keep it; gives how many there were when it was taken."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken < self._most)
+            self._taken += 1
+            most = self._most
+        try:
+            yield most
+        finally:
+            with self._changed:
+                self._taken -= 1
+                self._changed.notify_all()
+
+    def lower(self, most: int) -> bool:
+        """Allow no more than `most` from now on; False where no more were allowed anyway. Waits for nobody."""
+        with self._changed:
+            if most >= self._most:
+                return False
+            self._most = most
+            return True
+
+
 class Compiler:
     """Runs commands side by side, at most `jobs` at once, and fewer when memory does not suffice."""
 
     def __init__(self, jobs: int, run: "Callable[[Command, Work], int]") -> None:
-        self._jobs, self._run = jobs, run
-        self._room = threading.Semaphore(jobs)
+        self._run = run
+        self._places = Places(jobs)
         self._pool = ThreadPoolExecutor(max_workers=jobs)
         self._headers: dict[str, Future[str]] = {}
 
@@ -236,17 +274,18 @@ class Compiler:
 
     def _compile(self, work: Work) -> None:
         while True:
-            if self._works(work, self._ways(work)):
-                report("compiled", package=work.package, source=work.source, weight=work.seconds)
-                return
-            if self._jobs == 1 or not was_killed(work.log):
+            try:
+                if self._works(work, self._ways(work)):
+                    report("compiled", package=work.package, source=work.source, weight=work.seconds)
+                    return
+                fewer = 0
+            except KilledError as killed:
+                fewer = killed.most // 2  # of the number that it ran beside: those killed together halve it once
+            if not fewer:
                 report("failed", package=work.package, source=work.source, log=work.log)
                 raise OSError(work.source)
-            fewer = self._jobs // 2
-            for _ in range(self._jobs - fewer):
-                self._room.acquire()
-            self._jobs = fewer
-            report("fewer", package=work.package, source=work.source, jobs=fewer)
+            if self._places.lower(fewer):
+                report("fewer", package=work.package, source=work.source, jobs=fewer)
 
     def _ways(self, work: Work) -> list[Command]:
         """List how a file can be compiled, the quickest way first, as setup.py has it last."""
@@ -263,15 +302,19 @@ class Compiler:
         """Precompile a header; returns its path, and "" where that fails."""
         Path(header.source).parent.mkdir(parents=True, exist_ok=True)
         Path(header.source).write_text(f"#include <{WHOLE}>\n")
-        return header.source if self._works(header, [header.command]) else ""
+        with contextlib.suppress(KilledError):
+            return header.source if self._works(header, [header.command]) else ""
+        return ""
 
     def _works(self, work: Work, ways: list[Command]) -> bool:
-        """Run these commands until one works; the log holds the output of the last that ran."""
+        """Run these commands until one works; the log holds the output of the last that ran. Raises KilledError."""
         for way in ways:
-            with self._room:
+            with self._places.one() as most:
                 code = self._run(way, work)
-            if code == 0 or was_killed(work.log):
-                return code == 0
+            if code == 0:
+                return True
+            if was_killed(work.log):
+                raise KilledError(most)
             if way is not ways[-1]:
                 output = Path(work.log).read_text(encoding="utf-8", errors="replace")
                 report("slower", package=work.package, source=work.source, said=output[:4000])
