@@ -7,6 +7,11 @@ import sys
 
 def start() -> None:
     """Find the Python to run with, and run."""
+    for number in (0, 1, 2):  # what is closed would be the number of the next file; `host.streams` says more
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     root = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib would be a third of the start-up time
 
     if sys.argv[1:2] == ["doctor"]:
@@ -27,7 +32,7 @@ def start() -> None:
         # -E -s: what environment modules leave in PYTHONPATH is not for us
         os.execv(python, [python, "-E", "-s", __file__, *sys.argv[1:]])
 
-    from graphcrate.cli.main import main
+    from graphcrate.cli.start import main
 
     main()
 

@@ -1,6 +1,6 @@
 """`python -m graphcrate`: the command line."""
 
-from graphcrate.cli.main import main
+from graphcrate.cli.start import main
 
 if __name__ == "__main__":
     main()

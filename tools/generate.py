@@ -28,7 +28,7 @@ from tools.pictures import pictures
 
 ROOT = Path(__file__).resolve().parent.parent
 #: codes that no error class stands for
-OTHER_CODES = {0: "done", 1: "a fault of graphcrate itself, with a traceback", 130: "interrupted (Ctrl-C)"}
+OTHER_CODES = {0: "done", 1: "Python itself could not start the program", 130: "interrupted (Ctrl-C)"}
 
 
 def files() -> Iterator[tuple[Path, str]]:

@@ -1,13 +1,13 @@
 """How a command ends: what it raised becomes a message on stderr and an exit code."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import typer.core
 
+from graphcrate.host import streams
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 
@@ -56,7 +56,7 @@ class Commands(typer.core.TyperGroup):
 def exiting() -> Iterator[None]:
     """Expected errors with their own exit code, 130 after an interrupt, 141 where nobody reads what is printed.
 
-    Faults of this program pass, with their traceback.
+    Faults of this program pass: `defects.told` has them.
     """
     try:
         yield
@@ -66,8 +66,7 @@ def exiting() -> Iterator[None]:
     except KeyboardInterrupt:
         _end("interrupted; the same command goes on where this one stopped", 130)
     except BrokenPipeError:
-        with contextlib.suppress(OSError):  # or Python would try once more at its own end, and end with 120
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.give_up_stdout()
         sys.exit(141)
     except OSError as error:
         from graphcrate.host.os_errors import explained
@@ -78,7 +77,9 @@ def exiting() -> Iterator[None]:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    with contextlib.suppress(BrokenPipeError):
+    try:
         sys.stdout.flush()
+    except OSError:
+        streams.give_up_stdout()
     sys.stderr.write(f"graphcrate: {Context.here().as_typed(message)}\n")
     sys.exit(code)

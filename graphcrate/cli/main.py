@@ -3,7 +3,6 @@
 Stages are imported where a command needs them: an unchanged image is answered in less time than rich takes to load.
 """
 
-import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,6 +13,7 @@ from graphcrate import __version__
 from graphcrate.cli import cache, check, options, publish, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, here, joined, write
+from graphcrate.host import defects, streams
 from graphcrate.model.errors import DifferenceError, UsageError
 
 if TYPE_CHECKING:
@@ -471,14 +471,14 @@ def schema(
 
 
 def main() -> None:
-    """Entry point: run, and turn expected errors into a message and their exit code."""
+    """Entry point: run, and turn errors into a message and their exit code."""
     from graphcrate.host.process import interrupt_on_terminate
 
-    interrupt_on_terminate()
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")  # what the locale cannot write does not end a command
-    with ending.exiting():
-        app()
+    streams.prepare()
+    with defects.told():
+        interrupt_on_terminate()
+        with ending.exiting():
+            app()
 
 
 if __name__ == "__main__":

@@ -33,6 +33,17 @@ _Record = TypeVar("_Record")
 MORE_ROOM = "see what the cache holds, and free some of it: ./build.py cache"
 
 
+def too_large(path: object) -> DiskFullError:
+    """The error for a file that may not grow any more, though there is room (EFBIG)."""
+    return DiskFullError(
+        f"{path}: File too large",
+        cause="The limit of this shell (ulimit -f) is reached, or the disk's file system has one: FAT32 holds files "
+        "below 4 GB.",
+        next_step="ulimit -f unlimited    in this shell, or a folder on another disk (GRAPHCRATE_CACHE=/path: the "
+        "cache, --output FOLDER: images); then the same command goes on where it stopped",
+    )
+
+
 def default_root(environment: Mapping[str, str]) -> Path:
     """The cache root that this environment asks for. Raises CacheError where there is no folder for it."""
     if chosen := environment.get("GRAPHCRATE_CACHE"):
@@ -171,7 +182,7 @@ class Cache:
         try:
             yield
         except OSError as error:
-            if error.errno in (*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOLCK):
+            if error.errno in (*DISK_FULL, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOLCK):
                 raise self._failure(error) from error
             raise
 
@@ -180,6 +191,8 @@ class Cache:
         self._closing.close()
 
     def _failure(self, error: OSError) -> CacheError | DiskFullError:
+        if error.errno == errno.EFBIG:
+            return too_large(f"a file in {self.root}")
         if error.errno in DISK_FULL:
             return DiskFullError(
                 f"the disk that holds {self.root} is full, or this user's quota on it",

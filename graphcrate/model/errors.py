@@ -1,6 +1,6 @@
 """Every error that a person can meet: what happened, the likely cause, the next command to type.
 
-Raised anywhere, caught once (in `cli.exit`). Exit codes 1 and 2 are unexpected faults and wrong usage.
+Raised anywhere, caught once (in `cli.exit`). Exit code 2 is wrong usage; 19, what nobody raised (`host.defects`).
 """
 
 import functools
@@ -114,6 +114,10 @@ class LockedError(
 
     Also of `lock --check`: a file of a committed lock is nowhere any more.
     """
+
+
+class DefectError(GraphcrateError, exit_code=19):
+    """A defect of graphcrate itself; what to send of it is in a file that the message names."""
 
 
 #: msgspec keeps DecodeError for what is no JSON, or not of the wanted form. Text that is no UTF-8 is a

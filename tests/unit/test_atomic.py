@@ -46,6 +46,7 @@ def test_what_the_disk_says_is_explained(tmp_path):
     for number, kind, message in (
         (errno.ENOSPC, DiskFullError, "image.sif is full"),
         (errno.EDQUOT, DiskFullError, "quota on it"),
+        (errno.EFBIG, DiskFullError, "FAT32"),
         (errno.EROFS, HostError, "Read-only"),
         (errno.ENOLCK, HostError, "gives out no locks"),
     ):

@@ -12,6 +12,7 @@ from graphcrate.inputs.wheels import bytecode, compile_program
 from graphcrate.inputs.wheels.bytecode import Job, bundle_path, compile_shards, is_compiled, read_bundle, shards
 from graphcrate.inputs.wheels.install import place
 from graphcrate.model.errors import BuildError
+from tests.made import refused
 from tests.unit.wheelmaker import make_wheel
 
 PYTHON = "3.11"
@@ -93,6 +94,10 @@ def test_shards_are_cut_by_size_in_order_of_path(tmp_path, monkeypatch):
 def test_a_python_that_fails_is_an_error_and_leaves_nothing(tmp_path, cache, monkeypatch):
     with pytest.raises(BuildError, match=r"Python 3.11.2 of the image could not compile(.|\n)*Fatal Python error"):
         compiled(tmp_path, cache, {"pkg/a.py": b""}, InProcess(returncode=-6))
+    limited = Completed(1, ("BlockingIOError: [Errno 11] Resource temporarily unavailable",))
+    monkeypatch.setattr(InProcess, "run", lambda *_: limited)
+    with refused(BuildError, "could not compile", "limit of processes", "ulimit -u"):
+        compiled(tmp_path, cache, {"pkg/a.py": b""})
     monkeypatch.setattr(InProcess, "run", lambda *_: Completed(0, ()))  # writes no bundle
     with pytest.raises(BuildError, match="could not compile"):
         compiled(tmp_path, cache, {"pkg/a.py": b""})

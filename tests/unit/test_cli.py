@@ -8,6 +8,7 @@ import runpy
 import shlex
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -142,9 +143,15 @@ def test_nearest_cuda():
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, ""),
         (PermissionError(errno.EACCES, "Permission denied", "our/a b.tar"), 7, "next:  ls -ld 'our/a b.tar'"),
         (FileExistsError(errno.EEXIST, "File exists", Path("a.sif")), 7, "a file where a folder has to be"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a/b"), 7, "next:  ls -ld a/b "),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a/b"), 7, "next:  ls -la . "),
         (OSError(errno.ENOSPC, "No space left on device"), 8, "No space left on device"),
         (OSError(errno.EIO, "Input/output error"), 7, "A disk fails"),
+        (OSError(errno.EFBIG, "File too large"), 8, "ulimit -f unlimited"),
+        (OSError(errno.EMFILE, "Too many open files"), 7, "ulimit -n 1024"),
+        (OSError(errno.EROFS, "Read-only file system", "/mnt/x"), 7, "findmnt -T /mnt/x"),
+        (OSError(errno.ENOENT, "No such file", "/nowhere/x/y"), 7, "ls -la / "),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), 7, "ulimit -u"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 7, "free -h"),
         (OSError(errno.ELOOP, "Too many levels of symbolic links", b"a\x1b[2J"), 7, "a\\x1b[2J: Too many levels"),
     ],
 )
@@ -157,10 +164,12 @@ def test_how_a_command_ends_that_the_system_or_a_person_stops(call, monkeypatch,
 
 
 @pytest.mark.parametrize("error", [OSError("no number"), OSError(errno.EBADF, "Bad file descriptor")])
-def test_a_fault_of_our_own_is_not_explained_away(call, monkeypatch, error):
+def test_a_fault_of_our_own_is_not_explained_away(call, monkeypatch, tmp_path, error):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(pipeline, "build_image", Mock(side_effect=error))
-    with pytest.raises(OSError, match=str(error.args[-1])):
-        call("image", "pyg")
+    ended, out, err = call("image", "pyg")
+    assert (ended, out, "a defect of graphcrate" in err) == (19, "", True)
+    assert str(error.args[-1]) in err
 
 
 def test_every_command_that_a_text_names_is_there():

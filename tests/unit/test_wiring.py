@@ -8,6 +8,7 @@ import hashlib
 import json
 import shutil
 import socket
+import tempfile
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -310,6 +311,19 @@ def a_locked_file_is_gone(world):
     world.patch.setattr(channels, "MIRRORS", {})
     world.patch.setattr(search, "AGAIN", ())
     return "lock", "--check"
+
+
+@row(19, "a defect of graphcrate: ZeroDivisionError")
+def what_nobody_expected(world):
+    world.patch.setattr(tempfile, "tempdir", str(world.root))
+    world.completed = ZeroDivisionError("division by zero")
+    return BUILD
+
+
+@row(7, "too little memory")
+def no_memory(world):
+    world.completed = MemoryError()
+    return BUILD
 
 
 @row(130, "interrupted")

@@ -1,6 +1,9 @@
 """What a check is: what it wants, why, who says so, and a function from an image and a host to a verdict."""
 
+import ast
 import functools
+import inspect
+import textwrap
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -46,11 +49,20 @@ def check(title: str, *runtimes: Runtime) -> Callable[[Judge], Check]:
     """Make a check of a function: its name, with dashes, is the id; its docstring says the reason, then the source."""
 
     def made(judge: Judge) -> Check:
-        reason, source = " ".join((judge.__doc__ or "").split()).split(" Source: ")
+        reason, source = " ".join(_text(judge).split()).split(" Source: ")
         name = judge.__name__.replace("_", "-")
         return Check(id=name, title=title, runtimes=runtimes, reason=reason, source=source, judge=judge)
 
     return made
+
+
+def _text(judge: Judge) -> str:
+    """The docstring of a function, from its source where Python runs with -OO, which drops it."""
+    if judge.__doc__:
+        return judge.__doc__
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(judge)))).body
+    assert isinstance(function, ast.FunctionDef)
+    return ast.get_docstring(function) or ""
 
 
 def settings_check(title: str, *runtimes: Runtime) -> Callable[[SettingsJudge], Check]:

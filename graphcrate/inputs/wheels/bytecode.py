@@ -15,6 +15,7 @@ from typing import NamedTuple
 from graphcrate.artifacts.wheel_archive import Archive
 from graphcrate.host import process, sandbox
 from graphcrate.host.cache import Cache, kept_bytes
+from graphcrate.host.os_errors import limit_in
 from graphcrate.inputs.wheels import compile_program
 from graphcrate.inputs.wheels.install import Installation, Placed
 from graphcrate.model.errors import BuildError
@@ -103,11 +104,12 @@ def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache)
         done = interpreter.run(folder)
         compiled = [folder / f"{number}.bytecode" for number in range(len(jobs))]
         if done.returncode != 0 or not all(path.is_file() for path in compiled):
+            cause, step = limit_in(done.lines)
             raise BuildError(
                 f"Python {interpreter.version} of the image could not compile packages (exit code {done.returncode})"
                 + "".join(f"\n    {line}" for line in done.lines[-20:]),
-                cause="The base's Python is broken, or the machine ran out of memory or room.",
-                next_step="df -h, free -h; then the same command again, or ./build.py cache --free bases",
+                cause=cause or "The base's Python is broken, or the machine ran out of memory or room.",
+                next_step=step or "df -h, free -h; then the same command again, or ./build.py cache --free bases",
             )
         for path, job in zip(compiled, jobs, strict=True):
             read_bundle(path)  # raises where it is not whole
