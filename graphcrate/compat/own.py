@@ -9,7 +9,6 @@ A recipe of one's own names the stack that it extends and what comes on top:
     smoke = ["python /opt/mine/train.py --epochs 1"]
 """
 
-import itertools
 import posixpath
 import re
 import shlex
@@ -24,6 +23,7 @@ from packaging.utils import canonicalize_name
 from graphcrate.compat import toml
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Variant
+from graphcrate.model.words import printable
 
 #: packages that people expect under one name
 FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
@@ -157,24 +157,48 @@ def is_local(package: str) -> bool:
 
 def read_requirements(path: Path) -> tuple[list[str], list[str]]:
     """(packages, constraints) of a requirements file, in pip's format. Raises UsageError that names file and line."""
-    packages, constraints = list[str](), list[str]()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path} cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
-        ) from error
-    for number, line in _logical_lines(text):
-        where = f"{path}:{number}"
+    found = _Requirements()
+    found.read(path)
+    return found.packages, found.constraints
+
+
+class _Requirements:
+    """What requirements files say, with those that they refer to; each is read once."""
+
+    def __init__(self) -> None:
+        self.packages = list[str]()
+        self.constraints = list[str]()
+        self._done = set[tuple[Path, bool]]()
+
+    def read(self, path: Path, *, constrains: bool = False, chain: tuple[Path, ...] = ()) -> None:
+        """Read a file, which `chain` has led to; `constrains`: it says what may be taken, not what is."""
+        text = _text(path)
+        same = path.resolve()
+        if same in chain:
+            raise UsageError(
+                f"{chain[-1]}: it refers to {path}, which leads back to it",
+                cause=f"Files that refer to each other in a circle: {' → '.join(map(str, (*chain, same)))}.",
+                next_step="take out one of these -r or -c",
+            )
+        if (same, constrains) in self._done:
+            return
+        self._done.add((same, constrains))
+        lines = list(_logical_lines(text))
+        for number, line in lines:
+            self._take(line, path, f"{path}:{number}", constrains, (*chain, same))
+        if not lines:
+            raise UsageError(f"{path} has no packages", next_step="one on each line, such as lightning==2.1")
+
+    def _take(self, line: str, path: Path, where: str, constrains: bool, chain: tuple[Path, ...]) -> None:
         option, _, value = line.replace("=", " ", 1).partition(" ") if line.startswith("--") else line.partition(" ")
-        value = value.strip()
+        value, folder = value.strip(), path.absolute().parent
+        taken = self.constraints if constrains else self.packages
         if option in ("-r", "--requirement"):
-            more, bounds = read_requirements(path.parent / value)
-            packages, constraints = [*packages, *more], [*constraints, *bounds]
+            self.read(path.parent / value, constrains=constrains, chain=chain)
         elif option in ("-c", "--constraint"):
-            constraints += itertools.chain(*read_requirements(path.parent / value))
+            self.read(path.parent / value, constrains=True, chain=chain)
         elif option in ("-e", "--editable"):
-            packages.append(_package(value, path.absolute().parent, where))
+            taken.append(_package(value, folder, where))
         elif line.startswith("-"):
             raise UsageError(
                 f"{where}: {option} is not taken from a requirements file",
@@ -183,10 +207,23 @@ def read_requirements(path: Path) -> tuple[list[str], list[str]]:
                 next_step="take it out: UV_INDEX=https://… names an index, package==1.0rc1 a pre-release",
             )
         else:
-            packages.append(_package(re.sub(r"\s--hash[= ]\S+", "", line).strip(), path.absolute().parent, where))
-    if not packages and not constraints:
-        raise UsageError(f"{path} has no packages", next_step="one on each line, such as lightning==2.1")
-    return packages, constraints
+            taken.append(_package(re.sub(r"\s--hash[= ]\S+", "", line).strip(), folder, where))
+
+
+def _text(path: Path) -> str:
+    """What a text file has, of which no more is read than one may have. Raises UsageError."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            raise UsageError(
+                f"{path} has more than {LARGEST_FILE >> 20} MB", next_step=f"head -c 300 {shlex.quote(str(path))}"
+            )
+        return data.decode("utf-8")
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError, as what is no UTF-8 is
+        raise UsageError(
+            f"{printable(str(path))} cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
+        ) from error
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -223,15 +260,7 @@ def _package(text: str, folder: Path, where: str) -> str:
     if address.startswith(_GIT):
         return address
     if text.startswith((".", "/", "~", "file:")) or (text.endswith(".whl") and "@" not in text):
-        path = folder / Path(text.removeprefix("file://")).expanduser()
-        if path.suffix == ".whl" and path.is_file():
-            return str(path.resolve())
-        if (path / "pyproject.toml").is_file() or (path / "setup.py").is_file():
-            return str(path.resolve())
-        raise UsageError(
-            f"{where}: {text} is neither a wheel nor a folder with a pyproject.toml or a setup.py",
-            next_step=f"ls {shlex.quote(str(path))}",
-        )
+        return _local(text, folder, where)
     try:
         wanted = Requirement(text)
     except InvalidRequirement as error:
@@ -245,6 +274,24 @@ def _package(text: str, folder: Path, where: str) -> str:
             next_step="download it and give the wheel: ./file.whl",
         )
     return text
+
+
+def _local(text: str, folder: Path, where: str) -> str:
+    """The wheel or the folder of a project that a path names. Raises UsageError."""
+    path = folder / text.removeprefix("file://")
+    try:
+        path = folder / Path(text.removeprefix("file://")).expanduser()
+        is_wheel = path.suffix == ".whl" and path.is_file()
+        if is_wheel or (path / "pyproject.toml").is_file() or (path / "setup.py").is_file():
+            return str(path.resolve())
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL in it, no such user or a circle of links
+        raise UsageError(
+            f"{where}: {text!r} is not the path of a file here: {error}", next_step="./folder or ./file.whl"
+        ) from error
+    raise UsageError(
+        f"{where}: {text} is neither a wheel nor a folder with a pyproject.toml or a setup.py",
+        next_step=f"ls {shlex.quote(str(path))}",
+    )
 
 
 def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:

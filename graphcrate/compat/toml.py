@@ -24,7 +24,7 @@ def load(path: Path, kind: type[Value], contradictions: Contradictions[Value], f
     """Read a file. Errors (RecipeError) begin with its path and the line, and end with `fields`."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise RecipeError(
             f"{path}:1: it cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
         ) from error
@@ -48,6 +48,8 @@ def parse(text: str, name: str, kind: type[Value], contradictions: Contradiction
         found = _AT_LINE.search(str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
         raise failure(line, _AT_LINE.sub("", str(error))) from error
+    except (ValueError, RecursionError) as error:
+        raise failure(1, _unreadable(error)) from error
     try:
         made = codec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -56,6 +58,13 @@ def parse(text: str, name: str, kind: type[Value], contradictions: Contradiction
     for path, what in contradictions(made):
         raise failure(_line(text, path), f"{path}: {what}")
     return made
+
+
+def _unreadable(error: Exception) -> str:
+    """What Python's reader does not say as an error of the file, and knows no line of."""
+    if isinstance(error, RecursionError):
+        return "lists or tables are within each other deeper than a recipe ever needs"
+    return str(error)  # a number of more than 4300 digits
 
 
 def _explain(what: str) -> tuple[str, str]:

@@ -5,11 +5,13 @@ import contextlib
 import errno
 import ipaddress
 import netrc
+import os
 import socket
 import ssl
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphcrate.model.errors import NetworkError
@@ -138,12 +140,34 @@ def authorization(url: str, credentials: str, environment: Mapping[str, str]) ->
         home = environment.get("HOME")
         path = environment.get("NETRC") or (f"{home}/.netrc" if home else "")
         with contextlib.suppress(OSError, netrc.NetrcParseError):
-            found = netrc.netrc(path).authenticators(host_of(url)) if path else None
-            credentials = f"{found[0]}:{found[2]}" if found else ""
+            credentials = _netrc(path, host_of(url)) if path else ""
     if not credentials:
         return {}
     user, _, password = credentials.partition(":")
-    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+    raw = f"{user}:{password}".encode("utf-8", "surrogateescape")
+    return {"Authorization": "Basic " + base64.b64encode(raw).decode()}
+
+
+def _netrc(path: str, host: str) -> str:
+    """What a netrc has for a host as "user:password", or an empty string; bytes that are no UTF-8 stay as they are.
+
+    As curl has it: no encoding is written down for a netrc. Python's reader takes text alone, so it gets such a file
+    with each byte as the letter of that number.
+    """
+    data = Path(path).read_bytes()
+    with contextlib.suppress(UnicodeDecodeError):
+        data.decode()
+        return _pair(netrc.netrc(path), host)
+    with os.fdopen(os.memfd_create("netrc"), "w+b") as copy:
+        copy.write(data.decode("latin-1").encode())
+        copy.flush()
+        found = _pair(netrc.netrc(f"/proc/self/fd/{copy.fileno()}"), host)
+    return found.encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+def _pair(entries: netrc.netrc, host: str) -> str:
+    found = entries.authenticators(host)
+    return f"{found[0]}:{found[2]}" if found else ""
 
 
 def proxy_for(url: str, environment: Mapping[str, str]) -> str:

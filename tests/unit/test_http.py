@@ -117,6 +117,16 @@ def test_credentials_of_the_address_or_netrc_are_sent(server, tmp_path):
         assert base64.b64decode(server.asked.pop().headers["authorization"].removeprefix("Basic ")) == sent
 
 
+@pytest.mark.parametrize("password", [b"gr\xfcn", b"gr\xc3\xbcn", b"\x80\xff"])
+def test_the_bytes_of_a_netrc_are_sent_as_they_are(server, tmp_path, password):
+    (tmp_path / ".netrc").write_bytes(b"machine 127.0.0.1 login me password " + password + b"\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    server.put("/page", b"ok")
+    assert Client({"HOME": str(tmp_path)}).request("GET", server.url("/page")).body == b"ok"
+    sent = server.asked.pop().headers["authorization"].removeprefix("Basic ")
+    assert base64.b64decode(sent) == b"me:" + password
+
+
 def test_requests_go_through_the_proxy(server, pauses):
     server.put("/whl/", b"by proxy")
     client = Client({"http_proxy": f"127.0.0.1:{server.port}"}, sleep=pauses.append)

@@ -31,6 +31,7 @@ from graphcrate.oci.validate import inspect_layer
 from graphcrate.resolve import index
 from tests.unit import (
     mutated_corpus,
+    mutated_words,
     squashfs_samples,
     tars,
     test_elf,
@@ -147,8 +148,9 @@ TARGETS = {
     "challenge": (lambda: CHALLENGE.encode(), lambda data, _: realms.challenges(data.decode("latin-1"))),
     "links": (lambda: LINKS, lambda data, _: index.parse_html(data, "http://a/")),
 }
+TARGETS |= mutated_words.TARGETS
 #: the errors that a reader may raise, unless it is IntegrityError
-ERRORS = {"binary": (), "challenge": (), "links": ()}
+ERRORS = {"binary": (), "challenge": (), "links": ()} | mutated_words.ERRORS
 NUMBERS = [struct.pack(form, number) for form in ("<I", "<Q", ">I") for number in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF)]
 PIECES = st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from([*NUMBERS, b"../", b"\0", b'"', b"9" * 30]))
 CHANGES = st.lists(

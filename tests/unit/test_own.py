@@ -1,7 +1,13 @@
 """What a person adds to a stack: the command line's words, requirements files, recipes of their own, tags, plans."""
 
+import contextlib
+import tempfile
+from pathlib import Path
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphcrate.compat import own
 from graphcrate.compat.planning import ADDED_SOURCES, make_plan
@@ -70,13 +76,62 @@ def test_a_requirements_file(folder):
         ([], "--nonsense\n", [], "requirements.txt:1: --nonsense is not taken"),
         ([], "a\nb c\n", [], "requirements.txt:2: 'b c' is not a package"),
         ([], "-r absent.txt\n", [], "absent.txt cannot be read"),
+        ([], "-r requirements.txt\n", [], r"requirements.txt → \S+requirements.txt"),
+        ([], "a\n-c ./sub/../circle.txt\n", [], r"requirements.txt → \S+circle.txt → \S+requirements.txt"),
+        ([], "-r a\0b\n", [], "a.x00b cannot be read: embedded null byte"),
+        ([], "-r /dev/zero\n", [], "/dev/zero has more than 1 MB"),
+        ([], "~nobody-of-that-name/x\n", [], "requirements.txt:1: '~nobody-of-that-name/x' is not the path"),
+        ([], "./~\0x\n", [], "requirements.txt:1: './~.x00x' is not the path"),
+        ([], f"./{'x' * 300}\n", [], "File name too long"),
+        (["~nobody-of-that-name/x"], None, [], "--with: '~nobody-of-that-name/x' is not the path"),
     ],
 )
 def test_what_cannot_be_taken_is_named_with_its_line(folder, words, text, apt, what):
+    (folder / "sub").mkdir()
+    (folder / "circle.txt").write_text("-r requirements.txt\n")
     (folder / "requirements.txt").write_text(text or "")
     with pytest.raises(UsageError, match=what) as caught:
         own.given(words, [folder / "requirements.txt"] if text is not None else [], apt)
     assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_named_again_and_again_is_read_once(folder):
+    """Each of 40 files names the next twice: as pip reads them, a million million files."""
+    for number in range(40):
+        (folder / f"{number}.txt").write_text(f"-r {number + 1}.txt\n-r ./{number + 1}.txt\n-c {number + 1}.txt\n")
+    (folder / "40.txt").write_text("lightning\n")
+    assert own.read_requirements(folder / "0.txt") == (["lightning"], ["lightning"])
+
+
+LINES = st.one_of(
+    st.sampled_from(
+        ["-r more.txt", "-c more.txt", "-e ./mypkg", "./mypkg", "lightning==2.1", "dgl[x] >= 2 ; a == 'b'"]
+    ),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    st.builds(
+        " ".join, st.lists(st.sampled_from(["-r", "-e", "--requirement", "~", "~x/", "./", "\0", "file://", "@"]))
+    ),
+)
+
+
+@given(st.lists(LINES))
+def test_each_line_is_a_package_or_is_named(lines):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "mypkg").mkdir()
+        (folder / "mypkg/setup.py").touch()
+        (folder / "more.txt").write_text("wandb\n")
+        (folder / "requirements.txt").write_text("\n".join(lines))
+        with contextlib.suppress(UsageError):
+            packages, constraints = own.read_requirements(folder / "requirements.txt")
+            assert packages + constraints
+            assert all(map(own.name_of, packages + constraints))
+
+
+@given(st.text(max_size=30))
+def test_words_of_the_command_line_are_packages_or_are_refused(text):
+    with contextlib.suppress(UsageError):
+        assert all(map(own.name_of, own.given([text]).packages))
 
 
 def test_a_recipe_of_ones_own(folder):

@@ -86,3 +86,9 @@ def test_contradictions_between_fields_and_what_cannot_be_read(tmp_path, replace
 def test_any_text_is_a_recipe_or_a_recipe_error(text):
     with pytest.raises(RecipeError, match=r"^r\.toml:\d+: "):
         parse(text)
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "{a=" * 5000, "9" * 5000])
+def test_a_file_that_pythons_reader_gives_up_on_is_malformed(text):
+    with refused(RecipeError, "r.toml:1: "):
+        parse(f"name = {text}")

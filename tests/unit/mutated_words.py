@@ -1,0 +1,90 @@
+"""What people type and write, mutated: requirements files, `--with`, recipes, a stack's recipe, a target, a netrc.
+
+Rows of `test_mutated.TARGETS`. Each is taken, or refused by an error of ours.
+"""
+
+import contextlib
+
+from graphcrate.compat import own, recipes, targets
+from graphcrate.host import connections
+from graphcrate.model.errors import GraphcrateError
+from tests import ROOT
+
+REQUIREMENTS = [
+    b"# mine\nlightning==2.1  # pinned\n\ndgl \\\n  >=2.0 --hash=sha256:aa\n-r more.txt\n-c bounds.txt\n-e ./pkg\n",
+    b"-r requirements.txt\n",
+    b"a[b,c]>=1 ; python_version < '3.9'\n--requirement=more.txt\n~/x\n~nobody-there/x.whl\nfile:///x\n",
+    b"x @ git+https://host.example/x@0123456789012345678901234567890123456789\n",
+]
+WORDS = [b"lightning wandb", b"'dgl == 2.1' ./pkg ~nobody-there/x", b"git+https://a.example/b@c ./a.whl file:///a x@y"]
+OWN = [
+    b'extends = "pyg"\ncuda = "11.8"\npip = ["lightning", "./pkg"]\nrequirements = "more.txt"\napt = ["git"]\n'
+    b'env = { WANDB_MODE = "offline" }\nfiles = { "/opt/mine/a.py" = "more.txt" }\nsmoke = ["true"]\n',
+    b'extends = "torch"\nextends."a" = [[1, {x = 1979-05-27T07:32:00Z}], """b\\u0000"""]\n',
+    b"extends = " + b"[" * 2000,
+    b"smoke_minutes = " + b"9" * 5000,
+]
+NETRC = [
+    b"machine a.example login me password p\xe9ss\n# x\ndefault login a password b\n",
+    b'machine "a.example" login "\\"',
+]
+
+
+def beside(place):
+    """What the seeds refer to."""
+    (place / "more.txt").write_text("wandb\n-c bounds.txt\n")
+    (place / "bounds.txt").write_text("numpy<2\n")
+    (place / "pkg").mkdir()
+    (place / "pkg/setup.py").touch()
+
+
+def requirements(data, place):
+    beside(place)
+    (place / "requirements.txt").write_bytes(data)
+    packages, constraints = own.read_requirements(place / "requirements.txt")
+    named(packages, constraints)
+
+
+def words(data, place):
+    beside(place)
+    with contextlib.chdir(place):
+        named(own.given([data.decode("utf-8", "surrogateescape")]).packages, ())
+
+
+def named(packages, constraints):
+    """What is taken has a name, for the tag."""
+    for package in (*packages, *constraints):
+        assert package
+        own.name_of(package)
+
+
+def recipe(data, place):
+    beside(place)
+    (place / "mine.toml").write_bytes(data)
+    _, additions = own.load(place / "mine.toml")
+    named(own.wanted_packages(additions), additions.constraints)
+    own.suffix(additions)
+
+
+def written(name, read):
+    def reader(data, place):
+        (place / name).write_bytes(data)
+        read(place / name)
+
+    return reader
+
+
+def netrc(data, place):
+    (place / ".netrc").write_bytes(data)
+    connections.authorization("https://a.example/", "", {"HOME": str(place)})
+
+
+TARGETS = {
+    "requirements": (lambda: REQUIREMENTS, requirements),
+    "words": (lambda: WORDS, words),
+    "own-recipe": (lambda: OWN, recipe),
+    "recipe": (lambda: (ROOT / "recipes/torch.toml").read_bytes()[:6000], written("torch.toml", recipes.load)),
+    "target": (lambda: sorted(ROOT.glob("targets/*.toml"))[0].read_bytes(), written("a.toml", targets.load)),
+    "netrc": (lambda: NETRC, netrc),
+}
+ERRORS = {**dict.fromkeys(TARGETS, GraphcrateError), "netrc": ()}
