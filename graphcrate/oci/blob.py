@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Protocol, cast
@@ -9,12 +10,14 @@ from typing import IO, Any, Protocol, cast
 from isal import igzip, igzip_lib
 
 from graphcrate.model.errors import LayoutError
+from graphcrate.model.limits import LAYER, Gauge
 from graphcrate.oci import spec
 from graphcrate.oci.spec import LayerBlob
 
 CHUNK = 1 << 20
 #: Headers that hold long names and attributes are read whole; none is this long, save to fill our memory.
 MAX_READ = 1 << 24
+MAX_HEADERS = 1 << 25  #: bytes of all headers of one entry, which may be one behind another
 
 
 InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
@@ -49,16 +52,26 @@ class Chunks(io.RawIOBase):
 
 
 class TarStream:
-    """The uncompressed bytes of a layer, readable forward only; `tarfile` reads headers from it."""
+    """The uncompressed bytes of a layer, readable forward only; `tarfile` reads headers from it.
 
-    def __init__(self, source: IO[bytes], digest: Hash | None, broken: tuple[type[Exception], ...]) -> None:
-        self._source, self._digest, self._broken = source, digest, broken
+    `gauge` counts what is inflated and what is in it.
+    """
+
+    def __init__(
+        self, source: IO[bytes], digest: Hash | None, broken: tuple[type[Exception], ...], gauge: Gauge
+    ) -> None:
+        self._source, self._digest, self._broken, self.gauge = source, digest, broken, gauge
         self._position = 0
+        self.header_bytes: int | None = None  #: that may still be read of an entry's headers
 
     def read(self, size: int) -> bytes:
         """Up to `size` bytes, fewer only at the end. Raises LayoutError where the compressed data is broken."""
         if not 0 <= size <= MAX_READ:
             raise LayoutError(f"the tar has a header of {size} bytes")
+        if self.header_bytes is not None:
+            self.header_bytes -= size
+            if self.header_bytes < 0:
+                raise LayoutError(f"the tar has an entry with more than {MAX_HEADERS} bytes of headers")
         try:
             data = self._source.read(size)
             while len(data) < size:
@@ -73,6 +86,7 @@ class TarStream:
         if self._digest is not None:
             self._digest.update(data)
         self._position += len(data)
+        self.gauge.inflated(len(data))
         return data
 
     def tell(self) -> int:
@@ -136,21 +150,26 @@ def open_blob(
                     advance(len(piece))
                 yield piece
 
-        yield inflated(kind, cast("IO[bytes]", io.BufferedReader(Chunks(pieces()), CHUNK)), diff_id)
+        size = os.fstat(file.fileno()).st_size
+        yield inflated(kind, cast("IO[bytes]", io.BufferedReader(Chunks(pieces()), CHUNK)), size, diff_id)
 
 
-def inflated(kind: str, compressed: IO[bytes], diff_id: Hash | None = None) -> TarStream:
-    """The tar in these bytes; `kind` is one of `spec.LAYER_TAR`, `LAYER_GZIP`, `LAYER_ZSTD`."""
+def inflated(kind: str, compressed: IO[bytes], size: int | None, diff_id: Hash | None = None) -> TarStream:
+    """The tar in these bytes; `kind` is one of `spec.LAYER_TAR`, `LAYER_GZIP`, `LAYER_ZSTD`.
+
+    `size`: how many there are, compressed; None where nobody knows.
+    """
+    gauge = Gauge(LAYER, "it", LayoutError, size)
     if kind == spec.LAYER_GZIP:
         # BadGzipFile (an OSError without a number) for headers and checksums, EOFError for a file that is cut off.
         inflating = cast("IO[bytes]", igzip.IGzipFile(fileobj=compressed, mode="rb"))  # type: ignore[no-untyped-call]
-        return TarStream(inflating, diff_id, (InflateError, OSError, EOFError))
+        return TarStream(inflating, diff_id, (InflateError, OSError, EOFError), gauge)
     if kind == spec.LAYER_ZSTD:
         import zstandard  # only base layers of others are zstd
 
         reader = zstandard.ZstdDecompressor().stream_reader(compressed, CHUNK, read_across_frames=True)
-        return TarStream(cast("IO[bytes]", reader), diff_id, (zstandard.ZstdError,))
-    return TarStream(compressed, diff_id, ())
+        return TarStream(cast("IO[bytes]", reader), diff_id, (zstandard.ZstdError,), gauge)
+    return TarStream(compressed, diff_id, (), gauge)
 
 
 class _StrictTar(tarfile.TarFile):
@@ -171,13 +190,18 @@ class _StrictTar(tarfile.TarFile):
         stream.seek(self.offset)
         if stream.tell() < self.offset:
             raise LayoutError("the tar ends in the middle of a file")
+        stream.header_bytes = MAX_HEADERS
         try:
             return self.tarinfo.fromtarfile(self)
         except (tarfile.EOFHeaderError, tarfile.EmptyHeaderError):  # type: ignore[attr-defined]
             self._ended = True
             return None
-        except (tarfile.HeaderError, ValueError, IndexError) as error:
+        except (tarfile.HeaderError, ValueError, IndexError, ArithmeticError) as error:
             raise LayoutError(f"the tar has a broken header at byte {self.offset}: {error}") from error
+        except RecursionError as error:
+            raise LayoutError(f"the tar has headers of headers without end at byte {self.offset}") from error
+        finally:
+            stream.header_bytes = None
 
 
 def members(stream: TarStream) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
@@ -190,5 +214,7 @@ def members(stream: TarStream) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFil
     except tarfile.ReadError as error:
         raise LayoutError(f"not a tar: {error}") from error
     while (member := archive.next()) is not None:
+        attributes = sum(map(len, member.pax_headers.values()))
+        stream.gauge.member(member.name, member.size, len(member.linkname) + attributes)
         yield member, archive
     stream.drain()

@@ -52,7 +52,9 @@ def inspect_layer(blob: LayerBlob, advance: Callable[[int], None] | None = None)
             entries = read_entries(stream, lambda *_: None)
             unpacked = stream.tell()
     except LayoutError as error:
-        raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
+        raise LayoutError(
+            f"layer {blob.path.name}: {error.what}", cause=error.cause, next_step=error.next_step
+        ) from error
     return LayerFacts(f"sha256:{digest.hexdigest()}", f"sha256:{diff_id.hexdigest()}", unpacked, entries)
 
 

@@ -1,21 +1,25 @@
 """A Debian system: what its lock says, and its .debs up to the point where dpkg runs in it."""
 
+import bz2
 import gzip
 import itertools
 import lzma
+import stat
 import tarfile
 
 import pytest
 
 from graphcrate.host.process import Completed
-from graphcrate.inputs.bases import debian, install
-from graphcrate.inputs.bases.install import Owner, asked, overridden
-from graphcrate.model.errors import BuildError, DiskFullError, HostError
+from graphcrate.inputs.bases import deb as packages
+from graphcrate.inputs.bases import debian, install, normalise
+from graphcrate.inputs.bases.deb import Owner
+from graphcrate.inputs.bases.install import asked, overridden
+from graphcrate.model.errors import BuildError, DiskFullError, HostError, IntegrityError
 from tests import made
 from tests.made import bookworm
 from tests.unit.tars import entry, file, folder, hardlink, symlink, tar
 
-PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
 def member(name, content):
@@ -34,7 +38,7 @@ def deb(folder_, name, entries, kind=".xz"):
 
 
 def extract(package, root):
-    return install.extract(root.parent / "plain", install.inflate(package, root.parent / "plain"), root)
+    return packages.extract(root.parent / "plain", packages.inflate(package, root.parent / "plain"), root)
 
 
 def test_the_version_of_python_comes_from_the_lock():
@@ -68,7 +72,7 @@ def test_packages_are_written_over_links_into_usr_before_dpkg_runs(tmp_path, mon
     root, counted = tmp_path / "root", []
     assert install.install(debs, root, "bookworm", counted.append) == {}
     assert counted == [debs[0].stat().st_size // 2] * 2 + [0], "each package counts once for each step"
-    assert (root / "usr/bin/su").stat().st_mode & 0o7777 == 0o4755
+    assert (root / "usr/bin/su").stat().st_mode & 0o7777 == 0o755, "set-user-id bits are for dpkg to set, inside"
     assert (root / "usr/bin/b").read_bytes() == (root / "usr/bin/c").read_bytes() == b"su"
     assert (root / "usr/lib/d").is_file()
     monkeypatch.setattr(install.platform, "machine", lambda: "aarch64")
@@ -76,24 +80,113 @@ def test_packages_are_written_over_links_into_usr_before_dpkg_runs(tmp_path, mon
         install.install([], tmp_path / "other", "bookworm", lambda _: None)
 
 
-@pytest.mark.parametrize(
-    "entries",
-    [
-        [file("./../out", b"")],
-        [file("./a/../../out", b"")],
-        [symlink("./lib", "/"), file("./lib/out", b"")],
-        [symlink("./lib", "../../"), file("./lib/out", b"")],
-        [hardlink("./a", "./../secret")],
-        [entry("./null", tarfile.CHRTYPE, devmajor=1, devminor=3)],
-    ],
-)
-def test_what_would_leave_the_tree_is_left_to_dpkg_inside(tmp_path, entries):
-    root = tmp_path / "place" / "root"
+def fortress(tmp_path):
+    """A root, and beside it what no package may change: a file, a folder, a program."""
+    root, canary = tmp_path / "place" / "root", tmp_path / "canary"
     root.mkdir(parents=True)
-    (root.parent / "secret").write_text("secret")
-    extract(deb(tmp_path, "bad", entries), root)
-    assert {path.name for path in root.parent.iterdir()} == {"plain", "root", "secret"}
-    assert {path.name for path in root.iterdir()} <= {"lib"}
+    canary.mkdir(mode=0o700)
+    (canary / "shadow").write_text("secret")
+    (canary / "shadow").chmod(0o600)
+    return root, canary
+
+
+def seen(canary):
+    paths = [canary, *sorted(canary.rglob("*"))]
+    return {str(path): (path.lstat().st_mode, path.lstat().st_nlink, path.lstat().st_ino) for path in paths}
+
+
+OUT = "/CANARY"
+ATTACKS = {
+    "absolute name": [file("/CANARY/out", b"")],
+    "absolute name behind dots": [file(".//CANARY/out", b"")],
+    "dots": [file("./../../canary/out", b"")],
+    "dots in the middle": [file("./a/../../../canary/out", b"")],
+    "dots at the end": [folder("./a/.."), folder("./..", mode=0o777)],
+    "through an absolute link": [symlink("./lib", "/CANARY"), file("./lib/out", b"")],
+    "through a relative link": [symlink("./lib", "../../canary"), file("./lib/out", b"")],
+    "through two links": [symlink("./a", "../.."), symlink("./b", "a/canary"), file("./b/shadow", b"")],
+    "over a link": [symlink("./shadow", "/CANARY/shadow"), file("./shadow", b"new")],
+    "mode through a link": [symlink("./lib", "/CANARY"), folder("./lib", mode=0o777)],
+    "mode of a file through a link": [symlink("./lib", "/CANARY"), file("./lib/shadow", b"", mode=0o666)],
+    "hard link to an absolute name": [hardlink("./a", "/CANARY/shadow"), file("./a", b"new")],
+    "hard link with dots": [hardlink("./a", "./../../canary/shadow")],
+    "hard link through a link": [symlink("./lib", "/CANARY"), hardlink("./a", "./lib/shadow")],
+    "hard link to a link": [symlink("./lib", "/CANARY/shadow"), hardlink("./a", "./lib"), file("./a", b"new")],
+    "device": [entry("./null", tarfile.CHRTYPE, devmajor=1, devminor=3), entry("./b", tarfile.BLKTYPE, devmajor=8)],
+    "pipe": [entry("./pipe", tarfile.FIFOTYPE)],
+    "circle of links": [symlink("./a", "b"), symlink("./b", "a"), file("./a/x", b"")],
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_package_writes_or_changes_anything_outside_of_its_tree(tmp_path, name):
+    root, canary = fortress(tmp_path)
+    before = seen(canary)
+    placed = []
+    for member_, content in ATTACKS[name]:
+        member_.name, member_.linkname = (text.replace(OUT, str(canary)) for text in (member_.name, member_.linkname))
+        placed.append((member_, content))
+    extract(deb(tmp_path, "bad", placed), root)
+    assert seen(canary) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"place", "canary", "bad_1_all.deb"}
+    assert {path.name for path in root.parent.iterdir()} == {"plain", "root"}
+    made = [path.lstat().st_mode for path in root.rglob("*")]
+    assert not any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) for mode in made)
+
+
+def test_a_link_that_an_earlier_package_made_leads_nowhere_outside(tmp_path):
+    root, canary = fortress(tmp_path)
+    before = seen(canary)
+    extract(deb(tmp_path, "one", [symlink("./etc", str(canary))]), root)
+    extract(deb(tmp_path, "two", [file("./etc/shadow", b"new"), file("./etc/new", b"new")]), root)
+    assert seen(canary) == before
+
+
+def test_a_program_that_changes_users_is_none_until_dpkg_makes_it_one(tmp_path):
+    root, _ = fortress(tmp_path)
+    extract(deb(tmp_path, "su", [file("./su", b"", mode=0o6755), folder("./mail", mode=0o2775)]), root)
+    assert [stat.S_IMODE((root / name).stat().st_mode) for name in ("su", "mail")] == [0o755, 0o2775]
+
+
+def test_files_that_no_package_brings_are_not_written_through_links(tmp_path, monkeypatch):
+    _, canary = fortress(tmp_path)
+    before = seen(canary)
+    entries = [folder("./etc"), symlink("./etc/fstab", str(canary / "shadow")), symlink("./var", str(canary))]
+    entries += [symlink("./etc/passwd", str(canary / "shadow")), symlink("./etc/group", "/etc/group")]
+    monkeypatch.setattr(install, "run_in", lambda *_, **__: Completed(0, ()))
+    install.install([deb(tmp_path, "bad", entries)], tmp_path / "root", "trixie", lambda _: None)
+    assert seen(canary) == before
+    assert (tmp_path / "root/etc/fstab").read_text().startswith("# UNCONFIGURED")
+
+
+def test_nothing_of_the_host_is_read_into_a_base(tmp_path):
+    (tmp_path / "secret").write_text("Types: deb\nSuites: bookworm\nComponents: main secret\n")
+    place = tmp_path / "root" / normalise.EXAMPLES
+    place.mkdir(parents=True)
+    (place / "debian.sources").symlink_to(tmp_path / "secret")
+    assert b"secret" not in b"".join(normalise.entries(tmp_path / "root", {}, "bookworm", ("usr", "secret")))[:4096]
+
+
+DAMAGED = {
+    "no archive": lambda data: b"MZ" + data,
+    "cut in a header": lambda data: data[:30],
+    "no data": lambda data: data[:8],
+    "a size that is no number": lambda data: data.replace(
+        b"data.tar.xz     0           0     0     100644  ", b"data.tar.xz     0           0     0     100644  x"
+    ),
+    "a size beyond the end": lambda data: data[:-40],
+    "broken xz": lambda data: data[:-60] + b"x" * 60,
+    "no tar inside": lambda data: b"!<arch>\n" + member("data.tar", b"x" * 600),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_package_is_named(tmp_path, name):
+    (tmp_path / "root").mkdir()
+    package = deb(tmp_path, "some", [file("./usr/x", b"x" * 70_001)])
+    package.write_bytes(DAMAGED[name](package.read_bytes()))
+    with pytest.raises(IntegrityError, match=r"some_1_all\.deb|plain"):
+        extract(package, tmp_path / "root")
 
 
 def test_owners_are_what_scripts_asked_for(tmp_path):

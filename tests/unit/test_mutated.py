@@ -10,8 +10,11 @@ import io
 import json
 import os
 import shutil
+import stat
 import struct
+import tempfile
 import zipfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +27,7 @@ from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.artifacts.pull import decode
 from graphcrate.artifacts.tree.binaries import read_binary
 from graphcrate.artifacts.wheel import open_wheel
+from graphcrate.inputs.bases import deb as debs
 from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.oci import realms, spec
 from graphcrate.oci.spec import LayerBlob
@@ -34,6 +38,7 @@ from tests.unit import (
     mutated_words,
     squashfs_samples,
     tars,
+    test_debian,
     test_elf,
     test_fatbin,
     test_sif,
@@ -104,6 +109,32 @@ def read_layer(data, place):
         assert sorted({path.name for path in place.iterdir()} - {"root", ".root.lock"}) == before
 
 
+def read_deb(data, place):
+    """As root, too: what lies beside the tree stays as it is, and there is nothing new in the machine's root."""
+    package, canary, root = at(place, "some_1_all.deb", data), at(place, "canary", b"secret"), place / "root"
+    root.mkdir()
+    (root / "link").symlink_to(place)
+    (root / "etc").symlink_to("/")
+    before = canary.stat(), sorted(place.iterdir()), sorted(Path("/").iterdir())
+    try:
+        debs.extract(place / "plain", debs.inflate(package, place / "plain"), root)
+    finally:
+        (place / "plain").unlink(missing_ok=True)
+        assert (canary.stat(), sorted(place.iterdir()), sorted(Path("/").iterdir())) == before
+        assert canary.read_bytes() == b"secret"
+        made = [path.lstat().st_mode for path in root.rglob("*")]
+        assert all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode) for mode in made)
+        assert not any(stat.S_ISREG(mode) and mode & 0o6000 for mode in made)
+
+
+def deb_seeds():
+    names = ["./usr/a", "/abs", "./link/canary", "./etc/abs", "./d/../../canary"]
+    entries = [tars.folder("./usr"), *(tars.file(name, b"a" * 600) for name in names)]
+    entries += [tars.symlink("./usr/l", "/"), tars.file("./usr/l/x"), tars.hardlink("./h", "./link/canary")]
+    with tempfile.TemporaryDirectory() as folder:
+        return [test_debian.deb(Path(folder), "some", entries, kind).read_bytes() for kind in test_debian.PACKERS]
+
+
 def read_blob(data, place):
     for kind in COMPRESSIONS:
         with contextlib.suppress(LayoutError):
@@ -142,6 +173,7 @@ TARGETS = {
     "fatbin": (lambda: test_fatbin.WHOLE, read_code),
     "layer": (lambda: tars.tar(LAYER), read_layer),
     "blob": (lambda: [tars.compressed(tars.tar(LAYER), kind) for kind in COMPRESSIONS], read_blob),
+    "deb": (deb_seeds, read_deb),
     "manifest": (lambda: json.dumps(MANIFEST).encode(), document(spec.Manifest)),
     "index": (lambda: json.dumps(INDEX).encode(), document(spec.Index)),
     "config": (lambda: json.dumps(CONFIG).encode(), document(spec.ImageConfig)),

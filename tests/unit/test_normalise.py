@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from graphcrate.compat.identities import identities
-from graphcrate.inputs.bases.install import Owner
+from graphcrate.inputs.bases.deb import Owner
 from graphcrate.inputs.bases.normalise import DPKG_RULES, entries, private_keys
 from graphcrate.model.errors import BuildError
 from graphcrate.oci.tar import END_OF_ARCHIVE

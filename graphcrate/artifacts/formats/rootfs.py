@@ -96,7 +96,9 @@ def _stage(
         with open_blob(blob, advance=advance) as stream:
             return read_entries(stream, keep)
     except LayoutError as error:
-        raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
+        raise LayoutError(
+            f"layer {blob.path.name}: {error.what}", cause=error.cause, next_step=error.next_step
+        ) from error
 
 
 def _make(place: str, inode: Inode, header: tarfile.TarInfo, stream: TarStream, permitted: _Permitted) -> bool:

@@ -83,13 +83,13 @@ def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tool
                 yield piece
 
         try:
-            return _Archive(_stream(counted()), tools.wanted).opened(name, form)
+            return _Archive(_stream(counted(), size or None), tools.wanted).opened(name, form)
         except LayoutError as error:
             raise LayoutError(f"{name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
 
 
-def _stream(pieces: Iterable[bytes]) -> TarStream:
-    """The tar in these bytes, whatever it is compressed with."""
+def _stream(pieces: Iterable[bytes], size: int | None) -> TarStream:
+    """The tar in these bytes, `size` of them where that is known, whatever it is compressed with."""
     reader = io.BufferedReader(Chunks(pieces), CHUNK)
     head = reader.peek(len(ZSTD_MAGIC))
     kind = spec.LAYER_TAR
@@ -97,7 +97,7 @@ def _stream(pieces: Iterable[bytes]) -> TarStream:
         kind = spec.LAYER_GZIP
     elif head.startswith(ZSTD_MAGIC):
         kind = spec.LAYER_ZSTD
-    return inflated(kind, cast("IO[bytes]", reader))
+    return inflated(kind, cast("IO[bytes]", reader), size)
 
 
 class _Archive:
@@ -125,7 +125,7 @@ class _Archive:
             self.documents[path] = first + b"".join(pieces)
         elif path.startswith("blobs/") or path.endswith(".tar"):
             try:
-                self.layers[path] = read_layer(_stream(itertools.chain((first,), pieces)), self._wanted)
+                self.layers[path] = read_layer(_stream(itertools.chain((first,), pieces), member.size), self._wanted)
             except LayoutError as error:
                 raise LayoutError(f"layer {path}: {error.what}", cause=error.cause) from error
 

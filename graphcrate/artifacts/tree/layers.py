@@ -137,7 +137,9 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
         try:
             return _remembered(descriptor.digest, tools, read_blob)
         except LayoutError as error:
-            raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
+            raise LayoutError(
+                f"layer {blob.path.name}: {error.what}", cause=error.cause, next_step=error.next_step
+            ) from error
 
     layers: list[LayerTree] = []
     broken = None

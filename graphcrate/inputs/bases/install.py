@@ -6,30 +6,25 @@ subordinate ids makes the same tree as root does. Who owns what is learned from 
 scripts ask for.
 """
 
-import lzma
-import os
 import platform
 import re
-import struct
-import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from graphcrate.compat import identities
+from graphcrate.host import rooted
 from graphcrate.host.namespaces import NO_SECCOMP
 from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
+from graphcrate.inputs.bases.deb import Owner, extract, inflate
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import LAYER_MTIME
 
 #: From trixie on a package brings the links of folders into /usr.
 MERGED_HERE = ("bullseye", "bookworm")
 TIMEOUT = 1800.0
-_MAGIC = b"!<arch>\n"
-_HEADER = struct.Struct("16s32s10s2s")  #: of a member: name, times and owners, size, end
 #: What maintainers' scripts call in place of these programs: it notes the arguments first.
 _NOTING = """#!/bin/sh
 { printf '%s\\0' NAME "$PWD" "$@"; printf '\\0\\0'; } >> /tmp/calls/calls
@@ -74,13 +69,6 @@ _ENVIRONMENT = {
 }
 
 
-class Owner(NamedTuple):
-    """Numbers of a file's user and group."""
-
-    uid: int
-    gid: int
-
-
 def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int], None]) -> dict[str, Owner]:
     """Make a system of these packages in the new folder `root`. Return the owners of paths that are not root's.
 
@@ -106,13 +94,12 @@ def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int
             owners |= extract(deb, begin, root)
         calls = _run_dpkg(root, work, _script(debs, suite), _counter(debs, advance))
     for name, text in _FILES.items():
-        (root / name).write_text(text)
-        (root / name).chmod(0o644)
+        rooted.write_text(root, name, text)
     owners |= overridden(root)
     # Packages name their files below /bin and /lib, which are links.
-    places = {path: Path(path).parent for path in owners}
-    real = {parent: (root / parent).resolve().relative_to(root) for parent in set(places.values())}
-    return {str(real[places[path]] / Path(path).name): owner for path, owner in owners.items()} | asked(calls, root)
+    places = {path: rooted.place(root, path) for path in owners}
+    real = {path: str(place.relative_to(root)) for path, place in places.items() if place is not None}
+    return {real[path]: owner for path, owner in owners.items() if path in real} | asked(calls, root)
 
 
 def _counter(debs: Sequence[Path], advance: Callable[[int], None]) -> Callable[[str], None]:
@@ -175,76 +162,27 @@ def _failure(lines: Sequence[str], root: Path) -> GraphcrateError:
     )
 
 
-def inflate(deb: Path, target: Path) -> int:
-    """Write a package (an ar archive, deb(5)) with its files inflated; return where they begin. Its hash was checked.
-
-    They are read twice, here and by dpkg, which inflates them one after the other.
-    """
-    content, place = deb.read_bytes(), len(_MAGIC)
-    while True:
-        name, about, size, end = _HEADER.unpack_from(content, place)
-        begin, size = place + _HEADER.size, int(size)
-        if name.startswith(b"data.tar"):
-            break
-        place = begin + size + size % 2
-    data = content[begin : begin + size]
-    if b".xz" in name:
-        name, data = name.replace(b".xz", b"   "), lzma.decompress(data)
-    header = _HEADER.pack(name, about, b"%-10d" % len(data), end)
-    target.write_bytes(content[:place] + header + data + b"\n" * (len(data) % 2))
-    return begin
-
-
-def extract(deb: Path, begin: int, root: Path) -> dict[str, Owner]:
-    """Write the files of a package as far as they stay in the tree: dpkg, whose root that is, writes all of them.
-
-    Return the owners of paths that do not belong to root.
-    """
-    owners: dict[str, Owner] = {}
-    with deb.open("rb") as file:
-        file.seek(begin)
-        with tarfile.open(fileobj=file, encoding="utf-8") as archive:
-            archive.extraction_filter = lambda member, _: member  # Python 3.14's own refuses absolute links
-            for member in archive:
-                if member.uid or member.gid:
-                    owners[_path(member.name)] = Owner(member.uid, member.gid)
-                target = root / _path(member.name)
-                places = (target, root / _path(member.linkname)) if member.islnk() else (target,)
-                if member.isdev() or not all(_is_inside(place, root) for place in places):
-                    continue
-                if not member.isdir():
-                    target.unlink(missing_ok=True)
-                archive.extract(member, root, set_attrs=False)
-                if member.isdir() or member.isreg():
-                    target.chmod(member.mode)
-    return owners
-
-
-def _is_inside(place: Path, root: Path) -> bool:
-    return ".." not in place.parts and place.parent.resolve().is_relative_to(root)
-
-
-def _path(name: str) -> str:
-    return name.removeprefix("./").strip("/") if name != "." else ""
-
-
 def overridden(root: Path) -> dict[str, Owner]:
     """The owners that dpkg's overrides give to paths: lines `user group mode path`, where `#7` is a number."""
     users, groups = _numbers(root)
-    file = root / "var/lib/dpkg/statoverride"
     owners: dict[str, Owner] = {}
-    for line in file.read_text().splitlines() if file.is_file() else ():
-        user, group, _, path = line.split(" ", 3)
+    for line in _text(root, "var/lib/dpkg/statoverride").splitlines():
+        user, group, _, path = (line.split(" ", 3) + [""] * 3)[:4]
         uid, gid = users.get(user, user.lstrip("#")), groups.get(group, group.lstrip("#"))
-        if _is_inside(root / path.lstrip("/"), root):
+        below_no_link = rooted.place(root, path) == root / path.lstrip("/")
+        if below_no_link and uid.isdecimal() and gid.isdecimal():
             owners[path.lstrip("/")] = Owner(int(uid), int(gid))
     return owners
 
 
 def _numbers(root: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Users and groups of the tree, with their numbers."""
-    users, groups = (dict(_ID.findall((root / "etc" / name).read_text())) for name in ("passwd", "group"))
+    users, groups = (dict(_ID.findall(_text(root, f"etc/{name}"))) for name in ("passwd", "group"))
     return users, groups
+
+
+def _text(root: Path, path: str) -> str:
+    return (rooted.read_bytes(root, path) or b"").decode("utf-8", "surrogateescape")
 
 
 def asked(calls: bytes, root: Path) -> dict[str, Owner]:
@@ -257,9 +195,10 @@ def asked(calls: bytes, root: Path) -> dict[str, Owner]:
         spec, *paths = [argument for argument in arguments if not argument.startswith("-")] or [""]
         user, _, group = spec.replace(".", ":", 1).partition(":") if program == "chown" else ("", "", spec)
         for path in paths:
-            place = os.path.normpath(Path(folder, path)).lstrip("/")
-            below = (root / place).rglob("*") if recursive else ()
-            for name in (place, *(str(one.relative_to(root)) for one in below)):
+            if (place := rooted.place(root, str(Path(folder, path)))) is None:
+                continue
+            below = place.rglob("*") if recursive and not place.is_symlink() else ()
+            for name in (str(one.relative_to(root)) for one in (place, *below)):
                 old = owners.get(name, Owner(0, 0))
                 uid, gid = users.get(user, user), groups.get(group, group)
                 owners[name] = Owner(int(uid) if uid.isdigit() else old.uid, int(gid) if gid.isdigit() else old.gid)

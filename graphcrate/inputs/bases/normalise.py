@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from graphcrate.compat import identities
-from graphcrate.inputs.bases.install import Owner
+from graphcrate.host import rooted
+from graphcrate.inputs.bases.deb import Owner
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.oci.tar import Kind, header, padding
@@ -67,7 +68,8 @@ def private_keys(root: Path) -> list[str]:
     listed = identities.pattern()
     found = []
     for folder in ("etc", "opt", "root", "srv", "usr/local", "var"):
-        for path in (root / folder).rglob("*"):
+        place = root / folder
+        for path in () if place.is_symlink() else place.rglob("*"):
             name, status = str(path.relative_to(root)), path.lstat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_KEY or f"/{name}" in brought:
                 continue
@@ -138,8 +140,8 @@ def _added(root: Path, suite: str) -> dict[str, bytes]:
         ("debian.sources", "etc/apt/sources.list.d/debian.sources"),
         ("sources.list", "etc/apt/sources.list"),
     ):
-        if (example := root / EXAMPLES / name).is_file():
-            added[place] = sources(example.read_text(), suite).encode()
+        if (example := rooted.read_bytes(root, EXAMPLES + name)) is not None:
+            added[place] = sources(example.decode(), suite).encode()
             break
     return added
 

@@ -1,0 +1,172 @@
+"""One Debian package, read (deb(5)): an ar archive whose `data.tar` has the files. Nothing leaves the tree it goes to.
+
+A package may be anybody's: its hash says whose bytes they are, not what they do. Every name is normalised once, here,
+and links of the tree are resolved as a process inside would, never by the host's kernel.
+"""
+
+import bz2
+import contextlib
+import errno
+import gzip
+import io
+import lzma
+import os
+import struct
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn
+
+from graphcrate.artifacts.formats.merged import content_of
+from graphcrate.host import rooted
+from graphcrate.model.errors import IntegrityError, LayoutError
+from graphcrate.model.limits import PACKAGE, Gauge
+from graphcrate.oci.blob import TarStream, members
+
+_MAGIC = b"!<arch>\n"
+_HEADER = struct.Struct("16s32s10s2s")  #: of a member: name, times and owners, size, end
+_END = b"`\n"
+_CHUNK = 1 << 20
+_FILE_MODE = 0o777  #: dpkg, inside, gives set-user-id bits: a tree in a cache that others can read has none before
+_PACKED: Mapping[str, Any] = {".xz": lzma.open, ".lzma": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
+#: what a damaged archive makes the standard library raise
+_BROKEN = (lzma.LZMAError, zlib.error, EOFError, ValueError)
+#: what names that no file system takes do
+_UNWRITABLE = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EMLINK}
+
+
+class Owner(NamedTuple):
+    """Numbers of a file's user and group."""
+
+    uid: int
+    gid: int
+
+
+def inflate(deb: Path, target: Path) -> int:
+    """Write a package with its files inflated; return where they begin. Its hash was checked.
+
+    They are read twice, here and by dpkg, which inflates them one after the other. Raises IntegrityError.
+    """
+    content = deb.read_bytes()
+    if not content.startswith(_MAGIC):
+        _fail(deb, "is not an ar archive")
+    found = next((member for member in _members(deb, content) if member[0].startswith("data.tar")), None)
+    if found is None:
+        _fail(deb, "has no data.tar: there are no files in it")
+    name, head, begin, size = found
+    packing = name.removeprefix("data.tar")
+    label, about, _, end = _HEADER.unpack(content[head:begin])
+    if packing in _PACKED:
+        label = label.replace(packing.encode(), b" " * len(packing))
+    with (
+        target.open("wb") as file,
+        _PACKED.get(packing, contextlib.nullcontext)(io.BytesIO(content[begin : begin + size])) as stream,
+    ):
+        file.write(content[:begin])
+        written = _copy(deb, stream, size, file)
+        file.write(b"\n" * (written % 2))
+        file.seek(head)
+        file.write(_HEADER.pack(label, about, b"%-10d" % written, end))
+    return begin
+
+
+def _members(deb: Path, content: bytes) -> Iterator[tuple[str, int, int, int]]:
+    """Of each member its name, where its header and its bytes begin, and how many they are."""
+    head = len(_MAGIC)
+    while head < len(content):
+        begin = head + _HEADER.size
+        if len(content) < begin:
+            _fail(deb, f"ends in the middle of a header, at byte {head}")
+        name, _, digits, end = _HEADER.unpack_from(content, head)
+        digits = digits.rstrip(b" ")
+        if end != _END or not digits.isdigit() or begin + int(digits) > len(content):
+            _fail(deb, f"has a broken header at byte {head}")
+        yield name.rstrip(b" /").decode("latin-1"), head, begin, int(digits)
+        head = begin + int(digits) + int(digits) % 2
+
+
+def _copy(deb: Path, stream: IO[bytes], packed: int, target: IO[bytes]) -> int:
+    """The bytes that were written, as far as a package may grow."""
+    gauge, written = Gauge(PACKAGE, deb.name, packed=packed), 0
+    try:
+        while piece := stream.read(_CHUNK):
+            gauge.inflated(len(piece))
+            written += target.write(piece)
+    except _BROKEN as error:
+        _fail(deb, f"cannot be inflated: {error}")
+    except OSError as error:
+        if error.errno is not None:
+            raise  # the disk's fault, not the data's
+        _fail(deb, f"cannot be inflated: {error}")
+    return written
+
+
+def extract(deb: Path, begin: int, root: Path) -> dict[str, Owner]:
+    """Write the files of a package as far as they stay in the tree: dpkg, whose root that is, writes all of them.
+
+    Return the owners of paths that do not belong to root. Devices, and what something of another kind stands in the
+    place of, are left to dpkg, too. Raises IntegrityError.
+    """
+    owners: dict[str, Owner] = {}
+    try:
+        with deb.open("rb") as file:
+            file.seek(begin)
+            stream = TarStream(file, None, (), Gauge(PACKAGE, deb.name, IntegrityError, deb.stat().st_size))
+            for member, _ in members(stream):
+                if (path := entry_path(member.name)) is None:
+                    continue
+                if member.uid or member.gid:
+                    owners[path] = Owner(member.uid, member.gid)
+                if (place := rooted.place(root, path)) is not None:
+                    _write(stream, member, place, root)
+    except LayoutError as error:
+        _fail(deb, f"has files that cannot be read: {error.what}")
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        _fail(deb, f"has files that cannot be written: {error}")
+    return owners
+
+
+def entry_path(name: str) -> str | None:
+    """A member's path from the root, as dpkg has it; None for one that leads out, which dpkg is left to judge."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    return None if ".." in parts or "\0" in name else "/".join(parts)
+
+
+def _write(stream: TarStream, member: tarfile.TarInfo, place: Path, root: Path) -> None:
+    """Make one file, folder or link at `place`, all of whose parents are folders of the tree or not there yet."""
+    is_folder = place.is_dir() and not place.is_symlink()
+    if member.isdir():
+        if not os.path.lexists(place):
+            place.mkdir(parents=True)
+        if place.is_dir() and not place.is_symlink():  # what a link leads to keeps its mode
+            place.chmod(member.mode & 0o7777)
+        return
+    if is_folder or not (member.isreg() or member.issym() or member.islnk()):
+        return
+    source = None
+    if member.islnk():
+        path = entry_path(member.linkname)
+        source = rooted.place(root, path) if path else None
+        if source is None or source == place or source.is_symlink() or not source.is_file():
+            return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    if source is not None:
+        place.hardlink_to(source)
+    elif member.issym():
+        place.symlink_to(member.linkname)
+    else:
+        with place.open("xb") as file:
+            file.writelines(content_of(member, stream))
+        place.chmod(member.mode & _FILE_MODE)
+
+
+def _fail(deb: Path, what: str) -> NoReturn:
+    raise IntegrityError(
+        f"{deb.name} {what}",
+        cause="The package was damaged before its hash was locked, or it was made to do harm.",
+        next_step="lock again, from another mirror: ./build.py lock …",
+    )

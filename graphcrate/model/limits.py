@@ -1,0 +1,95 @@
+"""How much an archive may hold: one set of numbers for all that is inflated, and what counts against it.
+
+Nobody's archive may fill memory or a disk from a few bytes, or keep us busy for hours. The numbers stand well above
+what honest archives have; that was measured over 203 wheels, 346 packages and the layers of all stacks on 2026-11-25:
+ratio 9 of a wheel, 235 of one of its members (a text of zeros), 12,602 files and 1.9 GB in torch's wheel.
+"""
+
+from typing import NamedTuple
+
+from graphcrate.model.errors import IntegrityError
+
+_KB, _MB, _GB = 1 << 10, 1 << 20, 1 << 30
+
+
+class Limits(NamedTuple):
+    """The most that one archive may have."""
+
+    what: str  #: it is, for people
+    members: int  #: files, folders, links; each takes some 500 bytes of memory
+    names: int  #: bytes of names, link targets and attributes, which are all in memory
+    size: int  #: bytes, inflated
+    ratio: int  #: inflated bytes for one packed byte, of all together, where they are more than `free`
+    free: int  #: inflated bytes that need no such relation: a file of zeros may well be large
+
+
+#: The largest image of Docker's hub that we know has 27 GB in a layer. Zeros, as in a library of SLIM, pack 1000 to 1.
+LAYER = Limits("layer", members=4_000_000, names=512 * _MB, size=1024 * _GB, ratio=200, free=_GB)
+#: The index takes no wheel above 10 GB; torch's has 1.9 inflated.
+WHEEL = Limits("wheel", members=1_000_000, names=256 * _MB, size=256 * _GB, ratio=200, free=_GB)
+#: Debian's largest, of NVIDIA's libraries, have 4 GB.
+PACKAGE = Limits("package", members=1_000_000, names=256 * _MB, size=64 * _GB, ratio=200, free=_GB)
+#: Sources of programs; the largest sdists of the index have 1 GB. Their text packs 10 to 1.
+SOURCES = Limits("source archive", members=500_000, names=128 * _MB, size=16 * _GB, ratio=200, free=256 * _MB)
+#: A squashfs that a runtime mounts. Holes take no bytes: its files may be of any size, and are read for what is there.
+SQUASHFS = Limits("squashfs", members=8_000_000, names=1024 * _MB, size=4096 * _GB, ratio=1000, free=64 * _GB)
+#: Pages and lists of packages, which are read whole. Debian's list of all packages has 60 MB, an index page 30 MB.
+PAGE = Limits("page", members=1, names=0, size=512 * _MB, ratio=200, free=64 * _MB)
+
+
+class Gauge:
+    """What one archive has shown so far. Raises the reader's error as soon as it is too much, and says the number."""
+
+    def __init__(
+        self, limits: Limits, name: str, error: type[IntegrityError] = IntegrityError, packed: int | None = None
+    ) -> None:
+        """`packed`: bytes of the whole archive; None: not known, then nothing is said of its ratio."""
+        self._limits, self._name, self._error = limits, name, error
+        self._packed = packed
+        allowed = limits.size if packed is None else min(limits.size, max(limits.free, limits.ratio * packed))
+        self._allowed = allowed
+        self._members = self._names = self._size = self._inflated = 0
+
+    def member(self, name: str, size: int, more: int = 0) -> None:
+        """One more entry, whose header says that it has `size` bytes; `more` bytes of attributes."""
+        self._members += 1
+        self._names += len(name) + more
+        self._size += max(size, 0)
+        if self._members > self._limits.members:
+            self._fail(f"has more than {self._limits.members} members")
+        if self._names > self._limits.names:
+            self._fail(f"has more than {self._limits.names} bytes of names and attributes")
+        if self._size > self._allowed:
+            said = f"its headers say {_bytes(self._size)}, with {_short(name)} of {_bytes(size)}"
+            self._fail(f"{said}; {self._reason()}")
+
+    def inflated(self, size: int) -> None:
+        """`size` more bytes came out of it."""
+        self._inflated += size
+        if self._inflated > self._allowed:
+            self._fail(f"inflates to more than {_bytes(self._allowed)}; {self._reason()}")
+
+    def _reason(self) -> str:
+        if self._packed is None or self._allowed == self._limits.size:
+            return f"at most {_bytes(self._limits.size)} are read of a {self._limits.what}"
+        ratio = f"at most {self._limits.ratio} times that, and {_bytes(self._limits.free)} of any"
+        return f"it has {_bytes(self._packed)} packed, and {ratio} are read of a {self._limits.what}"
+
+    def _fail(self, what: str) -> None:
+        raise self._error(
+            f"{self._name}: {what}",
+            cause="A bomb: it is made to fill memory or a disk. Nothing that a person packed is like this.",
+            next_step="do not use it; ask whoever made it",
+        )
+
+
+def _bytes(size: int) -> str:
+    for unit, name in ((_GB, "GiB"), (_MB, "MiB"), (_KB, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{size} bytes"
+
+
+def _short(name: str) -> str:
+    text = name if len(name) <= 60 else f"{name[:57]}…"
+    return text if text.isprintable() else ascii(text)
