@@ -358,9 +358,11 @@ def _rootfs(job: _Job) -> _Written:
     require_room(job.target.absolute().parent, size, job.target)
     try:
         with job.ctx.progress.task(f"unpacking to {job.target.name}", job.layers_size) as task:
-            unpack(job.layout.layer_blobs, job.target, advance=task.advance, faithful=True)
+            withheld = unpack(job.layout.layer_blobs, job.target, advance=task.advance, faithful=True)
     finally:
         job.target.with_name(f".{job.target.name}.lock").unlink(missing_ok=True)
+    for line in withheld.lines():
+        job.ctx.progress.note(line)
     return _Written(size=size)
 
 

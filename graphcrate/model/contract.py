@@ -87,6 +87,7 @@ class ImageView(msgspec.Struct, frozen=True, kw_only=True):
     cuda: str = ""  #: "11.8", or "cpu" for a torch without; empty: unknown, or no torch
     c_library: CLibrary | None = None  #: None: there is none, or not in a known place
     unpacked: int = 0  #: bytes of all files; 0: unknown
+    devices: tuple[str, ...] = ()  #: paths with what they are, "/dev/sda (b 8:0)", but for what every /dev has
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,8 @@ from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
 from graphcrate.oci.blob import TarStream, members
 
+#: null, zero, full, random, urandom, tty, which every user has in /dev. Any other device is a machine's own.
+HARMLESS_DEVICES = frozenset(f"c {number}" for number in ("1:3", "1:5", "1:7", "1:8", "1:9", "5:0"))
 #: What a reader keeps of an entry.
 Kept = TypeVar("Kept")
 Other = TypeVar("Other")
@@ -26,6 +28,12 @@ def entry_path(name: str) -> str:
     if ".." in parts or "\0" in name:
         raise LayoutError(f"the entry {name!r} leaves the root")
     return "/".join(parts)
+
+
+def device_of(kind: bytes, numbers: tuple[int, int]) -> str:
+    """A device for people and for comparisons, "b 254:0"; empty for what is not one."""
+    letter = {tarfile.CHRTYPE: "c", tarfile.BLKTYPE: "b"}.get(kind)
+    return f"{letter} {numbers[0]}:{numbers[1]}" if letter else ""
 
 
 @dataclass

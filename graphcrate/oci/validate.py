@@ -5,14 +5,16 @@ layer is a tar which every runtime unpacks alike, and that the layers do not con
 """
 
 import hashlib
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
+from graphcrate.model.words import printable
 from graphcrate.oci import spec
 from graphcrate.oci.blob import open_blob
-from graphcrate.oci.entries import Entries, overlaid, read_entries
+from graphcrate.oci.entries import HARMLESS_DEVICES, Entries, device_of, overlaid, read_entries
 from graphcrate.oci.layout import REBUILD, Layout, check_presence
 from graphcrate.oci.spec import LayerBlob
 
@@ -24,7 +26,7 @@ class LayerFacts:
     digest: str
     diff_id: str
     unpacked_size: int
-    entries: Entries[None]
+    entries: Entries[str]  #: of each device that is a machine's own what it is, else nothing
 
 
 def validate(layout: Layout, advance: Callable[[int], None] | None = None) -> tuple[str, ...]:
@@ -40,8 +42,9 @@ def validate(layout: Layout, advance: Callable[[int], None] | None = None) -> tu
             raise LayoutError(f"layer {layer.digest} is damaged: its bytes hash to {seen.digest}", next_step=REBUILD)
         if seen.diff_id != diff_id:
             raise LayoutError(f"layer {layer.digest} holds {seen.diff_id}, the configuration says {diff_id}")
-    overlaid([seen.entries for seen in facts], None)
-    return tuple(_warnings(layout))
+    merged = overlaid([seen.entries for seen in facts], "")
+    devices = [f"/{printable(path)} ({device})" for path, device in sorted(merged.items()) if device]
+    return (*_warnings(layout), *_of_devices(devices))
 
 
 def inspect_layer(blob: LayerBlob, advance: Callable[[int], None] | None = None) -> LayerFacts:
@@ -49,13 +52,18 @@ def inspect_layer(blob: LayerBlob, advance: Callable[[int], None] | None = None)
     digest, diff_id = hashlib.sha256(), hashlib.sha256()
     try:
         with open_blob(blob, advance=advance, digest=digest, diff_id=diff_id) as stream:
-            entries = read_entries(stream, lambda *_: None)
+            entries = read_entries(stream, _device)
             unpacked = stream.tell()
     except LayoutError as error:
         raise LayoutError(
             f"layer {blob.path.name}: {error.what}", cause=error.cause, next_step=error.next_step
         ) from error
     return LayerFacts(f"sha256:{digest.hexdigest()}", f"sha256:{diff_id.hexdigest()}", unpacked, entries)
+
+
+def _device(_: str, header: tarfile.TarInfo) -> str:
+    device = device_of(header.type, (header.devmajor, header.devminor))
+    return "" if device in HARMLESS_DEVICES else device
 
 
 def _check_documents(layout: Layout) -> None:
@@ -81,6 +89,12 @@ def _check_documents(layout: Layout) -> None:
     platform = layout.descriptor.platform
     if platform is not None and (platform.architecture, platform.os) != (config.architecture, config.os):
         raise LayoutError(f"the index says {platform.os}/{platform.architecture}, the configuration {config.os}/…")
+
+
+def _of_devices(devices: list[str]) -> Iterator[str]:
+    if devices:
+        more = f" and {len(devices) - 1} more" if len(devices) > 1 else ""
+        yield f"the image has a device of a machine, {devices[0]}{more}: no runtime needs it; do not unpack it as root"
 
 
 def _warnings(layout: Layout) -> Iterator[str]:

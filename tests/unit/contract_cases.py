@@ -166,6 +166,7 @@ CASES = [
     ("mount-points", "fail", files(tmp=FileFact(kind="symlink", link="/scratch", real=None))),
     ("mount-points", "warn?", {**files(sys=None), "form": "sif"}),
     ("mount-points", "pass", {"form": "sif"}),
+    ("devices", "warn", {"devices": ("/dev/vda (b 254:0)", "/dev/mem (c 1:1)")}),
     ("own-driver", "fail", libraries("lib/x86_64-linux-gnu/libcuda.so.470.1")),
     ("own-driver", "pass", libraries("local/cuda-11.8/compat/libcuda.so.520")),
     ("cuda-once", "warn", libraries("local/cuda/lib64/libcublasLt.so.11", "lib/dist-packages/a/libcublasLt.so.11")),

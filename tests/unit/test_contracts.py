@@ -18,7 +18,7 @@ BY_ID = {check.id: check for check in CHECKS}
 ALWAYS_KNOWN = {"layered", "layer-count", "docker-layer-types", "importable", "unsquashfs", "enroot-layer-types"}
 ALWAYS_KNOWN |= {"index-platform"}
 #: nothing speaks against the good image where all of it was read
-UNSURE = {"layers", "hidden", "mount-points", "own-driver", "cuda-once", "size", "etc-binds"}
+UNSURE = {"layers", "hidden", "mount-points", "devices", "own-driver", "cuda-once", "size", "etc-binds"}
 
 
 def verdict(name, view=None, host=None):

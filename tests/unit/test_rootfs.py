@@ -16,6 +16,7 @@ from tests.unit import tars
 from tests.unit.tars import file, folder, hardlink, symlink
 
 TYPES = (spec.LAYER_TAR, spec.LAYER_GZIP, spec.LAYER_ZSTD)
+CAPABILITY = (b"\x01\x00\x00\x02\x00\x20" + bytes(14)).decode()
 NULL = tars.entry("null", tarfile.CHRTYPE, devmajor=1, devminor=3, mode=0o666)
 
 
@@ -101,7 +102,7 @@ def test_modes_and_times_are_kept_whatever_the_umask(tmp_path):
     assert stat.S_IMODE(root.stat().st_mode) == 0o711
     assert found == {
         "closed": (0o555, 1),
-        "closed/suid": (0o4755, 1234567890.5),
+        "closed/suid": (0o755, 1234567890.5),
         "closed/later": (0o600, 0),
         "l": (0o777, 77),
         "implied": implied,
@@ -115,26 +116,63 @@ def test_modes_and_times_are_kept_whatever_the_umask(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="owners, devices and attributes are for root")
-def test_root_gets_owners_devices_and_capabilities(tmp_path):
-    capability = b"\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
-    headers = {"SCHILY.xattr.security.capability": capability.decode("utf-8", "surrogateescape")}
-    layer = [file("owned", uid=42, gid=43, mode=0o4711), symlink("l", "x", uid=44, gid=45), folder("d", uid=46, gid=47)]
-    root = unpacked(tmp_path, [*layer, file("ping", pax_headers=headers), NULL])
+def test_root_gets_owners_and_what_every_dev_has(tmp_path):
+    layer = [file("owned", uid=42, gid=43, mode=0o751), symlink("l", "x", uid=44, gid=45), folder("d", uid=46, gid=47)]
+    root = unpacked(tmp_path, [*layer, file("ping", pax_headers={"SCHILY.xattr.user.note": "x"}), NULL])
     owners = {name: ((root / name).lstat().st_uid, (root / name).lstat().st_gid) for name in ("owned", "l", "d")}
     assert owners == {"owned": (42, 43), "l": (44, 45), "d": (46, 47)}
-    assert modes(root)["owned"] == 0o4711
+    assert modes(root)["owned"] == 0o751
     if (root / "null").exists():  # a root without CAP_MKNOD goes without
         assert ((root / "null").is_char_device(), (root / "null").stat().st_rdev) == (True, os.makedev(1, 3))
-    if "security.capability" in os.listxattr(root / "ping"):
-        assert os.getxattr(root / "ping", "security.capability") == capability
+    if "user.note" in os.listxattr(root / "ping"):  # a disk may have none
+        assert os.getxattr(root / "ping", "user.note") == b"x"
+
+
+#: what would give users of this machine more than they have: entry, what is said of it
+HOSTILE = [
+    (tars.entry("dev/vda", tarfile.BLKTYPE, devmajor=254, mode=0o666), "devices", "/dev/vda (b 254:0)"),
+    (tars.entry("dev/mem", tarfile.CHRTYPE, devmajor=1, devminor=1, mode=0o666), "devices", "/dev/mem (c 1:1)"),
+    (tars.entry("null", tarfile.BLKTYPE, devmajor=1, devminor=3, mode=0o666), "devices", "/null (b 1:3)"),
+    (file("bin/su", mode=0o4755), "set_id", "/bin/su"),
+    (file("bin/wall", mode=0o2755), "set_id", "/bin/wall"),
+    (file("bin/ping", pax_headers={"SCHILY.xattr.security.capability": CAPABILITY}), "attributes", "/bin/ping"),
+    (folder("etc", pax_headers={"SCHILY.xattr.trusted.overlay.opaque": "y"}), "attributes", "/etc"),
+    (folder("opt", pax_headers={"SCHILY.xattr.user.overlay.redirect": "/etc"}), "attributes", "/opt"),
+]
+
+
+@pytest.mark.parametrize(("hostile", "what", "said"), HOSTILE, ids=[said for *_, said in HOSTILE])
+@pytest.mark.parametrize("faithful", [False, True])
+def test_no_image_gives_users_of_the_machine_rights(tmp_path, hostile, what, said, faithful):
+    if faithful and os.geteuid() != 0:
+        pytest.skip("a faithful tree is for root")
+    withheld = unpack(
+        [tars.blob(tmp_path, [folder("dir", mode=0o2775), hostile])], tmp_path / "root", faithful=faithful
+    )
+    assert getattr(withheld, what) == [said]
+    assert len(withheld.lines()) == 1
+    assert said in withheld.lines()[0]
+    for path in (tmp_path / "root").rglob("*"):
+        status = path.lstat()
+        assert stat.S_IFMT(status.st_mode) not in (stat.S_IFBLK, stat.S_IFCHR)
+        assert stat.S_ISDIR(status.st_mode) or not status.st_mode & 0o6000
+        assert not [name for name in os.listxattr(path) if not name.startswith("security.selinux")]
+    assert modes(tmp_path / "root")["dir"] == 0o2775, "a folder's bit gives no rights"
+
+
+def test_what_is_withheld_is_said_in_a_line_each_however_much_it_is(tmp_path):
+    layer = [file(f"bin/{number}", mode=0o4755) for number in range(500)]
+    (line,) = unpack([tars.blob(tmp_path, layer)], tmp_path / "root").lines()
+    assert "and 497 more" in line
+    assert len(line) < 200
 
 
 def test_a_plain_user_goes_without_owners_and_devices(tmp_path, monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    root = unpacked(tmp_path, [file("owned", uid=42, gid=43, mode=0o4711), NULL, hardlink("zero", "null")])
+    root = unpacked(tmp_path, [file("owned", uid=42, gid=43, mode=0o711), NULL, hardlink("zero", "null")])
     assert sorted(tree(root)) == ["owned"]
     assert (root / "owned").stat().st_uid == os.getuid()
-    assert modes(root)["owned"] == 0o4711
+    assert modes(root)["owned"] == 0o711
 
 
 def test_fifos_long_names_sparse_files_and_old_formats(tmp_path):

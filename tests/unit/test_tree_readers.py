@@ -176,6 +176,7 @@ def test_a_folder_is_read_without_following_links(tmp_path, tools):
     files = [file("etc/file", b"content", mode=0o4711), entry("pipe", tarfile.FIFOTYPE, mode=0o600)]
     links = [symlink("link", "/etc"), symlink("loop", ".")]
     root = unpacked(tmp_path, [folder("./", mode=0o755), folder("etc", mode=0o750), *files, *links])
+    (root / "etc/file").chmod(0o4711)  # which nothing that we unpack has
     tree = filesystems.read_folder("root", root, tools)
     assert {path: msgspec.structs.replace(seen, uid=0, gid=0) for path, seen in tree.entries.items()} == {
         "/": Entry("folder", 0o755),

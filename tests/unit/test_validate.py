@@ -107,3 +107,13 @@ def test_a_hostile_layer_is_refused_and_one_without_end_blocks_is_read(tmp_path,
     for plain, names in ((PLAIN[: 4 * 512], {"a", "b"}), (b"", set())):
         layer.path.write_bytes(tars.compressed(plain, media_type))
         assert inspect_layer(layer).entries.found.keys() == names
+
+
+def test_devices_of_a_machine_are_named_and_those_of_every_dev_are_not(tmp_path):
+    disk = tars.entry("dev/vda", tarfile.BLKTYPE, devmajor=254, mode=0o666)
+    null = tars.entry("dev/null", tarfile.CHRTYPE, devmajor=1, devminor=3, mode=0o666)
+    gone = tars.entry("dev/vdb", tarfile.BLKTYPE, devmajor=254, devminor=16)
+    image = small_layouts.layout(tmp_path, [disk, null, gone], [tars.file("dev/.wh.vdb")])
+    (warning,) = validate(image)
+    assert "/dev/vda (b 254:0)" in warning
+    assert validate(small_layouts.layout(tmp_path / "other", [null])) == ()

@@ -2,6 +2,9 @@
 
 The files of each layer are unpacked side by side, by number; those that the image has in the end are then renamed to
 their paths. No name of a layer touches the disk before `oci.entries` has judged all of them, so nothing is followed.
+
+An image may be anybody's, and everybody on this machine can reach the tree: what would give its users more than they
+have is left out (docs/decisions/conversion.md). `Withheld` says what.
 """
 
 # System calls on strings: with tens of thousands of files, Path objects cost more than the calls.
@@ -15,23 +18,52 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from graphcrate.artifacts.formats.merged import IMPLIED, XATTR, Inode, content_of, inode_of
 from graphcrate.host.atomic import appearing
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import HostError, LayoutError
+from graphcrate.model.words import printable
 from graphcrate.oci.blob import TarStream, open_blob
-from graphcrate.oci.entries import Entries, overlaid, read_entries
+from graphcrate.oci.entries import HARMLESS_DEVICES, Entries, device_of, overlaid, read_entries
 from graphcrate.oci.spec import LayerBlob
 
 _ROOT = "root"
 #: A root without the capability, or in a user namespace that lacks the id, does without.
 _NOT_PERMITTED = (errno.EPERM, errno.EINVAL, errno.ENOTSUP)
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+#: Others are rights (security.capability), or orders to the file system above (trusted.overlay, user.overlay).
+_ATTRIBUTES, _OVERLAY = "user.", "user.overlay."
 _Permitted = Callable[[], contextlib.AbstractContextManager[None]] | None  #: None: not root
 _BYTES = ("utf-8", "surrogateescape")  #: how `tarfile` has the values of extended attributes as text
 _LINKED = Inode(kind=tarfile.REGTYPE, mode=0)  #: what a hard link shares has attributes of its own
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """What an image has and a tree has not, by paths."""
+
+    devices: list[str] = field(default_factory=list)  #: "/dev/sda (b 8:0)"
+    set_id: list[str] = field(default_factory=list)  #: files whose program would run as its owner or group
+    attributes: list[str] = field(default_factory=list)  #: files with rights of their own
+
+    def lines(self) -> list[str]:
+        """For people."""
+        known = (
+            (self.devices, "devices", "they are this machine's hardware"),
+            (self.set_id, "set-user-id and set-group-id bits", "whoever can reach the folder could become their owner"),
+            (self.attributes, "capabilities and the like", "they are rights on this machine"),
+        )
+        return [f"left out: {what} ({_some(paths)}): {why}" for paths, what, why in known if paths]
+
+
+def _some(paths: list[str]) -> str:
+    paths = sorted(map(printable, paths))
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 
 
 @dataclass(slots=True, eq=False)
@@ -51,21 +83,22 @@ def unpack(
     advance: Callable[[int], None] | None = None,
     below: Path | None = None,
     faithful: bool = False,
-) -> None:
-    """Unpack layers, lowest first, into the folder `destination`, which appears whole or not at all.
+) -> Withheld:
+    """Unpack layers, lowest first, into the folder `destination`, which appears whole or not at all; what was withheld.
 
     Does nothing where it is there already; a second process waits for the first. `advance` counts compressed bytes,
     from any thread. `below`: the tree of the layers below these, unpacked on the same disk by the same user; its files
-    are shared by hard links. Owners, devices and extended attributes are set only for root; modes and times always.
+    are shared by hard links. Owners, devices and extended attributes are set only for root; times always.
     Raises LayoutError for a layer that is broken or would leave the folder; where the tree has to be `faithful`,
     HostError for an owner or a device that the machine does not permit.
     """
+    withheld = Withheld()
     with appearing(destination, _ROOT) as partial:
         if partial is None:
-            return
+            return withheld
         permitted = functools.partial(_permitted, faithful=faithful) if faithful or os.geteuid() == 0 else None
         staged = parallel(
-            lambda number, advancing: _stage(layers[number], partial / str(number), advancing, permitted),
+            lambda number, advancing: _stage(layers[number], partial / str(number), advancing, permitted, withheld),
             range(len(layers)),
             advance=advance,
             size=lambda number: layers[number].path.stat().st_size,
@@ -73,17 +106,18 @@ def unpack(
         # A fixed time, so that the tree depends on the layers alone.
         merged = overlaid([*([_tree(below)] if below else ()), *staged], _Node(IMPLIED, 0))
         _build(merged, str(partial / _ROOT), permitted)
+    return withheld
 
 
 def _stage(
-    blob: LayerBlob, folder: Path, advance: Callable[[int], None], permitted: _Permitted | None
+    blob: LayerBlob, folder: Path, advance: Callable[[int], None], permitted: _Permitted, withheld: Withheld
 ) -> Entries[_Node]:
     """Unpack the files of a layer into the new `folder`."""
     folder.mkdir()
     numbers = itertools.count()
 
     def keep(path: str, header: tarfile.TarInfo) -> _Node:
-        inode = inode_of(path, header)
+        inode = _harmless(path, inode_of(path, header), withheld)
         node = _Node(inode, int(header.mtime * 1_000_000_000))
         if not inode.is_folder:
             place = f"{folder}/{next(numbers)}"
@@ -101,8 +135,24 @@ def _stage(
         ) from error
 
 
+def _harmless(path: str, inode: Inode, withheld: Withheld) -> Inode:
+    """The inode without what it would give to people of this machine."""
+    device = device_of(inode.kind, inode.device)
+    if device and device not in HARMLESS_DEVICES:
+        withheld.devices.append(f"/{path} ({device})")
+    mode, xattrs = inode.mode, inode.xattrs
+    if mode & _SET_ID and not inode.is_folder:  # of a folder it gives new files its group, and no rights
+        withheld.set_id.append(f"/{path}")
+        mode &= ~_SET_ID
+    if xattrs:
+        names = [(name.removeprefix(XATTR), (name, value)) for name, value in xattrs]
+        xattrs = tuple(one for name, one in names if name.startswith(_ATTRIBUTES) and not name.startswith(_OVERLAY))
+        withheld.attributes.extend([f"/{path}"] if len(xattrs) < len(names) else [])
+    return msgspec.structs.replace(inode, mode=mode, xattrs=xattrs)
+
+
 def _make(place: str, inode: Inode, header: tarfile.TarInfo, stream: TarStream, permitted: _Permitted) -> bool:
-    """Make a file, link, pipe or device; False for a device that cannot be made."""
+    """Make a file, link, pipe or device; False for a device that is not made, or cannot be."""
     if inode.is_file:
         with open(place, "xb") as file:
             file.writelines(content_of(header, stream))
@@ -110,10 +160,9 @@ def _make(place: str, inode: Inode, header: tarfile.TarInfo, stream: TarStream, 
         os.symlink(inode.link, place)
     elif inode.kind == tarfile.FIFOTYPE:
         os.mkfifo(place)
-    elif permitted:
+    elif permitted and device_of(inode.kind, inode.device) in HARMLESS_DEVICES:
         with permitted():
-            kind = stat.S_IFCHR if inode.kind == tarfile.CHRTYPE else stat.S_IFBLK
-            os.mknod(place, kind | 0o600, os.makedev(*inode.device))
+            os.mknod(place, stat.S_IFCHR | 0o600, os.makedev(*inode.device))
         return os.path.lexists(place)
     else:
         return False

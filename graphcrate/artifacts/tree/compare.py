@@ -7,6 +7,7 @@ docs/decisions/equality.md tells how. Installers word some files each in their o
 
 import json
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,8 +22,8 @@ from graphcrate.model.words import printable
 
 #: What of an entry differs. `setting`: of the image's configuration, not of a file.
 Aspect = Literal["only in the first", "only in the second", "kind", "mode", "owner", "content", "link", "setting"]
-#: In which form two contents are compared where their bytes may differ.
-Sameness = Literal["any", "bytecode", "launcher"]
+#: In which form two contents are compared where their bytes may differ; `set-id`: modes but for these bits.
+Sameness = Literal["any", "bytecode", "launcher", "set-id"]
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     #: paths: `*` any characters but a slash, a final `/**` everything below (not the folder itself); or settings
     patterns: tuple[str, ...]
     aspects: tuple[Aspect, ...]
-    same: Sameness = "any"  #: how contents are compared all the same; concerns the aspect `content` alone
+    same: Sameness = "any"  #: how contents are compared all the same (modes: `set-id`); concerns no other aspect
     #: one of the two is such an artifact (or a folder, a squashfs); empty: whatever they are
     forms: tuple[Form, ...] = ()
 
@@ -64,6 +65,7 @@ ALLOWANCES = msgspec.toml.decode(
 #: A larger file is compared by its bytes alone, so that nobody's image fills our memory.
 LARGEST = 1 << 24
 _LAUNCHER_LIMIT = 1 << 12
+_SET_ID = stat.S_ISUID | stat.S_ISGID
 _PYC_HEADER = 16  #: magic number, flags (PEP 552), and hash, or time and size, of the source
 #: Lines of launchers that say nothing about what is started. `installer`, uv and pip's distlib have different ones for
 #: their own name, which matters on Windows alone.
@@ -152,7 +154,10 @@ def judge(first: Opened, second: Opened, allowances: Sequence[Allowance]) -> Com
             if (
                 difference.aspect in allowance.aspects
                 and patterns.fullmatch(difference.path)
-                and (difference.aspect != "content" or _same(allowance.same, difference.path, first, second))
+                and (
+                    difference.aspect not in ("content", "mode")
+                    or _same(allowance.same, difference.path, first, second)
+                )
             ):
                 allowed[allowance].append(_encodable(difference))
                 break
@@ -183,15 +188,19 @@ def _expression(pattern: str) -> str:
 
 
 def _same(form: Sameness, path: str, first: Opened, second: Opened) -> bool:
-    """Whether two contents are the same in this form. False where either is not of that form."""
+    """Whether two contents (or modes) are the same in this form. False where either is not of that form."""
     if form == "any":
         return True
+    if form == "set-id":
+        one, other = first.entries[path], second.entries[path]
+        is_folder = "folder" in (first.form, second.form)
+        return is_folder and one.kind == other.kind == "file" and one.mode & ~_SET_ID == other.mode & ~_SET_ID
     if any(not is_kept(path, opened.entries[path].size) for opened in (first, second)):
         return False
-    one, other = first.read(path), second.read(path)
+    content, others = first.read(path), second.read(path)
     if form == "bytecode":
-        return len(one) > _PYC_HEADER < len(other) and one[:_PYC_HEADER] == other[:_PYC_HEADER]
-    return None is not _launcher(one) == _launcher(other)
+        return len(content) > _PYC_HEADER < len(others) and content[:_PYC_HEADER] == others[:_PYC_HEADER]
+    return None is not _launcher(content) == _launcher(others)
 
 
 def _between(path: str, one: Entry, other: Entry, owners: bool) -> Iterator[Difference]:

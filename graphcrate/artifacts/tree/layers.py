@@ -20,7 +20,7 @@ from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind
 from graphcrate.oci import spec
 from graphcrate.oci.blob import InflateError, TarStream, open_blob
-from graphcrate.oci.entries import Entries, overlaid, read_entries
+from graphcrate.oci.entries import Entries, device_of, overlaid, read_entries
 from graphcrate.oci.layout import Layout
 from graphcrate.oci.spec import LayerBlob
 
@@ -56,8 +56,7 @@ def read_layer(stream: TarStream, wanted: Wanted) -> LayerTree:
         if inode.is_file:
             return _file(f"/{path}", inode, content_of(header, stream), wanted)
         link, mode = inode.link, 0o777 if inode.link else inode.mode
-        if inode.kind in (tarfile.CHRTYPE, tarfile.BLKTYPE):
-            link = "{} {}:{}".format("c" if inode.kind == tarfile.CHRTYPE else "b", *inode.device)
+        link = device_of(inode.kind, inode.device) or link
         return Found(Entry(_KINDS[inode.kind], mode, inode.uid, inode.gid, 0, "", link))
 
     return read_entries(stream, keep)

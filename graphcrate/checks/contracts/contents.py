@@ -110,6 +110,18 @@ def mount_points(view: ImageView, host: Host) -> Verdict:
     return absent(view, passed("folders, or made when a SIF is"))
 
 
+@check("no devices of a machine", *RUNTIMES)
+def devices(view: ImageView, host: Host) -> Verdict:
+    """Every runtime mounts a /dev of its own, so nobody needs a disk or the machine's memory in an image. Where root
+    unpacks one that has them, whoever may open them has the machine: `convert --to rootfs` leaves them out.
+    Source: Linux, Documentation/admin-guide/devices.txt; mknod(2)
+    """
+    if view.devices:
+        more = f" and {len(view.devices) - 1} more" if len(view.devices) > 1 else ""
+        return warned(f"{view.devices[0]}{more}", "remove them where the image is built; do not unpack it as root")
+    return absent(view, passed("none"))
+
+
 @check("no libraries of the driver", *RUNTIMES)
 def own_driver(view: ImageView, host: Host) -> Verdict:
     """The NVIDIA runtime puts the host's libcuda and libnvidia-ml into the container. Where the image has its own, they

@@ -13,6 +13,7 @@ from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, LayerFact, Settings
 from graphcrate.model.tree import Entry
 from graphcrate.oci import spec
+from graphcrate.oci.entries import HARMLESS_DEVICES
 
 #: The content of a path, or None where it was not kept.
 Read = Callable[[str], bytes | None]
@@ -49,6 +50,7 @@ _PROGRAMS = ("sh", "bash", "kill", "python", "python3", "jupyter", "jupyter-lab"
 #: libraries of the driver, and large ones that CUDA's toolkit and its wheels both have
 _LIBRARIES = re.compile(r".*/(?:libcuda|libnvidia-ml|libcublasLt)\.so[.\d]*")
 CUBLAS = "libcublasLt.so"
+_BOOTSTRAPPED = HARMLESS_DEVICES | {"c 5:1", "c 5:2"}  #: console and ptmx too: bootstrap programs leave them in /dev
 
 
 def wants_content(path: str, size: int) -> bool:
@@ -108,6 +110,11 @@ def view_of(name: str, opened: Opened) -> ImageView:
         cuda=cuda,
         c_library=_c_library(entries, read),
         unpacked=sum(entry.size for entry in entries.values()),
+        devices=tuple(
+            f"{_readable(place)} ({entry.link})"
+            for place, entry in entries.items()
+            if entry.kind == "device" and entry.link not in _BOOTSTRAPPED
+        ),
     )
 
 
