@@ -33,7 +33,6 @@ THREADS = 4  #: downloads at once
 PIECE = 1 << 20  #: uncompressed bytes of one gzip member, where a layer is compressed again
 LEVEL = 6
 GROWTH = 5  #: from compressed bytes to those on the disk, with all that is unpacked
-DEEPEST_INDEX = 3
 _ANOTHER = "name another tag of it, whose manifest is an image for linux/amd64"
 _Document = TypeVar("_Document")
 
@@ -58,7 +57,7 @@ def find(reference: Reference, ctx: Context) -> tuple[Repository, str]:
 
 def for_platform(source: Repository, document: Document, name: str) -> Document:
     """The manifest for linux/amd64 that this document is or lists. Raises ResolutionError."""
-    for _ in range(DEEPEST_INDEX):
+    for _ in range(spec.DEEPEST_INDEX):
         if document.media_type in spec.MANIFEST_TYPES:
             return document
         if document.media_type not in spec.INDEX_TYPES:

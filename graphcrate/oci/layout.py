@@ -22,7 +22,6 @@ from graphcrate.oci.spec import LayerBlob
 #: A hard link shares its inode with the cache, so nobody may write through it.
 _BLOB_MODE = 0o444
 REBUILD = "remove the image's folder and build it again; unchanged parts come from the cache"
-_DEEPEST_INDEX = 3
 _PLATFORM = spec.Platform(architecture="amd64", os="linux")
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 _Document = TypeVar("_Document")
@@ -148,7 +147,7 @@ def _manifest_of(path: Path, descriptor: spec.Descriptor) -> tuple[spec.Descript
     buildx writes an index for each image, with attestations beside the manifest.
     """
     entries: tuple[spec.Descriptor, ...] = ()
-    for _ in range(_DEEPEST_INDEX):
+    for _ in range(spec.DEEPEST_INDEX):
         if descriptor.media_type not in spec.INDEX_TYPES:
             break
         entries = _document(path, descriptor, spec.Index).manifests

@@ -151,7 +151,7 @@ class _Archive:
             )
         entries: tuple[spec.Descriptor, ...] = ()
         index = self._decoded("index.json", spec.Index)
-        while True:
+        for _ in range(spec.DEEPEST_INDEX + 1):
             images = [entry for entry in index.manifests if entry.platform in (None, _OURS)]
             if len(images) != 1:
                 raise LayoutError(f"the archive has {len(images)} images for linux/amd64, one was expected")
@@ -159,6 +159,8 @@ class _Archive:
                 break
             index = self._decoded(_blob(images[0]), spec.Index)
             entries = index.manifests
+        else:
+            raise LayoutError("index.json is an index of indexes of indexes, and no image that can be used")
         manifest = self._decoded(_blob(images[0]), spec.Manifest)
         layers = [self._named(self.layers, _blob(layer)) for layer in manifest.layers]
         config = self._decoded(_blob(manifest.config), spec.ImageConfig)
