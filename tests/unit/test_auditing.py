@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from graphcrate.checks import new_image
 from graphcrate.model.lock import encode
 from tests.made import file_of, locked
 from tests.unit import small_layouts
@@ -79,6 +80,21 @@ def test_a_layout_is_read_once_and_judged_for_the_gpus_that_it_is_for(call, tmp_
     assert (severity, check, "A100" in what) == ("fail", "architectures", True)
     assert {"A100", "V100"} <= set(json.loads(answer[1])["gpus"])
     assert "2 of its findings fail" in answer[2]
+
+
+def test_a_build_is_judged_for_the_gpus_that_were_asked_for(context, tmp_path):
+    """An image with code for V100 alone, whose label says so: whoever asked for A100 does not get it as good."""
+    volta = {**GOOD, "fatbin": fat_binary(entry(SASS, 70))}
+    entries = [file(path[1:], data, mode=0o755) for path, data in files(volta).items()]
+    made = small_layouts.layout(
+        tmp_path / "image", [*entries, symlink("lib", "usr/lib")], labels={"graphcrate.architectures": "7.0"}
+    )
+    report = small_layouts.report(made)
+    failures = {gpu: new_image.vet(report, tmp_path, context, gpu).audit.failures for gpu in (None, "v100", "a100")}
+    assert (failures[None], failures["v100"]) == ((), ())
+    (failure,) = failures["a100"]
+    assert "A100" in failure
+    assert "A100" in (tmp_path / new_image.AUDIT).read_text()
 
 
 def test_folders_and_wheels_say_the_same(call, tmp_path):

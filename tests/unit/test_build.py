@@ -1,5 +1,6 @@
 """From a request to a report: the engine and what it is told, what is said; with engines that only remember."""
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -86,6 +87,29 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx,
     with pytest.raises(BuildError):
         pipeline.build_image(request, ctx)
     assert tried[2:] == ["embedded"] * 3
+
+
+@pytest.mark.parametrize(
+    ("cut", "engines"), [("no", ["embedded", "podman"]), ("yes", ["embedded"]), ("all", ["embedded"])]
+)
+def test_no_engine_makes_an_image_whole_that_was_to_be_cut(ctx, there, monkeypatch, cut, engines):
+    there("podman")
+    tried = []
+
+    def proven(job):
+        tried.append(job.engine.name)
+        if job.engine is with_engine.EMBEDDED:
+            raise HostError("user namespaces are off")
+        return job.engine
+
+    monkeypatch.setattr(pipeline, "_build_and_test", proven)
+    request = BuildRequest(name="pyg", cuda="11.8", gpu="v100", slim=cut)
+    with pytest.raises(HostError, match="user namespaces") if len(engines) == 1 else contextlib.nullcontext():
+        pipeline.build_image(request, ctx)
+    assert tried == engines
+    with pytest.raises(UsageError) if cut != "no" else contextlib.nullcontext():
+        pipeline.build_image(msgspec.structs.replace(request, engine="podman"), ctx)
+    assert tried == [*engines, *(["podman"] if cut == "no" else [])]
 
 
 @pytest.mark.parametrize("made", [True, False])

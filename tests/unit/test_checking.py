@@ -13,6 +13,7 @@ from graphcrate.model.contract import FileFact
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 from tests.unit import small_layouts, tars
+from tests.unit.elfmaker import make_elf
 from tests.unit.squashfs_samples import sample
 from tests.unit.tars import file, folder, overwrite, symlink
 from tests.unit.test_tree_readers import docker_archive, oci_archive
@@ -115,6 +116,20 @@ def test_the_whole_check_has_a_line_for_each_part(typed, layout):
     assert code == 0, err + out
     assert [line.split()[0] for line in out.splitlines()[-3:]] == ["bytes", "runtimes", "binaries"]
     assert json.loads(typed("check", image, "--only", "bytes", "--json")[1])["bytes"]["layers"] == 3
+
+
+@pytest.mark.parametrize("parts", [(), ("--only", "runtimes", "--only", "binaries"), ("--only", "binaries")])
+def test_programs_that_cannot_be_loaded_count_where_every_contract_is_kept(typed, layout, parts):
+    broken = [file(f"{SITE}/torch/_C.so", make_elf(needed=("libabsent.so.1",)), mode=0o755)]
+    code, _, err = typed("check", layout(BASE, [PROFILE], WHEELS, broken), *HOST_OPTIONS, *parts)
+    assert (code, "of its findings fail" in err) == (15, True), err
+
+
+def test_contracts_come_before_programs_and_both_are_counted(typed, layout):
+    broken = [file(f"{SITE}/torch/_C.so", make_elf(needed=("libabsent.so.1",)), mode=0o755)]
+    image = layout(BASE, WHEELS, broken, environment={"PATH": GOOD["PATH"]})
+    code, _, err = typed("check", image, "--runtime", "pyxis")
+    assert (code, "contracts" in err, "programs and libraries that fail: 1" in err) == (14, True, True), err
 
 
 def test_a_target_is_the_machine_that_is_checked_for(judged, layout, tmp_path):

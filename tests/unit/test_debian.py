@@ -7,6 +7,7 @@ import lzma
 import stat
 import tarfile
 
+import msgspec
 import pytest
 
 from graphcrate.host.process import Completed
@@ -15,6 +16,7 @@ from graphcrate.inputs.bases import debian, install, normalise
 from graphcrate.inputs.bases.deb import Owner
 from graphcrate.inputs.bases.install import asked, overridden
 from graphcrate.model.errors import BuildError, DiskFullError, HostError, IntegrityError
+from graphcrate.model.report import LayerRecord
 from tests import made
 from tests.made import bookworm
 from tests.unit.tars import entry, file, folder, hardlink, symlink, tar
@@ -44,6 +46,31 @@ def extract(package, root):
 def test_the_version_of_python_comes_from_the_lock():
     versions = {"libpython3.11-stdlib": "3.11.9-1", "python3": "3.11.2-1+b1", "python3.11": "3.11.2-6+deb12u9"}
     assert debian.python_version(bookworm(*itertools.starmap(made.deb, versions.items()))) == "3.11.2"
+
+
+def test_a_base_is_made_again_where_a_package_is_another_and_only_there(cache, monkeypatch):
+    digest, built = "sha256:" + "0" * 64, []
+
+    def build(lock, ctx):
+        built.append(lock)
+        ctx.cache.write(ctx.cache.blob(digest), b"")
+        return LayerRecord(title="", digest=digest, diff_id=digest, size=0, unpacked_size=0)
+
+    monkeypatch.setattr(debian, "_build", build)
+    monkeypatch.setattr(debian, "unpack", lambda layers, folder, advance: folder.mkdir())
+    python = made.deb("python3.11", "3.11.2")
+    first = bookworm(made.deb("libc6", "2.36"), python)
+    others = [
+        bookworm(made.deb("libc6", "2.36", sha256="1" * 64), python),  # built again under the same version
+        bookworm(made.deb("libc6", "2.37"), python),
+        bookworm(made.deb("libc6", "2.36"), python, made.deb("git")),
+        msgspec.structs.replace(first, suite="trixie"),
+    ]
+    for lock in (first, *others, first, *others):
+        debian.prepare(lock, made.place(cache))
+    assert built == [first, *others]
+    debian.prepare(msgspec.structs.replace(first, listed="20261125T021215Z"), made.place(cache))
+    assert len(built) == 5, "where its packages were listed is no part of a base"
 
 
 @pytest.mark.parametrize("kind", PACKERS)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import filelock
+import msgspec
 import pytest
 
 from graphcrate.compat import compilers
@@ -65,6 +66,14 @@ def test_what_changes_a_wheel_and_nothing_else_changes_its_key(monkeypatch):
     before = key(), key(packages=others)
     monkeypatch.setitem(compilers.STAND_INS, "torch/torch.h", ("#pragma once",))  # for what gets these headers
     assert (key() == before[0], key(packages=others) == before[1]) == (False, True)
+
+
+def test_a_wheel_of_one_toolkit_is_none_of_another():
+    """nvcc of two versions compiles the same sources to other code, whatever else is alike."""
+    newer = msgspec.structs.replace(TOOLKIT, packages=(deb("nvidia-cuda-toolkit", "11.8.89-6"),))
+    assert newer.packages != TOOLKIT.packages
+    assert key(toolkit=newer) != key()
+    assert key(toolkit=newer, architectures=(), compiler="g++-11") != key(architectures=(), compiler="g++-11")
 
 
 def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):

@@ -216,6 +216,22 @@ def test_what_passed_is_not_run_again_and_all_else_is(tmp_path, monkeypatch):
     assert submitted(FakeScheduler(good))[0] == list(ends)
 
 
+@pytest.mark.parametrize("failed", range(2))
+def test_a_cell_of_which_one_suite_failed_is_run_again(tmp_path, failed):
+    suites = [*PASSED.suites, msgspec.structs.replace(*PASSED.suites, suite="dna")]
+    suites[failed] = msgspec.structs.replace(suites[failed], status="failed", reason="no CUDA")
+    one = cell(out=tmp_path)
+    order = msgspec.structs.replace(one.order, suites=("torch", "dna"))
+    one = msgspec.structs.replace(one, order=order)
+    Path(order.folder).mkdir(parents=True)
+    written = Path(order.folder) / run_suites.REPORT
+    written.write_bytes(encode(run_suites.report_of(order, suites)))
+    assert matrix.recall(one) is one
+    passed = [msgspec.structs.replace(suite, status="passed") for suite in suites]
+    written.write_bytes(encode(run_suites.report_of(order, passed)))
+    assert matrix.recall(one).state is State.PASSED
+
+
 def test_the_end_says_what_is_missing():
     failed, lost = cell(state=State.FAILED, why="no CUDA"), cell(state=State.LOST, why="x", job="7", node="n1")
     with refused(SmokeError, "1 failed on a100: no CUDA", "ls /out/1/a100"):

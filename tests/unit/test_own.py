@@ -17,6 +17,7 @@ from graphcrate.model.plan import FilesStep, WheelsStep
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import OwnTests
 from graphcrate.smoke.own import programs
+from graphcrate.smoke.suites import Ran
 from tests.made import sdist, wheel
 from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock
 from tests.unit.compiled_plans import lock as compiled_lock
@@ -232,6 +233,23 @@ def test_tests_of_ones_own_have_names_limits_and_versions():
     assert [(one.name, one.limit) for one in tests] == [("imports", 300), ("own-1", 120), ("own-2", 120)]
     assert tests[1].version != programs(OwnTests(commands=("python other.py",)))[0].version
     assert programs(OwnTests()) == []
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+@pytest.mark.parametrize(
+    ("returncode", "late", "status", "reason"),
+    [
+        (0, "", "passed", ""),
+        (1, "", "failed", "ended with exit code 1"),
+        (-9, "", "failed", "ended with exit code -9"),
+        (0, "sh did not finish within 60 s", "failed", "sh did not finish within 60 s"),
+    ],
+)
+def test_a_test_of_ones_own_passes_by_ending_well_in_time(returncode, late, status, reason, on_gpu):
+    for test in programs(OwnTests(imports=("lightning",), commands=("python train.py",))):
+        report = test.judge(test, Ran(["epoch 1"], returncode, 2.0, late), on_gpu)
+        assert (report.suite, report.status, report.device) == (test.name, status, "gpu" if on_gpu else "cpu")
+        assert reason in report.reason
 
 
 def test_what_is_compiled_of_the_additions_is_a_layer_of_its_own():

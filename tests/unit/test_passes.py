@@ -13,7 +13,7 @@ from graphcrate.engines import run_suites
 from graphcrate.engines.backend import Runtime
 from graphcrate.host import gpu
 from graphcrate.host.gpu import HostGpu
-from graphcrate.model.errors import HostError
+from graphcrate.model.errors import HostError, SmokeError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, Claim, Pass, SmokeReport
 from graphcrate.model.suite import SUITES
@@ -21,7 +21,7 @@ from graphcrate.model.trial import Order
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import content
-from tests.made import place
+from tests.made import place, refused
 from tests.unit import small_layouts
 
 IMAGE = f"sha256:{'7' * 64}"
@@ -240,3 +240,26 @@ def test_a_report_that_says_so_already_stays_as_it_is(ordered, image, progress):
     assert image.ran == ["torch", "torch", "ops", "ops"]
     above = prove(fresh, "dna", below=failed)  # has all layers of the other, and so its results
     assert [result.suite for result in above.suites] == ["torch", "ops", "dna"]
+
+
+def test_a_pass_with_one_driver_is_none_with_another(tried, image, monkeypatch):
+    there = HostGpu(("/dev/nvidia0",), {}, {})
+    monkeypatch.setattr(smoke.gpu, "detect", lambda: there)
+    monkeypatch.setattr(gpu, "device", lambda *_, on_gpu: "1 x Tesla T4" if on_gpu else "cpu")
+    for version, remembered in (("535.1", False), ("535.1", True), ("550.2", False), ("550.2", True)):
+        monkeypatch.setattr(gpu, "driver_version", lambda version=version: version)
+        assert tried("torch")[0] == [("torch", "passed", remembered)], version
+    there = HostGpu()  # a run without a GPU has no driver, whatever is installed
+    assert tried("torch")[0] == [("torch", "passed", False)]
+    monkeypatch.setattr(gpu, "driver_version", lambda: "570.3")
+    assert tried("torch")[0] == [("torch", "passed", True)]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_whichever_suite_fails_is_named(number):
+    results = [SmokeReport(suite=name, status="passed", device="cpu", seconds=1.0) for name in ("torch", "dna", "ddp")]
+    run_suites.raise_if_failed("pyg:1", results, "dist")
+    name = results[number].suite
+    results[number] = msgspec.structs.replace(results[number], status="failed", reason="the loss grew")
+    with refused(SmokeError, f"{name} failed in pyg:1: the loss grew", f"smoke-{name}.log"):
+        run_suites.raise_if_failed("pyg:1", results, "dist")

@@ -13,6 +13,7 @@ from graphcrate.oci import push, reference, spec, upload
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
 from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, first
+from tests.made import refused
 from tests.unit import small_layouts, tars
 from tests.unit.conftest import Recorder
 from tests.unit.registry_server import RegistryServer
@@ -195,6 +196,25 @@ def test_a_registry_with_which_nothing_helps_gets_no_tag(layout, mood, message):
     with RegistryServer(strict=True, **mood) as server, pytest.raises((NetworkError, IntegrityError), match=message):
         send(server, layout)
     assert "team/image/manifests/v1" not in server.documents
+
+
+def test_a_registry_that_stores_another_manifest_gets_no_tag(registry, layout):
+    """All blobs are there: what differs is the manifest alone."""
+    send(registry, layout)
+    registry.documents.clear()
+    registry.altered_digest = f"sha256:{'0' * 64}"
+    with refused(IntegrityError, "the manifest of", "taken", registry.altered_digest):
+        send(registry, layout)
+    assert "team/image/manifests/v1" not in registry.documents
+
+
+def test_a_blob_of_which_the_registry_has_a_part_is_sent_again(registry, layout):
+    send(registry, layout)
+    cut = layout.layers[0].digest
+    registry.blobs[cut] = registry.blobs[cut][:1000]
+    pushed = send(registry, layout)
+    assert whole(registry, layout)
+    assert pushed.bytes_there == blob_bytes(layout) - layout.layers[0].size
 
 
 def test_a_layout_without_one_of_its_blobs_is_refused_before_anything_is_sent(registry, layout):

@@ -214,6 +214,17 @@ def test_a_blob_is_resumed_and_checked(blob):
     assert len(server.seen("/blobs/")) == 3
 
 
+def test_a_config_with_other_bytes_is_refused():
+    """Whoever may change what is on the way could have another program run than was published."""
+    with registry() as (server, _):
+        repo = repository(server)
+        config = msgspec.json.decode(repo.manifest("v1").data, type=spec.Manifest).config
+        assert tars.sha256(repo.config(config)) == config.digest
+        server.faults["/blobs/"] = ["wrong"]
+        with refused(IntegrityError, config.digest, "served another blob"):
+            repo.config(config)
+
+
 def test_tokens_stay_with_the_registry_when_blobs_lie_elsewhere(blob):
     with RegistryServer() as storage, registry(login="bearer", storage=f"http://{storage.host}") as (server, _):
         storage.blobs = server.blobs

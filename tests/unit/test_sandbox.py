@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.host import gpu, namespaces, sandbox
+from graphcrate.host import gpu, namespaces, process, sandbox
 from graphcrate.model.errors import HostError
 
 REFUSED = "Operation not permitted"
@@ -59,6 +59,51 @@ def test_gpu_comes_as_devices_and_libraries():
         sandbox.Bind(Path("/l/libcuda.so.535"), "/.graphcrate/nvidia/lib/libcuda.so.1"),
         sandbox.Bind(Path("/b/nvidia-smi"), "/usr/bin/nvidia-smi"),
     ]
+
+
+@pytest.fixture
+def ordered(tmp_path, monkeypatch):
+    """What a command's process is told, by options of `Exec` and of `run_in`."""
+    (tmp_path / "proc").mkdir()
+
+    def orders(writable=False, **options):
+        told = []
+        monkeypatch.setattr(
+            sandbox, "_start", lambda orders, run: (told.append(orders), (process.Completed(0, ()), None))[1]
+        )
+        sandbox.run_in(tmp_path, sandbox.Exec(["true"], **options), writable=writable)
+        return told[0]
+
+    return orders
+
+
+def test_a_command_gets_the_machines_gpus_where_it_asks_for_them_and_only_there(ordered, tmp_path, monkeypatch):
+    places = [tmp_path / name for name in ("nvidia0", "libcuda.so.535", "nvidia-smi")]
+    for path in places:
+        path.touch()
+    device, library, program = map(str, places)
+    host = gpu.HostGpu((device,), {"libcuda.so.1": library}, {"nvidia-smi": program})
+    monkeypatch.setattr(gpu, "detect", lambda: host)
+    told = ordered(gpu=True)
+    assert {(source, read_only) for source, _, read_only in told["binds"]} == {
+        (device, False),
+        (library, True),
+        (program, True),
+    }
+    assert gpu.LIBRARIES + "/lib" in f"{told['environment']['LD_LIBRARY_PATH']}/lib"
+    without = ordered()
+    assert (without["binds"], "LD_LIBRARY_PATH" in without["environment"]) == ([], False)
+
+
+def test_names_are_looked_up_as_this_machine_does_where_there_is_a_network(ordered):
+    shared = [Path(name) for name in ("/etc/hosts", "/etc/resolv.conf")]
+    files = ordered(network=True)["files"]
+    for path in shared:
+        if path.is_file():
+            assert files[str(path)] == path.read_text(errors="replace")
+    assert "localhost" in ordered()["files"]["/etc/hosts"]
+    assert "/etc/resolv.conf" not in ordered()["files"]
+    assert ordered(writable=True, network=True)["files"] == {}, "a tree in the making keeps its own"
 
 
 def test_links_are_followed_inside_the_new_root_only(tmp_path: Path):

@@ -1,0 +1,66 @@
+"""A person's own projects: what makes another wheel of a folder, and how git is asked."""
+
+import pytest
+
+from graphcrate.host.process import Completed
+from graphcrate.inputs.wheels import project
+from graphcrate.model.errors import NetworkError
+from tests.unit.wheelmaker import make_wheel
+
+COMMIT = "0123456789" * 4
+
+
+@pytest.fixture
+def wheels(tmp_path, cache, monkeypatch):
+    """Makes the wheel of a folder; how often that was really done."""
+    made = []
+
+    def make(source, name, back_end, work, environment):
+        made.append(name)
+        return make_wheel(work / "wheel", "demo")
+
+    monkeypatch.setattr(project, "_make", make)
+
+    def count():
+        project.of_folder(tmp_path / "demo", lambda _: (), cache, {})
+        return len(made)
+
+    return count
+
+
+def test_a_folder_is_built_again_where_what_goes_into_its_wheel_is_another(tmp_path, wheels):
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    script = folder / "run.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o644)
+    (folder / "pyproject.toml").write_text("[project]\n")
+    assert [wheels(), wheels()] == [1, 1]
+    script.chmod(0o640)
+    (folder / "build").mkdir()
+    (folder / "build" / "lib.py").touch()
+    assert wheels() == 1, "who may read it, and what tools leave there, are no part of a wheel"
+    script.chmod(0o755)
+    assert wheels() == 2, "a wheel has whether a file can be executed"
+    script.write_text("#!/bin/bash\n")
+    assert wheels() == 3
+    script.rename(folder / "start.sh")
+    assert wheels() == 4
+
+
+@pytest.mark.parametrize("mine", [{}, {"GIT_TERMINAL_PROMPT": "1", "GIT_ASKPASS": "/usr/bin/ksshaskpass"}])
+def test_git_asks_no_questions_and_has_a_time_limit(cache, monkeypatch, mine):
+    """Nobody would see them: a build that waits for a password looks like one that is slow."""
+    asked = []
+
+    def run(argv, *, environment, on_line, timeout):
+        asked.append((argv, environment, timeout))
+        return Completed(128, ("fatal: could not read Password for 'https://me@git.example'",))
+
+    monkeypatch.setattr(project.process, "run", run)
+    for revision in (COMMIT, "main"):
+        with pytest.raises(NetworkError, match="could not read Password"):
+            project.of_commit(f"git+https://me@git.example/x.git@{revision}", lambda _: (), cache, {"PATH": "", **mine})
+    assert [argv[1] for argv, *_ in asked] == ["clone", "ls-remote"]
+    assert {environment["GIT_TERMINAL_PROMPT"] for _, environment, _ in asked} == {"0"}
+    assert all(0 < timeout <= 1800 for *_, timeout in asked)
