@@ -63,7 +63,12 @@ def replacing(target: Path) -> Iterator[Path]:
         old = _beside(target, "old")
         with contextlib.suppress(FileNotFoundError):
             target.rename(old)
-        partial.rename(target)
+        try:
+            partial.rename(target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):  # else it would be away until the next call
+                old.rename(target)
+            raise
         remove_tree(old)
 
 

@@ -88,6 +88,13 @@ class Cache:
         """Where the download with this hash lies (or will lie)."""
         return self.root / "files" / sha256 / name
 
+    def has_file(self, sha256: str, name: str, size: int) -> bool:
+        """Whether that download is there. Its path is its hash, so the size alone is looked at."""
+        try:
+            return self.file(sha256, name).stat().st_size == size
+        except OSError:
+            return False
+
     def blob(self, digest: str) -> Path:
         """Where the blob `sha256:<hex>` lies (or will lie)."""
         return self.root / "blobs" / "sha256" / digest.removeprefix("sha256:")

@@ -127,11 +127,8 @@ def _next_step(search: Search, offers: Offers) -> str:
 
 
 def is_stored(file: LockedFile, cache: Cache) -> bool:
-    """Whether the cache has it. Its path is its hash, so the size alone is looked at."""
-    try:
-        return cache.file(file.sha256, file.name).stat().st_size == file.size
-    except OSError:
-        return False
+    """Whether the cache has it."""
+    return cache.has_file(file.sha256, file.name, file.size)
 
 
 def store(

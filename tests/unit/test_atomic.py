@@ -116,6 +116,32 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
     assert (target.read_bytes(), names(tmp_path)) == (b"first", ["report.json"])
 
 
+@pytest.mark.parametrize("how", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()], ids=["disk", "Ctrl-C"])
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_folder_that_cannot_be_replaced_is_still_there(tmp_path, monkeypatch, how, was_there):
+    target, rename = tmp_path / "oci", Path.rename
+    if was_there:
+        target.mkdir()
+        (target / "index.json").write_text("old")
+
+    def failing(path, other):
+        if path.name.endswith(".partial"):
+            assert not was_there or "old" in [file.read_text() for file in tmp_path.rglob("index.json")]
+            raise how
+        return rename(path, other)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises((HostError, KeyboardInterrupt)), replacing(target) as partial:  # noqa: PT012
+        (partial / "index.json").write_text("new")
+        assert target.exists() is was_there
+    assert names(tmp_path) == [".oci.lock", *(["oci"] if was_there else [])]
+    assert not was_there or (target / "index.json").read_text() == "old"
+    monkeypatch.undo()
+    with replacing(target) as partial:
+        (partial / "index.json").write_text("new")
+    assert ((target / "index.json").read_text(), names(tmp_path)) == ("new", [".oci.lock", "oci"])
+
+
 #: below a file, below a link to nothing, too long a name, and where the system has none
 PLACES = ("file/pyg/tag", "nowhere/tag", f"{'x' * 300}/tag", "/proc/nothing/pyg/tag")
 WRITERS = (functools.partial(write_file, content=b"x"), make_folder, lambda target: replacing(target).__enter__())

@@ -193,6 +193,33 @@ def test_a_plugin_that_may_be_absent_is_a_note_and_so_is_what_needs_it():
     assert audit.judge(image).broken == tuple(f"torchaudio/lib/{name}" for name in names)
 
 
+def test_who_needs_a_plugin_and_something_else_that_is_broken_fails():
+    """What may be absent is an excuse for its own absence alone."""
+    place = f"{SITE}/torchaudio/lib"
+    files = {
+        f"{place}/libtorchaudio_sox.so": {"needed": ("libsox.so",)},
+        f"{place}/libreal.so": {"needed": ("libabsent.so",)},
+        f"{place}/_torchaudio.so": {"needed": ("libtorchaudio_sox.so", "libreal.so"), "runpath": "$ORIGIN"},
+    }
+    told = {
+        each[3].rpartition("/")[2]: each[0]
+        for each in found(stack(GOOD, package("torchaudio", files=files), files=files))
+        if each[1] == "libraries"
+    }
+    assert told == {"libtorchaudio_sox.so": "note", "libreal.so": "fail", "_torchaudio.so": "fail"}
+
+
+def test_no_file_is_left_out_wherever_it_stands():
+    """Each file of the image in turn needs what nothing has."""
+    files = {**PYTHON, **TORCH, MODULE: GOOD}
+    for path, fields in files.items():
+        broken = {**fields, "needed": (*fields.get("needed", ()), "libabsent.so.9")}
+        told = found(contents({**files, path: broken}, *PACKAGES))
+        assert [each[3] for each in told if "libabsent.so.9, which nothing" in each[4]] == [
+            path.removeprefix(f"{SITE}/").lstrip("/") if path.startswith(SITE) else path
+        ], path
+
+
 @pytest.mark.parametrize(("there", "told"), [({}, ["fail", "note", "note"]), ({f"{SYSTEM}/libav.so.5": {}}, ["note"])])
 def test_one_of_several_has_to_load(there, told):
     files = {f"{SITE}/torchcodec/libtorchcodec{number}.so": {"needed": (f"libav.so.{number}",)} for number in (4, 5)}

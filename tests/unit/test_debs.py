@@ -137,6 +137,28 @@ def test_a_file_of_another_size_is_not_taken(world, size):
     assert "bytes instead of" in world.lines[0]
 
 
+@pytest.mark.parametrize("there", [0, 1, 2])
+def test_of_packages_of_which_the_cache_has_some_the_others_are_fetched(world, there):
+    packages = [package(name) for name in ("bash", "dash", "zsh")]
+    for one in packages:
+        put(world.first, one)
+    world.fetch(*packages[:there], *packages[there + 1 :])
+    world.first.asked.clear()
+    world.fetch(*packages)
+    assert world.first.paths() == [f"/debian/{packages[there].path}"]
+
+
+@pytest.mark.parametrize("left", [0, 1000])
+def test_half_a_package_in_the_cache_is_fetched_again(world, left):
+    """As a disk has it that lost power: dpkg would refuse the file in every build from then on."""
+    bash = package("bash")
+    put(world.first, bash)
+    (cached,) = world.fetch(bash)
+    cached.write_bytes(content("bash")[:left])
+    world.fetch(bash)
+    assert len(world.first.asked) == 2
+
+
 @pytest.mark.parametrize(("listed_in", "there"), [("updates/main", "main"), ("main", "updates/main")])
 def test_a_file_that_one_archive_lists_and_only_the_other_has(world, listed_in, there):
     bash, roots = package("bash", listed_in), {"main": "/debian", "updates/main": "/debian-security"}

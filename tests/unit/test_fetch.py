@@ -155,6 +155,18 @@ def test_a_part_of_one_source_is_completed_from_the_next(server, torch_lock, pro
     assert progress.done == progress.total
 
 
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content + b"x", lambda content: b""])
+def test_a_file_of_the_cache_that_has_another_size_is_fetched_again(server, cache, torch_lock, get, damage):
+    get(torch_lock)
+    (package,) = torch_lock.packages
+    cached = cache.file(package.file.sha256, package.file.name)
+    cached.write_bytes(damage(cached.read_bytes()))
+    assert bytes_to_fetch(torch_lock, cache) == package.file.size
+    server.asked.clear()
+    assert get(torch_lock)[package.file.sha256].read_bytes() == TORCH[1]
+    assert TORCH_PATH in server.paths()
+
+
 def test_a_file_that_is_wrong_everywhere_or_that_nobody_lists_or_that_was_replaced(
     server, cache, torch_lock, progress, tmp_path, get
 ):

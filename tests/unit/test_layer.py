@@ -117,6 +117,15 @@ def test_links_folders_and_modes():
         assert archive.getmember("long").linkname == "ü" + "t" * 120
 
 
+@pytest.mark.parametrize(("folder", "mode"), [("tmp", 0o1777), ("var/tmp", 0o1777), ("root", 0o700), ("srv", 0o755)])
+def test_a_file_in_a_folder_of_the_base_leaves_that_open_or_closed_as_it_was(folder, mode):
+    """Its entry in a layer sets the mode: a closed /var/tmp breaks programs of plain users."""
+    blob, _ = write([(f"{folder}/mine/data", b"1", False, 0o644)])
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob))) as archive:
+        assert archive.getmember(folder).mode == mode
+        assert archive.getmember(f"{folder}/mine").mode == 0o755
+
+
 def test_an_existing_tar_is_taken_over():
     entries = tars.tar([tars.file("etc/os-release", b"Linux")])[:1024]
     out = io.BytesIO()

@@ -259,6 +259,29 @@ def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatc
     assert "UV_NO_BINARY" not in environment
 
 
+@pytest.mark.parametrize("merged", [False, True])
+def test_of_several_indexes_the_first_that_has_a_package_gives_it_unless_a_person_says_otherwise(
+    cache, monkeypatch, merged
+):
+    """A company's own package, under whose name somebody uploads a higher version to a public index."""
+    asked = []
+
+    def run(argv, *, environment, cwd, timeout):
+        asked.append((argv, environment))
+        Path(argv[argv.index("--output-file") + 1]).write_text("made")
+        return Completed(0, ())
+
+    monkeypatch.setattr(process, "run", run)
+    sources = Sources(SourceOptions(), cache, {"UV_INDEX_STRATEGY": "unsafe-best-match"})
+    own = "https://me:secret@own.example/simple"
+    sources.user = UserIndexes("https://index.example/simple", (own,), merged=merged)
+    pinning.compile_requirements(["mine"], BOOKWORM, sources.user.default, sources, {})
+    ((argv, environment),) = asked
+    assert argv[argv.index("--index-strategy") + 1] == ("unsafe-best-match" if merged else "first-index")
+    assert (environment["UV_INDEX"], "UV_INDEX_STRATEGY" in environment) == (own, False)
+    assert not [word for word in argv if "secret" in word], "everybody on this machine sees argv"
+
+
 def test_uv_s_own_words_become_errors():
     failure = pinning._failure(["  x No solution found when resolving dependencies:", "  ╰─▶ Because a==1 …"])
     assert isinstance(failure, ResolutionError)

@@ -109,6 +109,22 @@ def test_the_log_and_the_result_of_a_job(tmp_path):
     assert scheduler.log("12").exists()
 
 
+def test_a_job_is_never_run_again_by_itself(tmp_path, monkeypatch):
+    """Of one whose node died would be said that it waits: the report of the first run is never awaited again."""
+    asked = []
+
+    def output(command, *, environment, stdin, timeout):
+        asked.append(command)
+        return "12;cluster\n"
+
+    monkeypatch.setattr(slurm.process, "output", output)
+    scheduler = Scheduler(Slurm(version="22.05.8", environment={}), tmp_path, {"PATH": ""})
+    order = Order(artifact=None, suites=("torch",), device="auto", folder="/out", passes="/p")
+    assert scheduler.submit(order, Resources(partition="a100")) == "12"
+    ((program, *options),) = asked
+    assert (program, "--no-requeue" in options, "--requeue" in options) == ("sbatch", True, False)
+
+
 def test_a_job_inherits_no_job_around_it_and_the_choices_of_the_site():
     site = {"PATH": "/bin", "SLURM_CONF": "/c", "SBATCH_ACCOUNT": "gnn", "SLURM_CLUSTERS": "a"}
     around = {"SLURM_JOB_ID": "1", "SBATCH_TIMELIMIT": "1", "SLURMD_NODENAME": "n1", "RANK": "0", "MASTER_ADDR": "n1"}

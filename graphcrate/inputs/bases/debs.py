@@ -14,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 
+from graphcrate.host.cache import Cache
 from graphcrate.host.connections import HttpError, redacted, server_of
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
@@ -54,7 +55,7 @@ def fetch(
     _refuse_odd(packages, listed)
     cache = ctx.cache
     places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
-    if absent := [package for package, place in places.items() if not place.is_file()]:
+    if absent := [package for package in places if not _is_stored(package.file, cache)]:
         search = Search(ctx, listed)
         absent = search.with_paths(absent, suite, components)
         total = sum(package.file.size for package in absent)
@@ -128,7 +129,7 @@ class Search:
         """Bring the file into the cache; False where no place has it. Raises DiskFullError, CacheError."""
         file, busy = package.file, list[str]()
         with self._cache.exclusively(f"file-{file.sha256}"):
-            if self._cache.file(file.sha256, file.name).is_file():  # another process was faster
+            if _is_stored(file, self._cache):  # another process was faster
                 advance(file.size)
                 return True
             for host, urls in itertools.groupby(self._addresses(package), server_of):
@@ -265,6 +266,10 @@ class Search:
             next_step="DEBIAN_SNAPSHOT=http://a-mirror-of-the-snapshot-service make image …, or lock again: "
             "./build.py lock …",
         )
+
+
+def _is_stored(file: LockedFile, cache: Cache) -> bool:
+    return cache.has_file(file.sha256, file.name, file.size)
 
 
 def _named(packages: Sequence[DebianPackage]) -> str:
