@@ -63,6 +63,20 @@ def test_pycs_are_unchecked_and_name_the_final_path(tmp_path, cache):
     assert variables["f"]() == "é"
 
 
+def test_the_compiling_python_sees_nothing_of_this_machine_and_one_hash_seed(tmp_path, monkeypatch):
+    """Sets of constants have the order of hashes in bytecode: with a random seed no two builds would be alike."""
+    told = []
+    monkeypatch.setattr(bytecode.sandbox, "run_in", lambda rootfs, command: told.append(command) or Completed(0, ()))
+    for seed in ("random", "7"):
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+        bytecode.InsidePython(rootfs=tmp_path, python="/usr/bin/python3.11", version="3.11.2").run(tmp_path)
+    first, second = told
+    assert first == second
+    assert (first.environment["PYTHONHASHSEED"], "PYTHONOPTIMIZE" in first.environment) == ("0", False)
+    assert not {"-E", "-I", "-R"} & {*first.argv}, "with these Python would not hear of the seed"
+
+
 def test_sources_that_do_not_compile_are_left_out(tmp_path, cache):
     files = {"pkg/old.py": b"print 'hello'\n", "pkg/nul.py": b"\0", "pkg/good.py": b"", "pkg/x.pyi": b""}
     assert list(compiled(tmp_path, cache, files)) == [pyc("good.py")]

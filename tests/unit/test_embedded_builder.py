@@ -13,7 +13,7 @@ import pytest
 
 from graphcrate.engines.backend import Order
 from graphcrate.engines.embedded import build as embedded
-from graphcrate.engines.embedded import run
+from graphcrate.engines.embedded import layers, run
 from graphcrate.engines.embedded.layers import BATCH, batched
 from graphcrate.host.cache import Cache
 from graphcrate.inputs import extensions
@@ -30,15 +30,19 @@ from graphcrate.model.plan import (
     Plan,
     PlannedFile,
     RequirementsStep,
+    Slim,
     Stack,
+    ToolkitStep,
     WheelsStep,
 )
 from graphcrate.model.recipe import Channel
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
 from tests import made
+from tests.made import refused
 from tests.unit import small_layouts, tars
 from tests.unit.conftest import Recorder
+from tests.unit.small_index import TOOLKIT
 from tests.unit.test_bytecode import InProcess
 from tests.unit.test_sdist import Pip
 from tests.unit.wheelmaker import locked, make_wheel
@@ -164,17 +168,29 @@ def test_what_is_gone_or_damaged_is_made_again(one, cache, pattern, damage, comp
     assert len(compiled_here) == 1  # the bytecode was still there
 
 
-def test_a_layer_that_rotted_in_the_cache_goes_into_no_image(one, cache):
+def test_a_layer_that_rotted_in_the_cache_goes_into_no_image(one, cache, tmp_path, monkeypatch):
+    """Found when the image is made, whichever way the layer came there; the same command again mends it."""
+    monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
     plan, files = one
-    (first,) = build(plan, files, cache)
-    blob = cache.blob(first.digest)
+    order = Order(
+        plan=plan, folder=tmp_path, base=BASE, files=files, compiled=None, cache=cache, environment={},
+        progress=Recorder(),
+    )  # fmt: skip
+    first = embedded.build_layout(order)
+    (layer,) = first.records
+    blob = cache.blob(layer.digest)
     content = blob.read_bytes()
-    blob.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    embedded._check_older([first], cache, blob.stat().st_mtime)  # this build's own were hashed while they were written
-    with pytest.raises(LayoutError, match="layer t is damaged"):
-        embedded._check_older([first], cache, blob.stat().st_mtime + 1)
-    assert build(plan, files, cache) == (first,)
-    assert blob.read_bytes() == content
+    for place in (0, len(content) // 2, len(content) - 1):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        tars.overwrite(blob, bytes(damaged))
+        os.utime(blob, (1_700_000_000, 1_700_000_000))  # what this build wrote is hashed as it is written
+        with refused(LayoutError, "layer t is damaged", "the same command again"):
+            embedded.build_layout(order)
+        assert validate(read_layout(first.path)) == (), "the image that was there stays as it was"
+        assert embedded.build_layout(order).digest == first.digest
+        assert blob.read_bytes() == content
+    validate(read_layout(tmp_path / embedded.FOLDER))
 
 
 @pytest.mark.parametrize(
@@ -265,6 +281,67 @@ def test_planned_files_get_their_modes_and_folders(cache):
     assert {name: member.mode for name, member in found.items() if not member.issym()} == modes
     assert found["usr/bin/tool"].linkname == "other"
     assert record.owners[0].bytes == 3
+
+
+def test_the_order_of_planned_files_is_that_of_their_paths(cache):
+    paths = [f"/opt/{name}" for name in ("z", "a/b", "a-b", "a/a/x", "a.b", "b", "é", "a/a.x")]
+    expected = sorted((path[1:] for path in paths), key=lambda path: path.split("/"))
+    records = {
+        build(
+            planned(FilesStep(title="f", files=tuple(PlannedFile(path=path, content=path) for path in order))),
+            {},
+            cache,
+        )[0].digest
+        for order in (paths, paths[::-1], sorted(paths))
+    }
+    assert len(records) == 1
+    (record,) = records
+    found = names(cache, SimpleNamespace(digest=record))
+    assert [name for name, member in found.items() if member.isfile()] == expected
+
+
+def test_a_toolkits_layer_is_the_same_whoever_unpacked_it_and_in_which_order(cache, tmp_path, monkeypatch):
+    """Its modes are two, executable or not, and its order is that of names: neither umask nor disk shows in it."""
+    listed, digests = Path.iterdir, set()
+    for number, (umask, turned) in enumerate(((0o022, False), (0o077, True), (0o002, True))):
+        before = os.umask(umask)
+        folder = tmp_path / str(number)
+        for name in ("bin/nvcc", "bin/ptxas", "include/a.h", "include/b.h", "nvvm/libdevice.bc", "version.json"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with open(folder / name, "w", opener=lambda path, flags: os.open(path, flags, 0o777)) as stream:
+                stream.write(name)
+            if not name.startswith("bin/"):
+                (folder / name).chmod(0o666 & ~umask)
+        (folder / "lib").symlink_to("lib64")
+        os.umask(before)
+        monkeypatch.setattr(Path, "iterdir", lambda path, turned=turned: sorted(listed(path), reverse=turned))
+        step = ToolkitStep(title=f"toolkit {number}", toolkit=TOOLKIT)
+        order = Order(
+            plan=planned(step), folder=Path("/nowhere"), base=BASE, files={}, toolkit=lambda folder=folder: folder,
+            cache=cache, environment={}, progress=Recorder(),
+        )  # fmt: skip
+        (record,) = embedded.build_layers(order, 0)
+        digests.add(record.digest)
+        modes = {name: member.mode for name, member in names(cache, record).items() if not member.issym()}
+        assert {mode for name, mode in modes.items() if "/bin" in name or "." not in name} == {0o755}
+        assert {mode for name, mode in modes.items() if "." in name} == {0o644}
+    assert len(digests) == 1
+
+
+def test_a_cut_layer_of_another_form_is_made_again_and_whole_ones_stay(one, cache, monkeypatch):
+    plan, files = one
+    (step,) = plan.of(WheelsStep)
+    cut = planned(msgspec.structs.replace(step, slim=Slim(capabilities=("7.0",), ptx=False, everything=False)))
+    shop = {"python": "3.11", "glibc": "2.36", "interpreter": embedded.InsidePython("/", "p", "3.11.2")}
+
+    def keys():
+        workshop = layers.Workshop(**shop, files=files, cache=cache, environment={})
+        return [workshop.key(one) for plan_ in (plan, cut) for one in plan_.of(WheelsStep)]
+
+    whole, slim = keys()
+    assert whole != slim
+    monkeypatch.setattr(layers, "SLIM_FORMAT", layers.SLIM_FORMAT + 1)
+    assert (keys()[0] == whole, keys()[1] == slim) == (True, False)
 
 
 def test_planned_files_must_not_hide_the_bases_links(cache):

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import re
+import shutil
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +16,14 @@ import pytest
 from graphcrate.compat import compilers
 from graphcrate.host import settings
 from graphcrate.host.memory import free_memory
-from graphcrate.host.process import SilenceError
+from graphcrate.host.process import Completed, SilenceError
 from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions import worker
 from graphcrate.inputs.extensions.compile import provide
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.extensions.worker import Compiler, Work, header_of
-from graphcrate.model.errors import BuildError
+from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CompileStep
 from tests.made import bookworm, deb, refused, sdist, wheel
@@ -264,6 +265,65 @@ def test_what_has_cuda_sources_and_no_gpu_code_is_not_kept(
         with pytest.raises(BuildError, match=r"torch-scatter has CUDA sources and no GPU code"):
             house.keep(job, {package: wheel}, tmp_path, tmp_path)
     assert bool(extensions.cached(made, cache)) is kept
+
+
+@pytest.mark.parametrize(
+    ("ended", "kind", "words"),
+    [
+        (Completed(1, ("_x.so: undefined symbol: _ZN3c104cuda9SetDeviceEa",)), BuildError, "undefined symbol"),
+        (Completed(139, ()), BuildError, "ended by signal 11"),
+        (Completed(1, ()), HostError, "could not be tried out"),
+    ],
+)
+def test_a_wheel_that_the_images_python_cannot_load_is_not_kept(tmp_path, cache, monkeypatch, ended, kind, words):
+    made = step(architectures=())
+    (package,) = made.packages
+    library = make_elf(needed=("libtorch_cpu.so",))
+    wheel = make_wheel(
+        tmp_path, "torch_scatter", "2.1.1", {"x/_x.so": library}, tag="cp311-cp311-linux_x86_64", purelib=False
+    )
+    job = SimpleNamespace(step=made, base=SimpleNamespace(glibc="2.36", rootfs=tmp_path), cache=cache)
+    monkeypatch.setattr(house.sandbox, "run_in", lambda *_: ended)
+    with refused(kind, words):
+        house.keep(job, {package: wheel}, tmp_path, tmp_path)
+    assert extensions.cached(made, cache) == {}
+    shutil.rmtree(tmp_path / "checked")
+    monkeypatch.setattr(house.sandbox, "run_in", lambda *_: Completed(0, ()))
+    assert house.keep(job, {package: wheel}, tmp_path, tmp_path) == extensions.cached(made, cache) != {}
+
+
+@pytest.mark.parametrize(("gigabytes", "cores", "jobs"), [(7, 32, 2), (100, 4, 4), (1, 32, 1), (0, 1, 1)])
+def test_as_many_compilers_as_memory_takes_with_nothing_of_this_machine(
+    tmp_path, cache, progress, monkeypatch, gigabytes, cores, jobs
+):
+    """And with one hash seed: the order of sets gets into generated sources, and so into wheels."""
+    monkeypatch.setattr(house, "free_memory", lambda: gigabytes * 10**9)
+    monkeypatch.setenv("PYTHONHASHSEED", "1234")
+    asked = []
+
+    def run_in(rootfs, command):
+        orders = json.loads((build / "orders.json").read_text())
+        asked.append((orders["jobs"], command.environment))
+        return Completed(1, ("no compiler",))
+
+    monkeypatch.setattr(house.sandbox, "run_in", run_in)
+    made, build = step(), tmp_path / "build"
+    build.mkdir()
+    (package,) = made.packages
+    source = tmp_path / "sdist"
+    source.touch()
+    job = SimpleNamespace(
+        step=made, jobs=cores, progress=progress, files={package.file.sha256: source}, toolkit=None, cache=cache,
+        build_base=SimpleNamespace(rootfs=tmp_path), log_folder=tmp_path / "logs",
+    )  # fmt: skip
+    with pytest.raises(BuildError):
+        house._compile(job, made.packages, build, tmp_path / "venv")
+    ((told, environment),) = asked
+    assert (told, environment["MAX_JOBS"]) == (jobs, str(jobs))
+    assert environment["PYTHONHASHSEED"] == "0"
+    assert [f"enough for {jobs} compilers and not for {cores}" in line for line in progress.lines[1:]] == (
+        [True] if jobs < cores else []
+    )
 
 
 # The program that compiles in the sandbox: what it lists, in which order and which ways it compiles

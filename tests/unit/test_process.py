@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -51,6 +52,29 @@ def test_a_missing_or_failed_program_is_named_with_what_to_type():
     assert "SIGKILL" in error.what
     assert error.what.endswith("E: last")
     assert "mmdebstrap 'a b'" in error.next_step
+
+
+@pytest.mark.parametrize("talks", [False, True])
+def test_a_program_that_does_not_end_in_time_is_not_waited_for(talks):
+    """One that says nothing, and one that never stops talking."""
+    begun, heard = time.monotonic(), []
+
+    def poll():
+        assert time.monotonic() < begun + 20, "it would be followed for ever"
+
+    reading, writing = os.pipe()
+    with open(reading, "rb") as stdout, open(writing, "wb", buffering=0) as out:
+
+        def feed(data):
+            heard.append(data)
+            out.write(b"and on\n")
+
+        if talks:
+            out.write(b"I go on\n")
+        running = SimpleNamespace(stdout=stdout, args=["sleep"], poll=poll, wait=lambda timeout: 0)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process._follow(running, feed, 0.2)
+    assert bool(heard) is talks
 
 
 def test_a_child_leads_a_group_that_ends_with_it(monkeypatch):

@@ -1,8 +1,10 @@
 """Layers unpacked: what a disk has beyond the paths and contents that `test_layer_cases` compares."""
 
+import contextlib
 import os
 import stat
 import tarfile
+import tempfile
 import threading
 from pathlib import Path
 
@@ -113,6 +115,46 @@ def test_modes_and_times_are_kept_whatever_the_umask(tmp_path):
         "gone/sub": implied,
         "gone/sub/again": (0o644, 0),
     }
+
+
+def test_a_plain_user_unpacks_folders_that_are_closed_to_themselves():
+    """Of any depth, in an order of their names in which the parent comes first; each has its time at the end."""
+    place = Path(tempfile.mkdtemp())  # tmp_path is below a folder of root's alone
+    try:
+        os.chown(place, 65534, 65534) if os.geteuid() == 0 else None
+        with as_plain_user():
+            layer = [
+                folder("a", mode=0o500, mtime=10),
+                folder("a/b", mode=0o000, mtime=20),
+                folder("a/b/c", mode=0o111, mtime=30),
+                file("a/b/c/d", b"deep", mode=0o400, mtime=40),
+                folder("z", mode=0o300, mtime=50),
+                file("z/x", b"", mtime=60),
+            ]
+            root = unpacked(place, layer)
+            with pytest.raises(PermissionError):
+                os.listdir(root / "a/b")
+        names = ("a", "a/b", "a/b/c", "a/b/c/d", "z", "z/x")
+        if os.geteuid() == 0:
+            found = [(stat.S_IMODE((root / name).stat().st_mode), (root / name).stat().st_mtime) for name in names]
+            assert found == [(0o500, 10), (0, 20), (0o111, 30), (0o400, 40), (0o300, 50), (0o644, 60)]
+    finally:
+        remove_tree(place)
+
+
+@contextlib.contextmanager
+def as_plain_user():
+    """What is done here is done as nobody, where this is root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.setegid(65534)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="owners, devices and attributes are for root")

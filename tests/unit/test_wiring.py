@@ -26,8 +26,8 @@ from graphcrate.host.process import Completed
 from graphcrate.inputs.bases import Base, mirrors
 from graphcrate.model import errors
 from graphcrate.model.errors import GraphcrateError
-from graphcrate.model.lock import Lock, encode
-from graphcrate.resolve import base, channels, locks, search
+from graphcrate.model.lock import Added, Lock, encode
+from graphcrate.resolve import additions, base, channels, locks, search
 from tests.made import bookworm, deb
 from tests.unit import small_layouts, tars
 from tests.unit.audited import PYTHON
@@ -391,6 +391,64 @@ def test_a_variants_own_suites_go_before_its_recipes(world):
     path.write_text(path.read_text().replace('python = "3.11"', 'python = "3.11"\nsmoke = ["ops"]', 1))
     world.built()
     assert ["/opt/graphcrate/suites/ops.py" in command.argv for command in world.ran] == [True]
+
+
+@pytest.fixture
+def mine(world):
+    """Builds an image on top of the stack with a test of one's own; how the test ends, and what ran since."""
+    world.patch.setattr(
+        additions,
+        "add",
+        lambda context, stack, *_, **__: msgspec.structs.replace(
+            stack, lock=msgspec.structs.replace(stack.lock, added=Added(packages=(), asked=()))
+        ),
+    )
+    (world.root / "mine.toml").write_text('extends = "torch"\nsmoke = ["python train.py"]\nenv = { MINE = "1" }\n')
+    ends = {"stack": Completed(0, (PASSED,)), "own": Completed(0, ("epoch 1",))}
+
+    def run_in(rootfs, command):
+        own = "python train.py" in command.argv[-1]
+        world.completed = ends["own" if own else "stack"]
+        ran.append("own" if own else "stack")
+        return world.run_in(rootfs, command)
+
+    ran = []
+    world.patch.setattr(running, "run_in", run_in)
+
+    def build(*options, **endings):
+        ends.update(endings)
+        ran.clear()
+        return world.typed("image", "./mine.toml", "--cuda", "cpu", *options), list(ran)
+
+    return build
+
+
+LATE = errors.BuildError("sh did not finish within 600 s and was ended")
+
+
+@pytest.mark.parametrize(
+    "own", [Completed(1, ("Traceback",)), Completed(-9, ()), LATE], ids=["fails", "killed", "late"]
+)
+def test_a_test_of_ones_own_that_does_not_pass_is_the_end_each_time(world, mine, own):
+    for _ in range(2):
+        (code, out, err), ran = mine(own=own)
+        assert (code, out, "smoke test own-1 failed in mine:" in err) == (10, "", True), err
+        assert ran[-1] == "own", "a failure is not remembered as a pass"
+    (folder,) = {path.parent.resolve() for path in (world.root / "dist").glob("mine/*/report.json")}
+    assert b'"failed"' in (folder / "report.json").read_bytes()
+    where = "--to", f"{world.registry.host}/team", "--allow-cpu-only"
+    assert world.typed("publish", f"mine:{folder.name}", *where)[0] == 16
+
+
+def test_what_passed_is_run_again_where_that_is_asked_for(mine):
+    (code, out, err), ran = mine()
+    assert (code, sorted(set(ran))) == (0, ["own", "stack"]), err
+    (code, same, err), again = mine()
+    assert (code, same, again) == (0, out, []), err
+    (code, _, err), again = mine("--rerun")
+    assert (code, again) == (0, ran), err
+    (code, _, err), again = mine("--rerun", own=Completed(1, ("Traceback",)))
+    assert (code, again) == (10, ran), err
 
 
 @pytest.mark.parametrize(("ended", "code"), [(0, 0), (7, 7), (130, 130), (-11, 139)])
