@@ -23,9 +23,11 @@ from graphcrate.model.errors import UNREADABLE, GateError, UsageError
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.recipe import Variant
 from graphcrate.model.report import BuildReport, Pass, SmokeReport
+from graphcrate.model.suite import SUITES
 from graphcrate.oci import push
 from graphcrate.oci.layout import Layout
 from graphcrate.smoke import memory
+from graphcrate.smoke.own import programs
 
 _CPU = "cpu"
 FileForm = Literal["sif", "sqsh", "oci-archive"]
@@ -186,12 +188,17 @@ def judge(
     *,
     allow_cpu_only: bool = False,
 ) -> Evidence:
-    """Judge an image by its reports. `suites`: those that its recipe wants; `passes`: of any image.
+    """Judge an image by its reports. `suites`: those that its recipe has; `passes`: of any image.
+
+    Tests of one's own, which the report names, have to pass as the suites do.
 
     A target with a GPU wants a pass on a GPU, of any of the suites: docs/publish.md says why one is enough.
     """
-    name, passed = f"{report.name}:{report.tag}", tuple(_passed(report, passes))
-    refusals = [*_refusals(report, audit, {one.suite for one in passed}, suites)]
+    # Tests of one's own have names by their number: a pass is of this one by what it runs.
+    own = {program.name: program.version for program in programs(report.own)}
+    known = (one for one in passes if one.claim.version == own.get(one.claim.suite, one.claim.version))
+    name, passed = f"{report.name}:{report.tag}", tuple(_passed(report, known))
+    refusals = [*_refusals(report, audit, {one.suite for one in passed}, (*suites, *own))]
     without = report.torch_cuda != _CPU and not any(_is_gpu(one) for one in passed)
     if without and not allow_cpu_only:
         refusals.append(
@@ -244,7 +251,8 @@ def _refusals(
     for suite in suites:
         if suite not in passed:
             why = f"failed: {failed[suite]}" if suite in failed else "has not passed in this very image"
-            yield Refusal(what=f"the suite {suite} {why}", fix=f"./build.py test {name} --suite {suite}")
+            what, which = (f"the suite {suite}", f" --suite {suite}") if suite in SUITES else (f"its test {suite}", "")
+            yield Refusal(what=f"{what} {why}", fix=f"./build.py test {name}{which}")
 
 
 def _ran_in(report: BuildReport, one: SmokeReport) -> bool:

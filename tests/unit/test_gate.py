@@ -10,8 +10,9 @@ from graphcrate.model.audit import Audit
 from graphcrate.model.audit import Finding as AuditFinding
 from graphcrate.model.contract import Finding
 from graphcrate.model.errors import GateError
-from graphcrate.model.report import Claim, Pass, SmokeReport
+from graphcrate.model.report import Claim, OwnTests, Pass, SmokeReport
 from graphcrate.publish import policy
+from graphcrate.smoke.own import programs
 from tests.made import refused
 from tests.unit import small_layouts
 
@@ -118,6 +119,21 @@ def test_what_could_not_go_out_after_a_build_is_refused_before(tmp_path, monkeyp
     (tmp_path / "pyg/1/passes").mkdir(parents=True)
     (tmp_path / "pyg/1/passes/a.json").write_bytes(msgspec.json.encode(passed(suite(device="Tesla V100"))))
     policy.refuse_early(request, "pyg", "11.8")
+
+
+def test_tests_of_ones_own_have_to_pass_too_and_those_of_before_are_others():
+    own = OwnTests(imports=("lightning",), commands=("python train.py",))
+    ran = (suite(device="Tesla V100"), suite("ops"), suite("imports"))
+    lacking = ["its test own-1 has not passed in this very image"]
+    assert reasons(report(own=own, suites=ran)) == lacking
+    failed = suite("own-1", status="failed", reason="exit code 3")
+    assert reasons(report(own=own, suites=(*ran, failed))) == ["its test own-1 failed: exit code 3"]
+    assert judged(report(own=own, suites=(*ran, failed))).refusals[0].fix == "./build.py test pyg:1"
+    now = programs(own)[1]
+    for version, expected in ((now.version, []), ("own-1 of another command", lacking)):
+        one = passed(suite("own-1"))
+        one = msgspec.structs.replace(one, claim=msgspec.structs.replace(one.claim, version=version))
+        assert reasons(report(own=own, suites=ran), passes=[one]) == expected
 
 
 def test_what_ran_in_the_image_below_does_not_count_and_what_was_made_of_this_one_does():

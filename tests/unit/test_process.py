@@ -63,7 +63,7 @@ def test_a_program_that_does_not_end_in_time_is_not_waited_for(talks):
         assert time.monotonic() < begun + 20, "it would be followed for ever"
 
     reading, writing = os.pipe()
-    with open(reading, "rb") as stdout, open(writing, "wb", buffering=0) as out:
+    with os.fdopen(reading, "rb") as stdout, os.fdopen(writing, "wb", buffering=0) as out:
 
         def feed(data):
             heard.append(data)
