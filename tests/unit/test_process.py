@@ -73,7 +73,7 @@ def test_a_program_that_does_not_end_in_time_is_not_waited_for(talks):
             out.write(b"I go on\n")
         running = SimpleNamespace(stdout=stdout, args=["sleep"], poll=poll, wait=lambda timeout: 0)
         with pytest.raises(subprocess.TimeoutExpired):
-            process._follow(running, feed, 0.2)
+            process._follow(running, feed, 0.2, 60)
     assert bool(heard) is talks
 
 
