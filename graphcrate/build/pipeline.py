@@ -22,7 +22,7 @@ from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import BaseDriftError
-from graphcrate.model.errors import HostError, LockedError, UsageError
+from graphcrate.model.errors import BuildError, HostError, LockedError, NetworkError, UsageError
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions, Candidate, Recipe, Variant
@@ -57,7 +57,16 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
         if request.slim != "no" or (engine := with_engine.first_that_answers(ctx)) is None:
             raise
         ctx.progress.note(f"{error.what}; building with {engine.name} instead")
-        return _build_and_test(dataclasses.replace(job, engine=engine))
+        try:
+            return _build_and_test(dataclasses.replace(job, engine=engine))
+        except (HostError, BuildError, NetworkError) as second:
+            # The engine is the second choice: what keeps the first one from working may be the easier to mend.
+            why = f"{error.what} ({error.cause.rstrip('.')})" if error.cause else error.what
+            second.cause = (
+                f"{second.cause} {engine.name} was tried because the embedded builder could not: {why}.".lstrip()
+            )
+            second.next_step = f"{error.next_step}; or, for {engine.name}: {second.next_step}"
+            raise
 
 
 @dataclass(frozen=True, kw_only=True)

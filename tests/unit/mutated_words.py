@@ -1,14 +1,19 @@
-"""What people type and write, mutated: requirements files, `--with`, recipes, a stack's recipe, a target, a netrc.
+"""What people type and write, mutated: requirements files, `--with`, recipes, a stack's recipe, a target, a netrc; and
+sdists, which people bring.
 
 Rows of `test_mutated.TARGETS`. Each is taken, or refused by an error of ours.
 """
 
 import contextlib
+import gzip
 
 from graphcrate.compat import own, recipes, targets
 from graphcrate.host import connections
+from graphcrate.inputs.wheels import sdist
 from graphcrate.model.errors import GraphcrateError
 from tests import ROOT
+from tests.unit.test_sdist import zipped
+from tests.unit.wheel_server import small_sdist
 
 REQUIREMENTS = [
     b"# mine\nlightning==2.1  # pinned\n\ndgl \\\n  >=2.0 --hash=sha256:aa\n-r more.txt\n-c bounds.txt\n-e ./pkg\n",
@@ -79,7 +84,22 @@ def netrc(data, place):
     connections.authorization("https://a.example/", "", {"HOME": str(place)})
 
 
+def sdists():
+    pyproject = '[build-system]\nrequires = ["setuptools"]\n[project]\ndependencies = ["a"]\n'
+    name, content = small_sdist("demo", "1.0", pyproject=pyproject, requires_txt="a\n[x]\nb\n", more={"a.c": ""})
+    return [gzip.decompress(content), zipped(name, content)[1]]
+
+
+def source(data, place):
+    """What begins as a zip is one by its name, too."""
+    name = "demo-1.0.zip" if data[:2] == b"PK" else "demo-1.0.tar.gz"
+    (place / name).write_bytes(data)
+    sdist.compiled_sources(place / name)
+    sdist.read_sdist(place / name, name)
+
+
 TARGETS = {
+    "sdist": (sdists, source),
     "requirements": (lambda: REQUIREMENTS, requirements),
     "words": (lambda: WORDS, words),
     "own-recipe": (lambda: OWN, recipe),

@@ -12,13 +12,13 @@ from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.engines import backend, render
 from graphcrate.inputs.bases import mirrors
-from graphcrate.model.errors import BuildError, HostError, UsageError
+from graphcrate.model.errors import BuildError, HostError, NetworkError, UsageError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import Artifact, SmokeReport
 from graphcrate.resolve import base as resolve_base
 from tests import ROOT
-from tests.made import index_of, place
+from tests.made import index_of, place, refused
 from tests.unit.small_index import LOCAL, put_torch
 from tests.unit.test_gate import report
 
@@ -110,6 +110,22 @@ def test_no_engine_makes_an_image_whole_that_was_to_be_cut(ctx, there, monkeypat
     with pytest.raises(UsageError) if cut != "no" else contextlib.nullcontext():
         pipeline.build_image(msgspec.structs.replace(request, engine="podman"), ctx)
     assert tried == [*engines, *(["podman"] if cut == "no" else [])]
+
+
+@pytest.mark.parametrize("kind", [HostError, BuildError, NetworkError])
+def test_an_engine_that_fails_in_place_of_the_embedded_builder_says_why_it_was_tried(ctx, there, monkeypatch, kind):
+    there("podman")
+    first = HostError(
+        "no program can be run here", cause="It is noexec.", next_step="GRAPHCRATE_CACHE=/path make image"
+    )
+
+    def proven(job):
+        raise first if job.engine is with_engine.EMBEDDED else kind("FROM", cause="No base.", next_step="podman pull x")
+
+    monkeypatch.setattr(pipeline, "_build_and_test", proven)
+    with refused(kind, "FROM", "No base.", "no program can be run here", "It is noexec", "podman pull x") as caught:
+        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx)
+    assert caught.value.next_step.startswith(first.next_step)
 
 
 @pytest.mark.parametrize("made", [True, False])

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import threading
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -93,6 +94,15 @@ def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
     assert extensions.cached(made, cache) == {}
     assert provide(job) == provide(job) == extensions.cached(made, cache) == {made.packages[0].file.sha256: path}
     assert progress.lines == ["compiling: another run is compiling; waiting for it"]
+
+
+def test_a_zip_is_unpacked_as_a_tar_is(tmp_path):
+    order = {"sdist": tmp_path / "a-1.zip", "folder": f"{tmp_path}/a"}
+    with zipfile.ZipFile(order["sdist"], "w") as archive:
+        archive.writestr("a-1/setup.py", "")
+        archive.writestr("a-1/csrc/a.cpp", "y")
+    worker.unpack(order)
+    assert (tmp_path / "a/csrc/a.cpp").read_bytes() == b"y"
 
 
 def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path):

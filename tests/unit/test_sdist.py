@@ -1,6 +1,9 @@
 """Wheels from sdists: packed again so that nothing of where and when they were built is left."""
 
+import contextlib
 import gzip
+import io
+import tarfile
 import zipfile
 
 import pytest
@@ -56,11 +59,47 @@ def test_packing_again_forgets_order_times_and_compression(tmp_path):
 NOTHING_SAID = gzip.compress(tars.tar([tars.file("demo-1.0/README")]))
 
 
-@pytest.mark.parametrize(("content", "words"), [(b"", "is not a usable source archive"), (NOTHING_SAID, "no PKG-INFO")])
-def test_what_says_nothing_of_itself_is_refused(tmp_path, content, words):
-    (tmp_path / "a.tar.gz").write_bytes(content)
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.tar.gz", b"", "is not a usable source archive"),
+        ("a.zip", b"", "is not a usable source archive"),
+        ("a.zip", NOTHING_SAID, "is not a usable source archive"),
+        ("a.tar.gz", NOTHING_SAID, "no PKG-INFO"),
+    ],
+)
+def test_what_says_nothing_of_itself_is_refused(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(IntegrityError, match=words):
-        sdist.read_sdist(tmp_path / "a.tar.gz", "a.tar.gz")
+        sdist.read_sdist(tmp_path / name, name)
+    with pytest.raises(IntegrityError) if "no PKG" not in words else contextlib.nullcontext():
+        sdist.compiled_sources(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", [".tar.gz", ".zip"])
+def test_an_sdist_is_a_tar_or_a_zip(tmp_path, ending):
+    name, content = small_sdist("demo", "1.0", pyproject=FLIT, metadata_requires=["numpy"], more={"csrc/a.cpp": ""})
+    if ending == ".zip":
+        name, content = zipped(name, content)
+    (tmp_path / name).write_bytes(content)
+    assert sdist.compiled_sources(tmp_path / name) == ["csrc/a.cpp"]
+    assert sdist.read_sdist(tmp_path / name, name) == (("numpy",), ("flit_core >=3.2,<4",), False)
+
+
+@pytest.mark.parametrize(
+    "pyproject",
+    [
+        "build-system = 1",
+        "[build-system]\nrequires = 1",
+        '[build-system]\nrequires = ["???"]',
+        "project = []",
+        "[project]\ndynamic = 1",
+        "a = " + "[" * 5000,
+    ],
+)
+def test_a_malformed_pyproject_is_a_broken_sdist(tmp_path, pyproject):
+    with pytest.raises(IntegrityError, match=r"demo-1.0.tar.gz is not a usable source archive"):
+        written(tmp_path, pyproject=pyproject)
 
 
 def test_an_sdist_is_built_once_with_the_locked_back_end_alone(tmp_path, cache, source, monkeypatch):
@@ -97,6 +136,15 @@ def test_what_does_not_give_a_pure_wheel_is_an_error(cache, source, monkeypatch,
     with pytest.raises(kind, match=words):
         sdist.build_wheel(made.sdist("pkg"), source, [], cache, {})
     assert not list((cache.root / "built").glob("*"))
+
+
+def zipped(name, content):
+    """The same sdist as a .zip."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar, zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member in tar.getmembers():
+            archive.writestr(member.name, tar.extractfile(member).read())
+    return name.replace(".tar.gz", ".zip"), whole.getvalue()
 
 
 FLIT = '[build-system]\nrequires = ["flit_core >=3.2,<4"]\nbuild-backend = "flit_core.buildapi"\n'

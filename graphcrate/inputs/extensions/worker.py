@@ -26,6 +26,7 @@ import sys
 import tarfile
 import threading
 import traceback
+import zipfile
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -132,7 +133,8 @@ def sort_glob() -> None:
 
 def unpack(order: dict[str, Any]) -> None:
     """Unpack an sdist to the folder of the order, which takes the place of the one folder in it."""
-    with tarfile.open(order["sdist"]) as archive:
+    is_zip = str(order["sdist"]).endswith(".zip")
+    with zipfile.ZipFile(order["sdist"]) if is_zip else tarfile.open(order["sdist"]) as archive:
         archive.extractall(f"{order['folder']}.unpacked")
     for setup in Path(f"{order['folder']}.unpacked").glob("*/setup.py"):
         setup.parent.rename(order["folder"])

@@ -10,21 +10,26 @@ import email
 import gzip
 import hashlib
 import io
+import lzma
 import shutil
 import sys
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.artifacts.wheel import Wheel, open_wheel
 from graphcrate.host import process
 from graphcrate.host.cache import Cache
+from graphcrate.model import codec
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.lock import LockedPackage
 
@@ -153,21 +158,72 @@ class SdistMetadata(NamedTuple):
     is_setup: bool  #: setuptools builds it, by a setup.py
 
 
+class _BuildSystem(msgspec.Struct, rename="kebab"):
+    requires: list[str] = []
+    build_backend: str = ""
+
+
+class _Project(msgspec.Struct):
+    name: str = ""
+    version: str = ""
+    dependencies: list[str] = []
+    dynamic: list[str] = []
+
+
+class _Pyproject(msgspec.Struct, rename="kebab"):
+    """What is read of a pyproject.toml."""
+
+    build_system: _BuildSystem = msgspec.field(default_factory=_BuildSystem)
+    project: _Project = msgspec.field(default_factory=_Project)
+
+
 def read_sdist(path: Path, name: str) -> SdistMetadata:
     """Read pyproject.toml and PKG-INFO of an sdist named `name`. Raises IntegrityError when they are not there."""
+    with _opened(path, name) as (files, read):
+        pyproject = _toml(read("pyproject.toml"))
+        info = read("PKG-INFO")
+        listed = read(next((one for one in files if one.endswith(".egg-info/requires.txt")), ""))
+        if not info:
+            raise _broken(name, "it has no PKG-INFO")
+        build = tuple(pyproject.get("build-system", {}).get("requires", LEGACY_BUILD))
+        for one in build:
+            Requirement(one)
+        return SdistMetadata(_requires(pyproject, info, listed), build, _is_setup(pyproject, files))
+
+
+#: what readers of archives raise for damaged ones, and Python's for what is in them
+_UNREADABLE = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
+    *(ValueError, msgspec.ValidationError, RecursionError, InvalidRequirement),
+    *(NotImplementedError, RuntimeError),  # a zip that is compressed in another way, or encrypted
+)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, name: str) -> Iterator[tuple[list[str], Callable[[str], str]]]:
+    """The files of an sdist without the folder that all are in, and what gives the text of one ("" where it is absent).
+
+    A .zip by its name, as pip goes by it, else a tar. Raises IntegrityError for what cannot be read.
+    """
     try:
-        with tarfile.open(path) as archive:
-            files = {member.name.partition("/")[2]: member for member in archive.getmembers() if member.isfile()}
-            pyproject = tomllib.loads(_text(archive, files.get("pyproject.toml")))
-            info = _text(archive, files.get("PKG-INFO"))
-            listed = _text(archive, next((files[one] for one in files if one.endswith(".egg-info/requires.txt")), None))
-    except (tarfile.TarError, EOFError, OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _broken(name, str(error)) from error
-    if not info:
-        raise _broken(name, "it has no PKG-INFO")
-    build: dict[str, Any] = pyproject.get("build-system", {})
-    requires = _requires(pyproject, info, listed)
-    return SdistMetadata(requires, tuple(build.get("requires", LEGACY_BUILD)), _is_setup(pyproject, files))
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(path) as archive:
+                names = [info for info in archive.infolist() if not info.filename.endswith("/")]
+                infos = {info.filename.partition("/")[2]: info for info in names}
+                yield [*infos], lambda one: _text(archive.open(infos[one]) if one in infos else None)
+        else:
+            with tarfile.open(path) as tar:
+                members = {member.name.partition("/")[2]: member for member in tar.getmembers() if member.isfile()}
+                yield [*members], lambda one: _text(tar.extractfile(members[one]) if one in members else None)
+    except _UNREADABLE as error:
+        raise _broken(name, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+
+
+def _toml(text: str) -> dict[str, Any]:
+    """A pyproject.toml. Raises ValueError or ValidationError where what is read of it is malformed."""
+    value = tomllib.loads(text)
+    codec.convert(value, _Pyproject)
+    return value
 
 
 def _is_setup(pyproject: dict[str, Any], files: Container[str]) -> bool:
@@ -183,15 +239,15 @@ def build_requires(folder: Path) -> tuple[str, ...]:
 def _pyproject(folder: Path) -> dict[str, Any]:
     path = folder / "pyproject.toml"
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return _toml(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (OSError, ValueError, msgspec.ValidationError, RecursionError) as error:
         raise IntegrityError(f"{path} cannot be read: {error}") from error
 
 
 def compiled_sources(path: Path) -> list[str]:
-    """List the files of an sdist that a compiler wants, outside of tests and documents."""
-    with tarfile.open(path) as archive:
-        return _to_compile(member.name.partition("/")[2] for member in archive)
+    """List the files of an sdist that a compiler wants, outside of tests and documents. Raises IntegrityError."""
+    with _opened(path, path.name) as (files, _):
+        return _to_compile(files)
 
 
 def _to_compile(names: Iterable[str]) -> list[str]:
@@ -303,8 +359,7 @@ def _of_requires_txt(text: str) -> tuple[str, ...]:
     return tuple(requirements)
 
 
-def _text(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> str:
-    stream = archive.extractfile(member) if member else None
+def _text(stream: IO[bytes] | None) -> str:
     return stream.read(LARGEST).decode("utf-8") if stream else ""
 
 
