@@ -46,10 +46,11 @@ def of(candidate: Candidate, digest: str, ctx: Context) -> tuple[Statement, ...]
 
 
 def files(candidate: Candidate, ctx: Context) -> dict[str, bytes]:
-    """The build's report and the statements about the layout's own manifest, by file name."""
+    """The build's report, its lock and the statements about the layout's own manifest, by file name."""
     about = of(candidate, candidate.report.digest, ctx)
     documents = {statement.KINDS[one.predicate_type][1]: statement.encode(one) for one in about}
-    return {"report.json": (candidate.layout.path.parent / "report.json").read_bytes(), **documents}
+    folder = candidate.layout.path.parent
+    return {**{name: (folder / name).read_bytes() for name in ("report.json", "lock.json")}, **documents}
 
 
 def attach(

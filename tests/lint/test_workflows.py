@@ -191,6 +191,14 @@ def test_nothing_is_published_where_nobody_asked():
             assert f"needs.{job['needs']}.result != 'skipped'" in condition
 
 
+@pytest.mark.parametrize("name", ["images", "publish"])
+def test_the_lock_of_each_image_is_kept(name):
+    """Most of PyTorch's own candidates are resolved in the job: `verify --rebuild` needs what it found."""
+    steps = Workflow((ROOT / f".github/workflows/{name}.yml").read_text()).jobs["image"]["steps"]
+    (kept,) = (step["with"]["path"] for step in steps if "upload-artifact" in step.get("uses", ""))
+    assert {"dist/*/*/lock.json", "dist/*/*/report.json"} <= set(kept.split())
+
+
 def test_the_cache_is_saved_as_it_is_restored():
     """GitHub's key for a cache includes its paths."""
     steps = [step for _, step in Workflow((ROOT / ".github/workflows/images.yml").read_text()).steps()]
