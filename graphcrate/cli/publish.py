@@ -148,6 +148,9 @@ def _built(name: str, cuda: str | None, gpu: str, target: str, output: Path, ctx
 def verify(
     ref: Annotated[str, typer.Argument(help="An image on a registry.", metavar="REGISTRY/NAME[:TAG|@DIGEST]")],
     key: Annotated[Path | None, typer.Option(help="Public key that must have signed it (cosign.pub).")] = None,
+    published_as: Annotated[
+        str, typer.Option(help="Of a copy that you made: the name of the image that it is a copy of.")
+    ] = "",
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build it again from its lock, and compare the bytes.")
     ] = False,
@@ -156,7 +159,7 @@ def verify(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Verify a published image and its statements. They are materials, provenance, suites, contracts, audit."""
+    """Verify a published image: signature, name, statements (materials, provenance, suites, contracts, audit)."""
     from graphcrate.build import pipeline
     from graphcrate.cli import tables
     from graphcrate.model.answer import Answer, Entry, Section
@@ -169,17 +172,25 @@ def verify(
             f"{ref!r} names no registry, and `verify` is for what was published",
             next_step=f"./build.py check {ref}    for an image here; docker.io/{ref} for one of Docker Hub",
         )
-    request = verifying.Request(ref=ref, key=key, rebuild=rebuild, wheels=wheels)
+    request = verifying.Request(ref=ref, key=key, published_as=published_as, rebuild=rebuild, wheels=wheels)
     result = verifying.run(request, here(), pipeline.build_image)
-    words = {True: ("pass", "green"), False: ("fail", "bold red")}
-    entries = [Entry(words[one.ok][0], f"{one.what}: {one.said}", style=words[one.ok][1]) for one in result.checks]
-    tables.write(result, Answer((Section(tuple(entries)),)), as_json=as_json)
+    entries = []
+    for one in result.checks:
+        label, style = (
+            ("note", "yellow") if one.ok and one.note else ("pass", "green") if one.ok else ("fail", "bold red")
+        )
+        entries.append(Entry(label, f"{one.what}: {one.said}", style=style))
+    opening = (
+        (f"{result.reference} is {result.digest}",) if result.digest not in result.reference else (result.reference,)
+    )
+    tables.write(result, Answer((Section(tuple(entries)),), opening=opening), as_json=as_json)
     failed = [check for check in result.checks if not check.ok]
     if failed:
         raise ProofError(
             f"{result.reference}: {failed[0].what}: {failed[0].said}",
             cause=f"{len(failed)} of {len(result.checks)} checks failed, of the image {result.digest}.",
-            next_step="do not run it before you know why; `./build.py publish` attaches and signs what is missing",
+            next_step=failed[0].next_step
+            or "do not run it before you know why; `./build.py publish` attaches and signs what is missing",
         )
 
 

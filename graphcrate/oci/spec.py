@@ -14,6 +14,7 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER_TAR = "application/vnd.oci.image.layer.v1.tar"
 LAYER_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 LAYER_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
+EMPTY = "application/vnd.oci.empty.v1+json"  #: type of the configuration of what is no image
 EMPTY_BLOB = b"{}"  #: where a manifest needs a blob that says nothing
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -57,6 +58,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     size: int
     annotations: dict[str, str] = {}
     platform: Platform | None = None
+    artifact_type: str = ""
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -74,6 +76,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     config: Descriptor
     layers: tuple[Descriptor, ...]
     media_type: str = ""
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A manifest of something about an image, its `subject`: what registries list as a referrer of that."""
+
+    schema_version: int = 2
+    media_type: str = MANIFEST
+    artifact_type: str
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+    subject: Descriptor
+    annotations: dict[str, str] = {}
 
 
 class RootFS(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,8 @@
 """Attestations of an image that goes out: gather them as in-toto statements, and attach them on a registry."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+
+import msgspec
 
 from graphcrate.checks import licences, system
 from graphcrate.checks.reading import read_image
@@ -8,11 +10,11 @@ from graphcrate.host.context import Context
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, ResolutionError
 from graphcrate.model.report import Asked
-from graphcrate.oci import push, spec
+from graphcrate.oci import push, referrers, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.upload import Blob
-from graphcrate.publish.attest import provenance, signing, statement
+from graphcrate.publish.attest import bundles, provenance, signing, statement
 from graphcrate.publish.attest.keys import PrivateKey
 from graphcrate.publish.attest.statement import Statement, Subject
 from graphcrate.publish.policy import Candidate
@@ -53,19 +55,55 @@ def files(candidate: Candidate, ctx: Context) -> dict[str, bytes]:
     return {**{name: (folder / name).read_bytes() for name in ("report.json", "lock.json")}, **documents}
 
 
+class Attached(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies beside an image. `digests`: of all manifests; `referrers`: what `oci.referrers` lists of them."""
+
+    digests: tuple[str, ...] = ()
+    referrers: tuple[spec.Descriptor, ...] = ()
+
+
 def attach(
-    target: Repository, candidate: Candidate, digest: str, key: PrivateKey | None, ctx: Context
-) -> Iterator[str]:
-    """Push the statements under the tags that cosign looks for, signed if there is a key; digests of the manifests."""
+    target: Repository,
+    candidate: Candidate,
+    subject: spec.Descriptor,
+    names: Sequence[str],
+    key: PrivateKey | None,
+    ctx: Context,
+) -> Attached:
+    """Push the statements under the tags that old cosign looks for; with a key signed, and as bundles for the new one.
+
+    `subject`: the image's manifest; `names`: what it is published as, each of which is signed.
+    """
+    digest = subject.digest
     about = of(candidate, digest, ctx)
     made = [signing.attestations(digest, about, key, stored(target, signing.attestation_tag(digest)))]
     if key is not None:
-        claim = signing.claim(target.name, digest)
-        made.insert(0, signing.signatures(digest, claim, key, stored(target, signing.signature_tag(digest))))
+        claims = [signing.claim(name, digest) for name in names]
+        made.insert(0, signing.signatures(digest, claims, key, stored(target, signing.signature_tag(digest))))
     for tagged in made:
         push.push_blobs(target, [_blob(data) for data in tagged.blobs.values()], lambda _: None)
         push.put_manifest(target, tagged.tag, tagged.manifest, spec.MANIFEST)
-        yield digest_of(tagged.manifest)
+    digests = tuple(digest_of(tagged.manifest) for tagged in made)
+    if key is None:
+        return Attached(digests=digests)
+    signed = [*(bundles.sign(name, digest) for name in names), *about]
+    return _refer(target, [bundles.attach(one, key, subject) for one in signed], digest, digests, ctx)
+
+
+def _refer(
+    target: Repository, made: Sequence[bundles.Attached], digest: str, digests: tuple[str, ...], ctx: Context
+) -> Attached:
+    """Push bundles as referrers of the image; where a registry takes none of them, that is said."""
+    blobs = {digest_of(data): data for one in made for data in one.blobs}
+    push.push_blobs(target, [_blob(data) for data in blobs.values()], lambda _: None)
+    entries = tuple(one.descriptor for one in made)
+    refused = next(filter(None, (referrers.put(target, one.manifest) for one in made)), "")
+    if why := refused or referrers.add(target, digest, entries):
+        ctx.progress.note(
+            f"warning: {why}. So cosign 1 to 3 and `verify` find the signatures; what looks for referrers does not"
+        )
+        return Attached(digests=digests)
+    return Attached(digests=(*digests, *(one.digest for one in entries)), referrers=entries)
 
 
 def stored(source: Repository, tag: str) -> Sequence[spec.Descriptor]:

@@ -18,7 +18,7 @@ from graphcrate.host.http import Client
 from graphcrate.model.errors import UsageError
 from graphcrate.model.report import BuildReport
 from graphcrate.model.words import is_loopback
-from graphcrate.oci import credentials, push
+from graphcrate.oci import credentials, push, referrers, spec
 from graphcrate.oci.reference import TAG_RULE, is_tag
 from graphcrate.oci.registry import Repository
 from graphcrate.publish import attestations
@@ -149,13 +149,17 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
         form, told = request.form or "docker", str(reference)
         lines = jobs.pulling(reference, report.name, inside=vpc_reference(reference))
         pushed = push.push_layout(target, candidate.layout, request.form or "docker", ctx.progress)
-    # a SIF has no statements that nobody signed: Singularity's clients look for none
-    proofs = tuple(attestations.attach(target, candidate, pushed.digest, key, ctx)) if key or form else ()
     short = (short_tag(candidate),) if request.short_tag else ()
     tags = tuple(dict.fromkeys((reference.tag, *short, *request.tags)))
     document = target.manifest(pushed.digest).data
+    attached = attestations.Attached()
+    if key or form:  # a SIF has no statements that nobody signed: Singularity's clients look for none
+        subject = spec.Descriptor(media_type=pushed.media_type, digest=pushed.digest, size=len(document))
+        names = [f"{reference.name}:{tag}" for tag in tags]
+        attached = attestations.attach(target, candidate, subject, names, key, ctx)
     for tag in tags:
         push.put_manifest(target, tag, document, pushed.media_type)
+    referrers.add(target, pushed.digest, attached.referrers)  # somebody else may have written that list meanwhile
     return Published(
         name=report.name,
         tag=report.tag,
@@ -166,7 +170,7 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
         bytes_sent=pushed.bytes_sent,
         bytes_there=pushed.bytes_there,
         bytes_mounted=pushed.bytes_mounted,
-        proofs=proofs,
+        proofs=attached.digests,
         signed="key" if key else "",
         lines=lines,
     )

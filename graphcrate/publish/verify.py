@@ -1,7 +1,8 @@
-"""Verify a published image: its signature, the statements about it, and on demand the same bytes built again."""
+"""Verify a published image: its signature, its name, its statements, and on demand the same bytes built again."""
 
 import functools
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.model.report import BuildReport
 from graphcrate.model.words import joined
-from graphcrate.oci import credentials, push, reference, spec
+from graphcrate.oci import credentials, push, reference, referrers, spec
+from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Document, Repository
 from graphcrate.publish import attestations
-from graphcrate.publish.attest import keys, provenance, signing, statement, verify
+from graphcrate.publish.attest import bundles, keys, names, provenance, signing, statement, verify
 from graphcrate.publish.attest.statement import Statement
 from graphcrate.publish.attest.verify import Verdict
 
@@ -26,18 +28,21 @@ Build = Callable[[BuildRequest, Context], BuildReport]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that `verify` looked at: `ok`, or not, in words."""
+    """One thing that `verify` looked at: `ok`, or not, in words. `note`: nothing says whether it is right."""
 
     what: str
     ok: bool
     said: str
+    note: bool = False
+    next_step: str = ""
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """`verify --json`. `statements`: predicate types that are signed or attached."""
+    """`verify --json`. `statements`: predicate types that are signed or attached; `names`: as what it was published."""
 
     reference: str
     digest: str
+    names: tuple[str, ...] = ()
     checks: tuple[Check, ...]
     statements: tuple[str, ...]
 
@@ -48,6 +53,7 @@ class Request:
 
     ref: str
     key: Path | None = None  #: the public one
+    published_as: str = ""  #: of a copy: the name of what it is a copy of
     rebuild: bool = False  #: build it again
     wheels: Path | None = None  #: for it: the folder of a lock that has wheels of one's own
 
@@ -60,10 +66,14 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
     source = Repository(Client(ctx.environment), name, find, trusted_realms=credentials.trusted_realms(ctx.environment))
     document = source.manifest(name.digest or name.tag)
     digest, checks = document.digest, []
+    tags = (signing.signature_tag(digest), signing.attestation_tag(digest))
+    layers = [one for tag in tags for one in _layers(source, attestations.stored(source, tag))]
+    layers += _referrers(source, digest)
+    signatures = list(verify.signatures(digest, layers, key))
     if key is not None:
-        verdict = verify.signature(digest, _layers(source, signing.signature_tag(digest)), key)
+        verdict = verify.best(digest, signatures)
         checks.append(Check("signature", verdict.is_verified, verdict.message))
-    attached = list(verify.attestations(digest, _layers(source, signing.attestation_tag(digest)), key))
+    attached = list(verify.attestations(digest, layers, key))
     statements: dict[str, Statement | None] = {}
     for predicate, (words, _) in statement.KINDS.items():
         mine = [one for kind, one in attached if kind == predicate and not _of_another_builder(one)]
@@ -72,15 +82,53 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
             statements[predicate] = best.statement
         message = best.message if mine else "nothing of the kind is attached to this image"
         checks.append(Check(words, best.is_verified, message))
+    published = names.known(one.name for one in signatures if one.is_verified)
+    checks.insert(1 if key else 0, _name(request, name, published, statements.get(statement.BILL)))
     if request.rebuild:
         checks.append(_rebuilt(statements.get(statement.PROVENANCE), document, request.wheels, ctx, build))
-    return Verification(reference=str(name), digest=digest, checks=tuple(checks), statements=tuple(sorted(statements)))
+    return Verification(
+        reference=str(name),
+        digest=digest,
+        names=tuple(map(str, published)),
+        checks=tuple(checks),
+        statements=tuple(sorted(statements)),
+    )
 
 
-def _layers(source: Repository, tag: str) -> list[tuple[spec.Descriptor, bytes]]:
-    """What lies under a tag of cosign's, checked."""
-    layers = attestations.stored(source, tag)
-    return [(layer, source.config(layer)) for layer in layers if layer.media_type in signing.MEDIA_TYPES]
+def _name(request: Request, asked: Reference, published: Sequence[Reference], about: Statement | None) -> Check:
+    """Whether it was published as what a person asks for, or as what they say that it is a copy of."""
+    if request.published_as:
+        original = reference.parse(request.published_as)
+        tag = original.tag if names.has_tag(request.published_as) else asked.tag
+        asked = Reference(host=original.host, repository=original.repository, tag=tag)
+    judged = names.judge(asked, published, names.own_tag(about))
+    step = ""
+    if not judged.is_ok:
+        key = f" --key {shlex.quote(str(request.key))}" if request.key else ""
+        command = f"./build.py verify {request.ref}{key} --published-as {published[0]}"
+        step = f"take the image from where it was published; of a copy that you made yourself: {command}"
+    return Check("name", judged.is_ok, judged.said, note=not judged.is_known, next_step=step)
+
+
+def _layers(source: Repository, layers: Iterable[spec.Descriptor]) -> list[tuple[spec.Descriptor, bytes]]:
+    """What of these is a signature or a statement, checked."""
+    mine = (one for one in layers if one.media_type in signing.MEDIA_TYPES or _is_bundle(one.media_type))
+    return [(layer, source.config(layer)) for layer in mine]
+
+
+def _referrers(source: Repository, digest: str) -> list[tuple[spec.Descriptor, bytes]]:
+    """The bundles that refer to an image: what is in those manifests, checked."""
+    found: list[tuple[spec.Descriptor, bytes]] = []
+    for one in referrers.listed(source, digest):
+        # cosign 3.1 lists its own under the type of their empty configuration
+        if not _is_bundle(one.artifact_type) and one.artifact_type != spec.EMPTY:
+            continue
+        found += _layers(source, attestations.stored(source, one.digest))
+    return found
+
+
+def _is_bundle(kind: str) -> bool:
+    return kind.startswith(bundles.FAMILY)
 
 
 def _of_another_builder(verdict: Verdict) -> bool:

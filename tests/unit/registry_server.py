@@ -48,6 +48,8 @@ class RegistryServer(loopback.Loopback):
     least: int = 0  # OCI-Chunk-Min-Length, enforced
     most: int = 1 << 30  # bytes of one request
     altered_digest: str = ""  # what Docker-Content-Digest says of whatever arrives
+    lists: bool = False  # referrers by itself, in pages of `page`
+    page: int = 2
     tells: bool = True  # how far an upload is, when asked
     forgets: bool = False  # an upload of which a chunk broke off
     homes: dict[str, set[str]] = dataclasses.field(default_factory=dict)  # repository → digests of its blobs
@@ -315,7 +317,9 @@ class Answers(loopback.Answers):
 
     def content(self, path, fault):
         registry = self.registry
-        name, kind, what = re.fullmatch(r"(?:(.+)/(manifests|blobs)/(.+))?", path).groups()
+        name, kind, what = re.fullmatch(r"(?:(.+)/(manifests|blobs|referrers)/(.+))?", path).groups()
+        if kind == "referrers":
+            return self.referrers(name, what)
         if kind == "blobs":
             if registry.strict and what not in registry.homes.get(name, ()):
                 return self.answer(404)
@@ -330,6 +334,23 @@ class Answers(loopback.Answers):
         if fault == "wrong":
             data = data.replace(b'"schemaVersion": 2', b'"schemaVersion":  2')
         return self.answer(200, data, {"Content-Type": media_type})
+
+    def referrers(self, name, digest):
+        """A page of what has this subject, as distribution specification 1.1 lists it."""
+        registry = self.registry
+        if not registry.lists:
+            return self.answer(404, b"404 page not found")
+        entries = []
+        for path, (kind, data) in sorted(registry.documents.items()):
+            document = json.loads(data)
+            if path == f"{name}/manifests/{tars.sha256(data)}" and document.get("subject", {}).get("digest") == digest:
+                about = {"artifactType": document["artifactType"], "annotations": document["annotations"]}
+                entries.append({"mediaType": kind, "digest": tars.sha256(data), "size": len(data), **about})
+        first = int(self.path.partition("?from=")[2] or 0)
+        last = first + registry.page
+        index = {"schemaVersion": 2, "mediaType": spec.INDEX, "manifests": entries[first:last]}
+        more = {"Link": f'</v2/{name}/referrers/{digest}?from={last}>; rel="next"'} if last < len(entries) else {}
+        return self.answer(200, json.dumps(index).encode(), {"Content-Type": spec.INDEX, **more})
 
     def blob(self, digest, fault):
         data = self.registry.blobs.get(digest)

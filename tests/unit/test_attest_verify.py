@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.oci import spec
-from graphcrate.publish.attest import keys, signing, statement, verify
+from graphcrate.publish.attest import bundles, keys, signing, statement, verify
 from graphcrate.publish.attest.verify import Outcome
 from tests.unit import tars
 from tests.unit.proof_lock import DIGEST, SUBJECT
@@ -23,8 +23,9 @@ OTHER = "sha256:" + "0" * 64
 SMOKE = "urn:graphcrate:smoke:1"
 ABOUT = statement.make(SUBJECT, SMOKE, {"suites": []})
 TEXT = statement.encode(ABOUT)
-CLAIM = signing.claim(REPOSITORY, DIGEST)
-SIGNED = signing.signatures(DIGEST, CLAIM, KEY)
+NAME = f"{REPOSITORY}:1.0"
+CLAIM = signing.claim(NAME, DIGEST)
+SIGNED = signing.signatures(DIGEST, [CLAIM], KEY)
 MALFORMED = Outcome.MALFORMED
 
 
@@ -36,8 +37,12 @@ def layers(tagged, **blobs):
     return [(layer, {**tagged.blobs, **blobs}[layer.digest]) for layer in stored(tagged)]
 
 
+def judged(found, digest=DIGEST, key=PUBLIC):
+    return verify.best(digest, verify.signatures(digest, found, key))
+
+
 def outcome(stored, digest=DIGEST, key=KEY, **blobs):
-    return verify.signature(digest, layers(stored, **blobs), key.public_key()).outcome
+    return judged(layers(stored, **blobs), digest, key.public_key()).outcome
 
 
 def edited(change, stored=SIGNED):
@@ -48,26 +53,26 @@ def edited(change, stored=SIGNED):
 
 
 def test_a_signature_has_cosigns_form_to_the_byte():
-    """Payload, configuration and manifest as cosign 3.1.1 wrote them for this repository and digest."""
+    """Payload, configuration and manifest as cosign 3.1.1 wrote them for this name, annotation and digest."""
     manifest = json.loads(SIGNED.manifest)
     (layer,), config = manifest["layers"], manifest["config"]
     payload = SIGNED.blobs[layer["digest"]]
     assert payload == (
-        b'{"critical":{"identity":{"docker-reference":"registry.example/team/pyg"},'
-        b'"image":{"docker-manifest-digest":"%b"},"type":"cosign container image signature"},"optional":null}'
-        % DIGEST.encode()
+        b'{"critical":{"identity":{"docker-reference":"registry.example/team/pyg:1.0"},'
+        b'"image":{"docker-manifest-digest":"%b"},"type":"cosign container image signature"},'
+        b'"optional":{"graphcrate.published-as":"registry.example/team/pyg:1.0"}}' % DIGEST.encode()
     )
     assert layer["mediaType"] == "application/vnd.dev.cosign.simplesigning.v1+json"
     assert keys.fits(PUBLIC, base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"]), payload)
     assert SIGNED.tag == f"sha256-{DIGEST[7:]}.sig"
     assert json.loads(SIGNED.blobs[config["digest"]])["rootfs"]["diff_ids"] == [layer["digest"]]
     assert config["mediaType"] == "application/vnd.oci.image.config.v1+json"
-    verdict = verify.signature(DIGEST, layers(SIGNED), PUBLIC)
-    assert (verdict.is_verified, verdict.message) == (True, f"signed with this key as {REPOSITORY}")
+    verdict = judged(layers(SIGNED))
+    assert (verdict.is_verified, verdict.message, verdict.name) == (True, f"signed with this key as {NAME}", NAME)
 
 
 def test_another_key_adds_to_a_signature():
-    both = signing.signatures(DIGEST, CLAIM, STRANGER, stored(SIGNED))
+    both = signing.signatures(DIGEST, [CLAIM], STRANGER, stored(SIGNED))
     for key in (KEY, STRANGER):
         assert outcome(both, key=key, **SIGNED.blobs) is Outcome.VERIFIED
     assert len(json.loads(both.blobs[json.loads(both.manifest)["config"]["digest"]])["rootfs"]["diff_ids"]) == 2
@@ -84,9 +89,9 @@ def test_another_key_adds_to_a_signature():
         (Outcome.ABSENT, edited(lambda document: document["layers"].clear())),
         (MALFORMED, edited(lambda document: document["layers"][0]["annotations"].update({signing.SIGNATURE: "%"}))),
         (Outcome.WRONG_KEY, msgspec.structs.replace(SIGNED, blobs={PAYLOAD: CLAIM + b" "})),
-        (Outcome.WRONG_KEY, signing.signatures(DIGEST, CLAIM, STRANGER)),
-        (Outcome.OTHER_IMAGE, signing.signatures(DIGEST, signing.claim(REPOSITORY, OTHER), KEY)),
-        (MALFORMED, signing.signatures(DIGEST, CLAIM.replace(b"cosign", b"atomic"), KEY)),
+        (Outcome.WRONG_KEY, signing.signatures(DIGEST, [CLAIM], STRANGER)),
+        (Outcome.OTHER_IMAGE, signing.signatures(DIGEST, [signing.claim(NAME, OTHER)], KEY)),
+        (MALFORMED, signing.signatures(DIGEST, [CLAIM.replace(b"cosign", b"atomic")], KEY)),
     ],
 )
 def test_each_way_a_signature_can_be_wrong(expected, stored):
@@ -94,7 +99,7 @@ def test_each_way_a_signature_can_be_wrong(expected, stored):
 
 
 def test_a_signature_of_another_image_names_both():
-    moved = verify.signature(OTHER, layers(SIGNED), PUBLIC)
+    moved = judged(layers(SIGNED), OTHER)
     assert (moved.outcome, f"about {DIGEST}, not about {OTHER}" in moved.message) == (Outcome.OTHER_IMAGE, True)
 
 
@@ -118,6 +123,7 @@ def altered(**fields):
         (Outcome.WRONG_KEY, [sealed(STRANGER), altered(payload=TEXT.replace(b"[]", b"[1]"))]),
         (Outcome.WRONG_KEY, [altered(payload_type="text/plain")]),
         (Outcome.OTHER_IMAGE, [sealed(payload=TEXT.replace(DIGEST[7:].encode(), OTHER[7:].encode()))]),
+        (Outcome.WRONG_KEY, [altered(signatures=(signing.Signature(sig=b""),))]),
         (Outcome.ABSENT, [altered(signatures=())]),
         (MALFORMED, [sealed(payload_type="text/plain"), sealed(payload=b"no statement")]),
         (MALFORMED, [sealed(payload=TEXT.replace(b"ment/v1", b"ment/v9"))]),
@@ -137,12 +143,12 @@ def test_of_several_signatures_one_that_fits_is_enough():
 
 @given(st.binary(max_size=200))
 def test_whatever_lies_there_gets_a_verdict(data):
-    kinds = (signing.SIMPLE_SIGNING, signing.ENVELOPE, statement.PAYLOAD)
+    kinds = (signing.SIMPLE_SIGNING, signing.ENVELOPE, statement.PAYLOAD, bundles.BUNDLE)
     found = [(spec.Descriptor(media_type=kind, digest=OTHER, size=len(data)), data) for kind in kinds]
-    assert not verify.signature(DIGEST, found, PUBLIC).is_verified
     for key in (PUBLIC, None):
+        assert not judged(found, key=key).is_verified
         verdicts = list(verify.attestations(DIGEST, found, key))
-        assert [verdict.is_verified for _, verdict in verdicts] == [False, False]
+        assert [verdict.is_verified for _, verdict in verdicts] == [False] * 3
 
 
 def test_what_is_signed_says_its_type_and_lengths():
@@ -196,9 +202,114 @@ def test_statements_are_attached_as_cosign_attaches_them():
 def test_publishing_again_sends_the_same_and_takes_no_signature_away():
     first = attached()
     assert attached(before=stored(first)) == first
-    assert signing.signatures(DIGEST, CLAIM, KEY, stored(SIGNED)) == SIGNED
+    assert signing.signatures(DIGEST, [CLAIM], KEY, stored(SIGNED)) == SIGNED
     assert len(stored(attached(STRANGER, stored(first)))) == 4
     unsigned = attached(None, stored(first))
     assert ("urn:x:y", Outcome.VERIFIED, "urn:x:y is signed") in verdicts(unsigned, PUBLIC, **first.blobs)
     # signed ones take the place of those that nobody signed
     assert attached(before=stored(unsigned)) == first
+
+
+# Bundles
+
+SUBJECT_MANIFEST = spec.Descriptor(media_type=spec.DOCKER_MANIFEST, digest=DIGEST, size=438)
+
+
+def bundled(about=None, key=KEY, **changes):
+    """A bundle's layer and bytes, perhaps with other fields of its envelope."""
+    made = bundles.attach(about or bundles.sign(NAME, DIGEST), key, SUBJECT_MANIFEST)
+    (layer,), data = stored(made), made.blobs[1]
+    if changes:
+        document = json.loads(data)
+        document["dsseEnvelope"] |= changes
+        data = json.dumps(document).encode()
+    return [(layer, data)]
+
+
+def test_a_bundle_has_cosigns_form_to_the_byte():
+    """Manifest, bundle and statement as cosign 3.1.1 writes them, but for the time of its own making."""
+    made = bundles.attach(bundles.sign(NAME, DIGEST), KEY, SUBJECT_MANIFEST)
+    manifest, (config, data) = json.loads(made.manifest), made.blobs
+    kind, notes = "application/vnd.dev.sigstore.bundle.v0.3+json", {"dev.sigstore.bundle.content": "dsse-envelope"}
+    notes["dev.sigstore.bundle.predicateType"] = "https://sigstore.dev/cosign/sign/v1"
+    assert manifest == {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "artifactType": kind,
+        "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": tars.sha256(b"{}"), "size": 2},
+        "layers": [{"mediaType": kind, "digest": tars.sha256(data), "size": len(data)}],
+        "subject": {"mediaType": spec.DOCKER_MANIFEST, "digest": DIGEST, "size": 438},
+        "annotations": notes,
+    }
+    assert (config, made.descriptor.artifact_type, made.descriptor.annotations) == (b"{}", kind, notes)
+    assert made.descriptor.digest == tars.sha256(made.manifest)
+    bundle = json.loads(data)
+    (signature,) = bundle["dsseEnvelope"].pop("signatures")
+    payload = base64.b64decode(bundle["dsseEnvelope"]["payload"])
+    assert bundle == {
+        "mediaType": kind,
+        "verificationMaterial": {"publicKey": {"hint": bundles.hint(PUBLIC)}},
+        "dsseEnvelope": {"payload": base64.b64encode(payload).decode(), "payloadType": "application/vnd.in-toto+json"},
+    }
+    signed = signing.authenticated("application/vnd.in-toto+json", payload)
+    assert keys.fits(PUBLIC, base64.b64decode(signature["sig"]), signed)
+    assert json.loads(payload) == {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"digest": {"sha256": DIGEST[7:]}, "annotations": {"graphcrate.published-as": NAME}}],
+        "predicateType": "https://sigstore.dev/cosign/sign/v1",
+        "predicate": {},
+    }
+
+
+def test_the_hint_of_a_key_is_cosigns():
+    """A key and the hint that cosign 3.1.1 wrote for it."""
+    pem = b"""-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEuJjKVsAQU+YrI2Mq+3N7fh0NOJsF
+Er8WCiYl3FsCVfcf4XmtkdmwKfWu1PBGu9112o+JAlhxdkLss3ic7t3osg==
+-----END PUBLIC KEY-----
+"""
+    assert bundles.hint(keys.parse_public(pem, "cosign.pub")) == "+1Pqa1QX3NBULLFvpFyZad8KwrAXefUqWkiVdpEpUac="
+
+
+@pytest.mark.parametrize(
+    ("expected", "found"),
+    [
+        (Outcome.VERIFIED, bundled()),
+        (Outcome.WRONG_KEY, bundled(key=STRANGER)),
+        (Outcome.WRONG_KEY, bundled(signatures=[{"sig": ""}])),
+        (Outcome.WRONG_KEY, bundled(payloadType="text/plain")),
+        (Outcome.ABSENT, bundled(signatures=[])),
+        (Outcome.OTHER_IMAGE, bundled(bundles.sign(NAME, OTHER))),
+        (Outcome.ABSENT, bundled(ABOUT)),  # a statement is no signature of an image
+    ],
+)
+def test_each_way_a_bundle_can_be_wrong(expected, found):
+    verdict = judged(found)
+    assert (verdict.outcome, bool(verdict.name)) == (expected, expected is Outcome.VERIFIED)
+
+
+def test_a_signature_in_a_bundle_has_the_name_that_was_signed():
+    assert judged(bundled()).name == NAME
+    assert judged(bundled()).message == f"signed with this key as {NAME}"
+    theirs = statement.Statement(
+        subject=(statement.Resource(digest={"sha256": DIGEST[7:]}),), predicate_type=bundles.SIGNATURE, predicate={}
+    )
+    assert (judged(bundled(theirs)).is_verified, judged(bundled(theirs)).name) == (True, "")
+    of_two = statement.Statement(
+        subject=(*bundles.sign("evil.example/pyg:1", OTHER).subject, *bundles.sign(NAME, DIGEST).subject),
+        predicate_type=bundles.SIGNATURE,
+        predicate={},
+    )
+    assert judged(bundled(of_two)).name == NAME
+
+
+def test_without_a_key_a_name_is_what_somebody_wrote():
+    assert [one.name for one in verify.signatures(DIGEST, [*layers(SIGNED), *bundled()], None)] == [NAME, NAME]
+
+
+def test_statements_in_bundles_are_verified_as_those_under_the_tag():
+    assert [(kind, one.outcome) for kind, one in verify.attestations(DIGEST, bundled(ABOUT), PUBLIC)] == [
+        (SMOKE, Outcome.VERIFIED)
+    ]
+    broken = [(layer, b'{"messageSignature": {}}') for layer, _ in bundled(ABOUT)]
+    assert [one.outcome for _, one in verify.attestations(DIGEST, broken, PUBLIC)] == [MALFORMED]

@@ -170,6 +170,7 @@ def test_a_fall_back_is_refused_the_short_tag_of_the_preferred_candidate(folder,
 def test_what_is_attached_is_about_this_image_and_names_no_machine(ctx, registry, publish):
     found = publish()
     told = checks(ctx, found.reference)
+    assert told.pop("name") == (True, f"nobody signed as what it was published; its own tag is {TAG}")
     assert set(told) == {"bill of materials", "provenance", "smoke suites", "contracts", "audit"}
     assert set(told.values()) == {(True, "attached, and not signed")}
     assert all(b"secret-node" not in data for data in registry.blobs.values())
@@ -179,17 +180,17 @@ def test_what_is_attached_is_about_this_image_and_names_no_machine(ctx, registry
 def test_signed_with_a_key(ctx, publish, registry, tmp_path):
     private, public = keys.make_pair(tmp_path, "canary")
     told = checks(ctx, publish().reference, key=public)
-    assert (len(told), any(ok for ok, _ in told.values())) == (6, False)
+    assert (told.pop("name")[0], len(told), any(ok for ok, _ in told.values())) == (True, 6, False)
     found = publish(key=private)
     assert found.signed == "key"
     publish()  # again, without a key: what is signed stays
     told = checks(ctx, found.reference, key=public)
-    assert (len(told), all(ok for ok, _ in told.values())) == (6, True), told
+    assert (len(told), all(ok for ok, _ in told.values())) == (7, True), told
     assert all(b"canary" not in data for data in registry.blobs.values())
     (tmp_path / "other").mkdir()
     _, other = keys.make_pair(tmp_path / "other", "canary")
     told = checks(ctx, found.reference, key=other)
-    assert not any(ok for ok, _ in told.values()), told
+    assert (told.pop("name")[0], any(ok for ok, _ in told.values())) == (True, False), told
     assert "another key" in told["signature"][1]
     # without a key it is said that nobody looked
     assert "no key was given" in checks(ctx, found.reference)["audit"][1]
@@ -277,6 +278,17 @@ def test_a_folder_gets_the_files_and_what_proves_them(folder, on_cpu, publish, t
     assert documents["suites.json"]["predicate"]["cpuOnlyAllowed"] is True
 
 
+@pytest.mark.parametrize("to", ["{}/team", "oras://{}/sifs", "folder"])
+def test_without_a_gpu_pass_nothing_goes_anywhere_unless_a_person_lets_it(
+    folder, on_cpu, publish, tmp_path, registry, to
+):
+    where = tmp_path / "shared" if to == "folder" else to
+    with pytest.raises(GateError, match="GPU"):
+        publish(where)
+    assert (on_cpu, registry.asked, (tmp_path / "shared").exists()) == ([], [], False)
+    assert publish(where, allow_cpu_only=True).cpu_only
+
+
 def layout_digest(folder):
     return json.loads((folder / "oci/index.json").read_text())["manifests"][0]["digest"]
 
@@ -307,7 +319,10 @@ def test_a_sif_is_signed_before_its_tags_name_it_and_says_that_no_gpu_ran_it(pub
     assert (found.signed, found.tags, found.cpu_only) == ("key" if signed else "", (TAG, "latest"), True)
     names = [asked.path.rpartition("/")[2] for asked in registry.seen("/manifests/") if asked.method == "PUT"]
     digest = found.digest.replace("sha256:", "sha256-")
-    assert names == [found.digest, *([f"{digest}.sig", f"{digest}.att"] if signed else []), TAG, "latest"]
+    under = [name for name in names if not name.startswith("sha256:")]
+    assert under == [*([f"{digest}.sig", f"{digest}.att", digest] if signed else []), TAG, "latest"]
+    assert (names[0], len(found.proofs)) == (found.digest, 2 + 2 + 5 if signed else 0)
+    assert set(found.proofs[2:]) == {name for name in names[1:] if name.startswith("sha256:")}
     for tag in found.tags:
         told = json.loads(registry.documents[f"sifs/torch/manifests/{tag}"][1])
         assert told["annotations"] == {"graphcrate.cpu-only": "true"}

@@ -5,10 +5,14 @@ import json
 import msgspec
 import pytest
 
-from graphcrate.oci import spec
+from graphcrate.build.pipeline import build_image
+from graphcrate.model.lock import decode_lock
+from graphcrate.model.report import BuildReport
+from graphcrate.oci import referrers, spec
+from graphcrate.publish import verify
 from graphcrate.publish.attest import keys, provenance, signing, statement
 from graphcrate.publish.attest.statement import Subject
-from tests.unit.test_publishing import checks, ctx, folder, publish
+from tests.unit.test_publishing import TAG, checks, ctx, folder, publish
 
 __all__ = ("ctx", "folder", "publish")  # fixtures
 OTHER = f"sha256:{'0' * 64}"
@@ -62,7 +66,9 @@ def test_what_others_attach_is_not_read(ctx, registry, publish):
     assert not [one for one in registry.asked if OTHER in one.path]
     for data in (b"[]", b"[" * 100_000, b"{}"):  # a document in the manifest's place
         registry.documents[where(published)] = (spec.MANIFEST, data)
-        assert set(checks(ctx, published.reference).values()) == {NOTHING}
+        found = checks(ctx, published.reference)
+        assert found.pop("name") == (True, "nobody signed as what it was published")
+        assert set(found.values()) == {NOTHING}
 
 
 @pytest.mark.parametrize("with_key", [True, False])
@@ -70,6 +76,7 @@ def test_another_builders_provenance_is_none_of_ours(ctx, registry, publish, key
     private, public, signer = key if with_key else (None, None, None)
     published = publish(key=private)
     ours = registry.documents[where(published)]
+    registry.documents.pop(f"team/torch/manifests/{referrers.tag(published.digest)}", None)
     attach(registry, published, published.digest, statement.PROVENANCE, {"buildDefinition": GITHUB}, signer)
     results = checks(ctx, published.reference, rebuild=True, key=public)
     assert results["provenance"] == NOTHING
@@ -97,3 +104,152 @@ def test_a_provenance_that_lacks_what_to_build_from(ctx, registry, publish, defi
     results = checks(ctx, published.reference, rebuild=True)
     assert results["provenance"][0]
     assert (results["rebuild"][0], "does not say what to build from" in results["rebuild"][1]) == (False, True)
+
+
+# Names, and where things are found
+
+
+def place(registry, reference):
+    """A reference's path on the registry."""
+    name, _, tag = reference.removeprefix(f"{registry.host}/").rpartition(":")
+    return f"{name}/manifests/{tag}"
+
+
+def serve_as(registry, published, repository, tag):
+    """Somebody puts all of a published image, signatures too, under another name."""
+    for path, document in list(registry.documents.items()):
+        name, _, what = path.partition("/manifests/")
+        if name == "team/torch":
+            registry.documents[f"{repository}/manifests/{what}"] = document
+    registry.homes.setdefault(repository, set()).update(registry.homes["team/torch"])
+    registry.documents[f"{repository}/manifests/{tag}"] = registry.documents[place(registry, published.reference)]
+    return f"{registry.host}/{repository}:{tag}"
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_replay_and_a_copy_are_noticed_and_a_mirror_is_named(ctx, registry, publish, key, lists, typed):
+    registry.lists = lists
+    private, public, _ = key
+    published = publish(key=private, tags=("cu117",))
+    home = published.reference.rpartition(":")[0]
+    for name in (published.reference, f"{home}:cu117", f"{home}@{published.digest}"):
+        assert checks(ctx, name, key=public)["name"] == (
+            True,
+            f"published as {published.reference}, {home}:cu117".replace(", ", " and "),
+        )
+    replay = serve_as(registry, published, "team/torch", "9.9-new")
+    copy = serve_as(registry, published, "evil/torch", "cu117")
+    for name in (replay, copy, f"{registry.host}/evil/torch@{published.digest}"):
+        for with_key in (public, None):
+            found = checks(ctx, name, key=with_key)
+            assert [what for what, (ok, _) in found.items() if not ok] == ["name"], found
+            assert published.reference in found["name"][1]
+    code, out, err = typed("verify", replay, "--key", public)
+    assert (code, published.digest in out) == (17, True)
+    assert f"--published-as {published.reference}" in err
+    # a person says whose copy it is
+    for name, original in ((replay, published.reference), (copy, home), (copy, f"{home}:cu117")):
+        assert checks(ctx, name, key=public, published_as=original)["name"][0]
+    assert not checks(ctx, copy, key=public, published_as=f"{home}:other")["name"][0]
+    code, out, err = typed("verify", copy, "--key", public, "--published-as", home)
+    assert (code, published.digest in out) == (0, True), err
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("gone", ["tags", "referrers"])
+def test_either_place_is_enough(ctx, registry, publish, key, lists, gone):
+    registry.lists = lists
+    private, public, _ = key
+    published = publish(key=private)
+    for path, (_, data) in list(registry.documents.items()):
+        is_tag = path.endswith((".sig", ".att"))
+        is_referrer = "subject" in json.loads(data) or path.endswith(referrers.tag(published.digest))
+        if is_tag if gone == "tags" else is_referrer:
+            del registry.documents[path]
+    found = checks(ctx, published.reference, key=public)
+    assert (len(found), all(ok for ok, _ in found.values())) == (7, True), found
+
+
+def test_publishing_again_doubles_nothing_and_adds_names(ctx, registry, publish, key):
+    private, public, _ = key
+    first = publish(key=private)
+    before = dict(registry.documents)
+    assert publish(key=private).proofs == first.proofs
+    assert registry.documents == before
+    publish(key=private, tags=("cu117",))
+    assert publish(key=private, tags=("cu117",)).proofs != first.proofs
+    listed = json.loads(registry.documents[f"team/torch/manifests/{referrers.tag(first.digest)}"][1])["manifests"]
+    assert len(listed) == len({one["digest"] for one in listed}) == 2 + 5
+    signatures = json.loads(registry.documents[f"team/torch/manifests/{signing.signature_tag(first.digest)}"][1])
+    assert len(signatures["layers"]) == 2
+    assert checks(ctx, f"{registry.host}/team/torch:cu117", key=public)["name"][0]
+
+
+def test_an_image_of_before_names_were_signed_verifies_with_a_note(ctx, registry, publish, key, typed):
+    """As graphcrate signed until then: the repository, no tag, no bundle."""
+    _, public, signer = key
+    published = publish()
+    claim = json.loads(signing.claim(f"{registry.host}/team/torch", published.digest))
+    old = signing.signatures(published.digest, [json.dumps({**claim, "optional": None}).encode()], signer)
+    registry.blobs |= old.blobs
+    registry.homes["team/torch"] |= set(old.blobs)
+    registry.documents[f"team/torch/manifests/{old.tag}"] = (spec.MANIFEST, old.manifest)
+    bill = json.loads(registry.documents[where(published)][1])["layers"][0]
+    about = statement.decode(registry.blobs[bill["digest"]])
+    sealed = signing.attestations(published.digest, [about], signer, layers_of(registry, published))
+    registry.blobs |= sealed.blobs
+    registry.homes["team/torch"] |= set(sealed.blobs)
+    registry.documents[where(published)] = (spec.MANIFEST, sealed.manifest)
+    assert checks(ctx, published.reference, key=public)["name"] == (
+        True,
+        f"published in {registry.host}/team/torch, where {TAG} is its own tag",
+    )
+    registry.documents["team/torch/manifests/cu117"] = registry.documents[place(registry, published.reference)]
+    out = typed("verify", f"{registry.host}/team/torch:cu117", "--key", public)[1]
+    assert f"no signature says whether cu117 is a tag of it; its own is {TAG}" in out
+    assert [line.split()[0] for line in out.splitlines() if " name: " in line] == ["note"]
+    copy = serve_as(registry, published, "evil/torch", TAG)
+    assert not checks(ctx, copy, key=public)["name"][0]
+
+
+def test_a_registry_without_artifacts_gets_the_tags_and_it_is_said(ctx, registry, publish, key, progress, monkeypatch):
+    monkeypatch.setattr(type(ctx), "progress", progress)
+    private, public, _ = key
+
+    def refuse(answers):
+        if answers.command == "PUT" and "/manifests/" in answers.path:
+            data = answers.rfile.peek(int(answers.headers["Content-Length"]))
+            if b'"subject":{' in data:
+                answers.leave(400, {"errors": [{"code": "MANIFEST_INVALID"}]})
+                return True
+        return False
+
+    registry.moods.append(refuse)
+    published = publish(key=private)
+    assert any("takes no manifests that refer to an image" in line for line in progress.lines)
+    assert (len(published.proofs), published.signed) == (2, "key")
+    assert all(ok for ok, _ in checks(ctx, published.reference, key=public).values())
+
+
+def test_a_digest_counts_more_than_a_tag(ctx, registry, publish, folder):
+    """What is looked at is what a person named by its digest, wherever the tag leads by now."""
+    published = publish()
+    other = publish(form="oci")
+    assert other.digest != published.digest
+    for digest in (published.digest, other.digest):
+        request = verify.Request(ref=f"{published.reference}@{digest}")
+        assert verify.run(request, ctx, build_image).digest == digest
+
+
+def test_built_again_from_another_lock_is_told_even_where_the_bytes_are_the_same(ctx, publish, folder):
+    published = publish(form="oci")
+
+    def build(request, ctx):
+        known = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
+        return msgspec.structs.replace(known, layout=str(folder / "oci"), lock_sha256=sha256)
+
+    request = verify.Request(ref=published.reference, rebuild=True)
+    same = decode_lock((folder / "lock.json").read_bytes()).sha256
+    for sha256, said in ((same, "built again, the same bytes"), ("f" * 64, "the lock here is ffffffffffff")):
+        found = verify.run(request, ctx, build).checks[-1]
+        assert (found.what, found.ok, said in found.said) == ("rebuild", sha256 == same, True), found

@@ -1,8 +1,8 @@
 """Signatures over an image as cosign makes and stores them: simple signing and DSSE envelopes, under two tags.
 
-Manifests under tags made of the image's digest are the form that every version of cosign finds, on registries of any
-age: docs/decisions/proof.md. Shapes: SIGNATURE_SPEC.md and ATTESTATION_SPEC.md of github.com/sigstore/cosign;
-github.com/secure-systems-lab/dsse (v1.0.2).
+Manifests under tags made of the image's digest are the form that cosign 1, 2 and 3 find, on registries of any age;
+`bundles` has the form that stays: docs/decisions/proof.md. Shapes: SIGNATURE_SPEC.md and ATTESTATION_SPEC.md of
+github.com/sigstore/cosign; github.com/secure-systems-lab/dsse (v1.0.2).
 """
 
 import base64
@@ -23,6 +23,8 @@ MEDIA_TYPES = (SIMPLE_SIGNING, ENVELOPE, statement.PAYLOAD)  #: what lies under 
 SIGNATURE = "dev.cosignproject.cosign/signature"  #: annotation with the signature in base64
 #: annotations with the predicate's type: cosign's of an envelope, BuildKit's of a statement that nobody signed
 PREDICATE, UNSIGNED_PREDICATE = "predicateType", "in-toto.io/predicate-type"
+#: in what signs an image: the name that it is published as, registry to tag; `cosign verify -a` compares it
+PUBLISHED = "graphcrate.published-as"
 _EPOCH = "0001-01-01T00:00:00Z"  #: in cosign's configurations: no time
 
 
@@ -41,7 +43,7 @@ class _Critical(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Simple signing's payload: this digest is what that repository holds."""
+    """Simple signing's payload: this digest is what that repository holds, under that tag if one is named."""
 
     critical: _Critical
     optional: dict[str, Any] | None = None
@@ -80,10 +82,10 @@ def attestation_tag(digest: str) -> str:
     return f"{digest.replace(':', '-')}.att"
 
 
-def claim(repository: str, digest: str) -> bytes:
-    """Simple signing's payload. `repository`: registry and repository, without tag, as cosign writes it."""
-    critical = _Critical(identity=_Identity(reference=repository), image=_Image(digest=digest))
-    return msgspec.json.encode(Claim(critical=critical))
+def claim(name: str, digest: str) -> bytes:
+    """Simple signing's payload. `name`: what the image is published as, registry to tag."""
+    critical = _Critical(identity=_Identity(reference=name), image=_Image(digest=digest))
+    return msgspec.json.encode(Claim(critical=critical, optional={PUBLISHED: name}))
 
 
 def seal(about: Statement, key: keys.PrivateKey) -> Envelope:
@@ -99,10 +101,15 @@ def authenticated(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def signatures(digest: str, payload: bytes, key: keys.PrivateKey, before: Sequence[spec.Descriptor] = ()) -> Tagged:
+def signatures(
+    digest: str, payloads: Sequence[bytes], key: keys.PrivateKey, before: Sequence[spec.Descriptor] = ()
+) -> Tagged:
     """The manifest of all simple signatures. `before`: what it has already, which stays."""
-    signature = base64.b64encode(keys.sign(key, payload)).decode()
-    return _tagged(signature_tag(digest), [(SIMPLE_SIGNING, payload, {SIGNATURE: signature})], before)
+    made = [
+        (SIMPLE_SIGNING, payload, {SIGNATURE: base64.b64encode(keys.sign(key, payload)).decode()})
+        for payload in payloads
+    ]
+    return _tagged(signature_tag(digest), made, before)
 
 
 def attestations(

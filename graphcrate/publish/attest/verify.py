@@ -11,7 +11,7 @@ import msgspec
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.oci import spec
-from graphcrate.publish.attest import keys, signing, statement
+from graphcrate.publish.attest import bundles, keys, signing, statement
 from graphcrate.publish.attest.statement import Statement
 
 _OLDER = "https://in-toto.io/Statement/v0.1"  #: the same fields; what `cosign attest` 3.1 still writes
@@ -34,32 +34,45 @@ class Outcome(IntEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """An outcome in words. `statement`: what was signed, of an attestation that is verified."""
+    """An outcome in words. Of what is verified: `statement`, what was signed; `name`, as what it was published.
+
+    A name is registry, repository and tag; of what cosign or an older graphcrate signed it has no tag, or is empty.
+    """
 
     outcome: Outcome
     message: str
     statement: Statement | None = None
+    name: str = ""
 
     @property
     def is_verified(self) -> bool:
         return self.outcome is Outcome.VERIFIED
 
 
-def signature(digest: str, layers: Layers, key: keys.PublicKey) -> Verdict:
-    """Verify the image's signature, of what lies under `signature_tag`."""
-    simple = ((layer, data) for layer, data in layers if layer.media_type == signing.SIMPLE_SIGNING)
-    return best(digest, (_simple(digest, layer, data, key) for layer, data in simple))
+def signatures(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[Verdict]:
+    """Verify each signature of the image, of what lies under `signature_tag` and in bundles.
+
+    Without a key none is looked at: such a verdict says no more than what somebody wrote there.
+    """
+    for layer, data in layers:
+        if layer.media_type == signing.SIMPLE_SIGNING:
+            yield _simple(digest, layer, data, key)
+        elif layer.media_type.startswith(bundles.FAMILY):
+            for kind, verdict in attestations(digest, [(layer, data)], key):
+                if kind == bundles.SIGNATURE:
+                    yield _named(digest, verdict)
 
 
 def attestations(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[tuple[str, Verdict]]:
-    """Verify what lies under `attestation_tag`: (predicate type, verdict) of each statement, as `envelope`."""
+    """Verify what lies under `attestation_tag` and in bundles: (predicate type, verdict) of each, as `envelope`."""
     for layer, data in layers:
         kind = layer.annotations.get(signing.PREDICATE) or layer.annotations.get(signing.UNSIGNED_PREDICATE, "")
+        is_bundle = layer.media_type.startswith(bundles.FAMILY)
         if layer.media_type == statement.PAYLOAD:
             sealed = signing.Envelope(payload=data, payload_type=statement.PAYLOAD, signatures=())
-        elif layer.media_type == signing.ENVELOPE:
+        elif is_bundle or layer.media_type == signing.ENVELOPE:
             try:
-                sealed = codec.decode(data, signing.Envelope)
+                sealed = bundles.envelope(data) if is_bundle else codec.decode(data, signing.Envelope)
             except _UNREADABLE:
                 yield kind, Verdict(Outcome.MALFORMED, "attached, but no signed statement")
                 continue
@@ -109,21 +122,34 @@ def best(digest: str, verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=lambda verdict: verdict.outcome, default=absent)
 
 
-def _simple(digest: str, layer: spec.Descriptor, payload: bytes, key: keys.PublicKey) -> Verdict:
+def _named(digest: str, verdict: Verdict) -> Verdict:
+    """A verdict on the statement that signs an image, with the name that it is signed under."""
+    subjects = verdict.statement.subject if verdict.statement else ()
+    mine = [one for one in subjects if f"sha256:{one.digest.get('sha256', '')}" == digest]
+    name = next((one.annotations[signing.PUBLISHED] for one in mine if signing.PUBLISHED in one.annotations), "")
+    said = f"signed with this key{name and f' as {name}'}"
+    message = said if verdict.message.endswith(" is signed") else verdict.message
+    return msgspec.structs.replace(verdict, name=name, message=message)
+
+
+def _simple(digest: str, layer: spec.Descriptor, payload: bytes, key: keys.PublicKey | None) -> Verdict:
     try:
         signature = base64.b64decode(layer.annotations.get(signing.SIGNATURE, ""), validate=True)
-        claim = codec.decode(payload, signing.Claim).critical
+        whole = codec.decode(payload, signing.Claim)
     except _UNREADABLE:
         return Verdict(Outcome.MALFORMED, "the signature or its payload is not in cosign's form")
+    claim = whole.critical
     if not signature:
         return best(digest, ())
-    if not keys.fits(key, signature, payload):
+    if key is not None and not keys.fits(key, signature, payload):
         return Verdict(Outcome.WRONG_KEY, _OTHER_KEY)
     if claim.type != signing.CLAIM:
         return Verdict(Outcome.MALFORMED, f"the payload is a {claim.type!r}, no signature of an image")
     if claim.image.digest != digest:
         return _other_image(digest, [claim.image.digest], "signed with this key")
-    return Verdict(Outcome.VERIFIED, f"signed with this key as {claim.identity.reference}")
+    noted = (whole.optional or {}).get(signing.PUBLISHED)
+    name = noted if isinstance(noted, str) else claim.identity.reference
+    return Verdict(Outcome.VERIFIED, f"signed with this key as {name}" if key else _UNCHECKED, name=name)
 
 
 def _other_image(digest: str, subjects: Iterable[str], how: str) -> Verdict:

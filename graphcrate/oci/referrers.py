@@ -1,0 +1,133 @@
+"""What refers to an image in its repository, as the distribution specification 1.1 has it: lists and writes.
+
+Registries of today make the list from the manifests that name the image as their `subject`. For others whoever writes
+keeps it: an index under a tag made of the image's digest, which has everybody's entries.
+"""
+
+import contextlib
+import re
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from graphcrate.model import codec
+from graphcrate.model.errors import UNREADABLE, IntegrityError, ResolutionError
+from graphcrate.oci import push, spec
+from graphcrate.oci.image import digest_of
+from graphcrate.oci.registry import ACCEPT, LARGEST_DOCUMENT, Repository
+
+TRIES = 6  #: of writing the index, where others write theirs at the same moment
+PAGES = 64  #: of a list; a registry that answers with more is broken
+_UNKNOWN = (
+    400,
+    404,
+    405,
+    406,
+    415,
+    422,
+    501,
+)  #: what registries answer to a question or a manifest that they do not know
+_NEXT = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
+
+
+class _List(msgspec.Struct):
+    manifests: tuple[dict[str, Any], ...] = ()
+
+
+def tag(digest: str) -> str:
+    """Where the index is on registries that make no list."""
+    return digest.replace(":", "-")
+
+
+def listed(source: Repository, digest: str) -> Iterator[spec.Descriptor]:
+    """What refers to an image; of entries that are none of the specification's nothing is said. Raises NetworkError."""
+    entries = _made_by_the_registry(source, digest)
+    if entries is None:
+        document = _index(source, digest)
+        entries = document.get("manifests", []) if document else []
+    for entry in entries:
+        with contextlib.suppress(*UNREADABLE):
+            yield codec.convert(entry, spec.Descriptor)
+
+
+def put(target: Repository, manifest: bytes) -> str:
+    """Store a manifest with a `subject` under its digest; why the registry does not take it, empty where it does.
+
+    Raises NetworkError, IntegrityError.
+    """
+    digest = digest_of(manifest)
+    response = target.ask("PUT", target.url("manifests", digest), {"Content-Type": spec.MANIFEST}, manifest)
+    if response.status in _UNKNOWN:
+        codes = ", ".join(target.codes(response)) or "no reason given"
+        return f"{target.host} takes no manifests that refer to an image (HTTP {response.status}: {codes})"
+    if response.status not in (200, 201, 202):
+        raise target.unexpected(response, f"a statement about an image of {target.name}")
+    target.check_stored(response, digest, f"a statement about an image of {target.name}")
+    return ""
+
+
+def add(target: Repository, digest: str, entries: Sequence[spec.Descriptor]) -> str:
+    """See to it that these are listed as referrers of an image; why they are not, empty where they are.
+
+    An index cannot be changed in one step: who else wrote one meanwhile may have lost this, so it is read again.
+    Raises NetworkError, IntegrityError.
+    """
+    if not entries or _made_by_the_registry(target, digest) is not None:
+        return ""
+    for _ in range(TRIES):
+        document = _index(target, digest)
+        if document is None:
+            return f"the tag {tag(digest)} of {target.name} holds something else than a list of referrers"
+        there = [entry for entry in document.get("manifests") or [] if isinstance(entry, dict)]
+        known = {entry.get("digest") for entry in there}
+        missing = [msgspec.to_builtins(entry) for entry in entries if entry.digest not in known]
+        if not missing:
+            return ""
+        head = {"schemaVersion": 2, "mediaType": spec.INDEX}
+        changed = msgspec.json.encode({**head, **document, "manifests": [*there, *missing]})
+        push.put_manifest(target, tag(digest), changed, spec.INDEX)
+    return f"the list of referrers under the tag {tag(digest)} of {target.name} was changed by others {TRIES} times"
+
+
+def _made_by_the_registry(source: Repository, digest: str) -> list[dict[str, Any]] | None:
+    """The registry's own list; None where it makes none. Raises NetworkError."""
+    url, entries = source.url("referrers", digest), list[dict[str, Any]]()
+    for _ in range(PAGES):
+        response = source.ask("GET", url, {"Accept": ACCEPT})
+        if response.status in (403, *_UNKNOWN) and not entries:  # some give no rights for what they do not know
+            return None
+        if response.status != 200:
+            raise source.unexpected(response, f"a question what refers to an image of {source.name}")
+        try:
+            entries += codec.decode(_checked(response.body), _List).manifests
+        except UNREADABLE:  # some proxies answer any question with a page of theirs
+            return entries or None
+        found = _NEXT.search(response.headers.get("Link") or "")
+        url = urllib.parse.urljoin(response.url, found[1]) if found else ""
+        if not source.is_ours(url):
+            break
+    return entries
+
+
+def _index(source: Repository, digest: str) -> dict[str, Any] | None:
+    """What is under the tag, empty where nothing is; None for another document. Raises NetworkError."""
+    try:
+        document = source.manifest(tag(digest))
+    except ResolutionError:
+        return {}
+    if document.digest == digest:  # `cosign copy` leaves the image itself there
+        return {}
+    try:
+        known = codec.decode(document.data, dict[str, Any])
+    except UNREADABLE:
+        return None
+    is_list = document.media_type == spec.INDEX and isinstance(known.get("manifests", []), list)
+    return known if is_list else None
+
+
+def _checked(body: bytes) -> bytes:
+    if len(body) > LARGEST_DOCUMENT:
+        raise IntegrityError(f"a list of referrers has {len(body)} bytes, more than {LARGEST_DOCUMENT}")
+    return body

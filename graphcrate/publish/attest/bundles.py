@@ -1,0 +1,87 @@
+"""Sigstore bundles with a key, each attached to its image as an OCI 1.1 referrer: where cosign 3 and later look.
+
+A bundle is a DSSE envelope and the hint of the key that fits. Shapes: sigstore_bundle.proto (v0.3) of
+github.com/sigstore/protobuf-specs; the manifest, its annotations and the statement of a signature as cosign 3.1.1
+writes them, but for the time, which would make each run's bytes others.
+"""
+
+import base64
+import hashlib
+
+import msgspec
+from cryptography.hazmat.primitives import serialization
+
+from graphcrate.model import codec
+from graphcrate.oci import spec
+from graphcrate.oci.image import digest_of
+from graphcrate.publish.attest import keys, signing
+from graphcrate.publish.attest.statement import Resource, Statement
+
+BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+FAMILY = "application/vnd.dev.sigstore.bundle"  #: how the types of all versions begin
+SIGNATURE = "https://sigstore.dev/cosign/sign/v1"  #: predicate type of the statement that signs an image
+_CONTENT, _PREDICATE = "dev.sigstore.bundle.content", "dev.sigstore.bundle.predicateType"
+
+
+class _Key(msgspec.Struct, frozen=True, kw_only=True):
+    hint: str
+
+
+class _Material(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    public_key: _Key
+
+
+class _Bundle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    media_type: str = BUNDLE
+    verification_material: _Material
+    dsse_envelope: signing.Envelope
+
+
+class _Sealed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    dsse_envelope: signing.Envelope
+
+
+class Attached(msgspec.Struct, frozen=True, kw_only=True):
+    """A referrer to push: its blobs, then its manifest. `descriptor`: for lists of referrers."""
+
+    manifest: bytes
+    blobs: tuple[bytes, ...]
+    descriptor: spec.Descriptor
+
+
+def sign(name: str, digest: str) -> Statement:
+    """The statement that signs an image which is published as `name`, registry to tag."""
+    about = Resource(digest={"sha256": digest.removeprefix("sha256:")}, annotations={signing.PUBLISHED: name})
+    return Statement(subject=(about,), predicate_type=SIGNATURE, predicate={})
+
+
+def attach(about: Statement, key: keys.PrivateKey, subject: spec.Descriptor) -> Attached:
+    """Sign a statement about an image and make a referrer of it. The same one gets the same bytes."""
+    known = _Material(public_key=_Key(hint=hint(key.public_key())))
+    data = msgspec.json.encode(_Bundle(verification_material=known, dsse_envelope=signing.seal(about, key)))
+    notes = {_CONTENT: "dsse-envelope", _PREDICATE: about.predicate_type}
+    artifact = spec.Artifact(
+        artifact_type=BUNDLE,
+        config=_descriptor(spec.EMPTY, spec.EMPTY_BLOB),
+        layers=(_descriptor(BUNDLE, data),),
+        subject=subject,
+        annotations=notes,
+    )
+    manifest = msgspec.json.encode(artifact)
+    listed = msgspec.structs.replace(_descriptor(spec.MANIFEST, manifest), artifact_type=BUNDLE, annotations=notes)
+    return Attached(manifest=manifest, blobs=(spec.EMPTY_BLOB, data), descriptor=listed)
+
+
+def hint(key: keys.PublicKey) -> str:
+    """What cosign calls a key by: the hash of its DER form in base64."""
+    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    return base64.b64encode(hashlib.sha256(key.public_bytes(*form)).digest()).decode()
+
+
+def envelope(data: bytes) -> signing.Envelope:
+    """The envelope in a bundle of any version. Raises one of `errors.UNREADABLE`, also where it has another content."""
+    return codec.decode(data, _Sealed).dsse_envelope
+
+
+def _descriptor(media_type: str, data: bytes) -> spec.Descriptor:
+    return spec.Descriptor(media_type=media_type, digest=digest_of(data), size=len(data))

@@ -1,0 +1,78 @@
+"""As what an image was published, against what a person asks for: a signature fits a digest wherever it is put.
+
+So whoever may write to a registry can serve an old image under a new tag, and anybody a copy elsewhere; both with
+signatures that fit. What is signed therefore has the names that the publisher gave, and this compares them.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from graphcrate.model.errors import UsageError
+from graphcrate.model.words import joined
+from graphcrate.oci import reference
+from graphcrate.oci.reference import Reference
+from graphcrate.publish.attest.statement import Statement
+from graphcrate.publish.destinations.parse import vpc_reference
+
+
+class Judged(NamedTuple):
+    """Whether an image may be called so, in words. `is_known`: whether anybody recorded what it may be called."""
+
+    is_ok: bool
+    said: str
+    is_known: bool = True
+
+
+def known(texts: Iterable[str]) -> tuple[Reference, ...]:
+    """References in what was signed, each once, without what is none; one without a tag names a repository."""
+    found: dict[Reference, None] = {}
+    for text in texts:
+        try:
+            whole = reference.parse(text)
+        except UsageError:
+            continue
+        tag = whole.tag if has_tag(text) else ""
+        found[Reference(host=whole.host, repository=whole.repository, tag=tag)] = None
+    return tuple(found)
+
+
+def has_tag(text: str) -> bool:
+    """Whether a person wrote a tag in a reference."""
+    return ":" in text.partition("@")[0].rpartition("/")[2]
+
+
+def own_tag(bill: Statement | None) -> str:
+    """What the bill of materials calls the image; empty where there is none, or another's."""
+    found: Any = bill.predicate if bill else None
+    for name in ("metadata", "component", "version"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def judge(asked: Reference, published: Iterable[Reference], own: str) -> Judged:
+    """Compare. `own`: the tag in its bill of materials; with it alone nothing is refused."""
+    every = tuple(published)
+    tags = [one for one in every if one.tag]
+    told = joined(map(str, tags or every), most=8)
+    if not every:
+        said = f"; its own tag is {own}" if own else ""
+        return Judged(True, f"nobody signed as what it was published{said}", is_known=False)
+    if all(asked.name not in _places(one) for one in every):
+        return Judged(False, f"published as {told}, not in {asked.name}: somebody has copied it")
+    if not asked.tag:
+        return Judged(True, f"published as {told}")
+    here = [one.tag for one in tags if asked.name in _places(one)]
+    if asked.tag in here:
+        return Judged(True, f"published as {told}")
+    if here:
+        return Judged(False, f"published as {told}, never as {asked}: somebody has put another image under that tag")
+    if asked.tag == own:
+        return Judged(True, f"published in {told}, where {own} is its own tag")
+    unsaid = f"no signature says whether {asked.tag} is a tag of it" + (f"; its own is {own}" if own else "")
+    return Judged(True, f"published in {told}, and {unsaid}", is_known=False)
+
+
+def _places(there: Reference) -> set[str]:
+    """Registry and repository, and the same ones by their address inside a cloud's network."""
+    inside = vpc_reference(there)
+    return {there.name, *([inside.name] if inside else [])}

@@ -1,0 +1,149 @@
+"""What refers to an image: the registry's own list, and the index that stands in for it, which others write, too."""
+
+import json
+
+import msgspec
+import pytest
+
+from graphcrate.host.http import Client
+from graphcrate.model.errors import NetworkError
+from graphcrate.oci import reference, referrers, spec
+from graphcrate.oci.registry import Repository
+from tests.unit import tars
+
+IMAGE = "sha256:" + "1" * 64
+PLACE = f"team/torch/manifests/{referrers.tag(IMAGE)}"
+#: somebody else's, with fields that this program does not know
+THEIRS = {"mediaType": spec.MANIFEST, "digest": "sha256:" + "a" * 64, "size": 7, "artifactType": "x/y", "urls": ["u"]}
+
+
+def entry(number):
+    return spec.Descriptor(
+        media_type=spec.MANIFEST, digest=f"sha256:{number:064x}", size=7, artifact_type="a/b", annotations={"n": "1"}
+    )
+
+
+@pytest.fixture
+def target(registry):
+    where = reference.parse(f"{registry.host}/team/torch")
+    return Repository(Client({}, sleep=lambda _: None), where, writes=True)
+
+
+def manifest(number, subject=IMAGE):
+    """A referrer whose blobs the registry has, as bytes."""
+    empty = spec.Descriptor(media_type=spec.EMPTY, digest=tars.sha256(b"{}"), size=2)
+    about = spec.Descriptor(media_type=spec.MANIFEST, digest=subject, size=9)
+    made = spec.Artifact(artifact_type="a/b", config=empty, layers=(empty,), subject=about, annotations={"n": number})
+    return msgspec.json.encode(made)
+
+
+def index(registry):
+    return json.loads(registry.documents[PLACE][1])
+
+
+def test_the_registrys_own_list_is_read_to_its_end_and_nothing_is_written_beside_it(registry, target):
+    registry.lists = True
+    registry.home("team/torch", b"{}")
+    sent = [manifest(number) for number in "abcde"]
+    assert [referrers.put(target, one) for one in (*sent, manifest("f", "sha256:" + "2" * 64))] == [""] * 6
+    found = list(referrers.listed(target, IMAGE))
+    assert {one.digest for one in found} == {tars.sha256(one) for one in sent}
+    assert {one.artifact_type for one in found} == {"a/b"}
+    assert referrers.add(target, IMAGE, found) == ""
+    assert PLACE not in registry.documents
+
+
+def test_where_the_registry_makes_no_list_an_index_under_a_tag_is_one(registry, target):
+    assert list(referrers.listed(target, IMAGE)) == []
+    assert referrers.add(target, IMAGE, [entry(1), entry(2)]) == ""
+    assert list(referrers.listed(target, IMAGE)) == [entry(1), entry(2)]
+    assert index(registry)["mediaType"] == registry.documents[PLACE][0] == spec.INDEX
+    written = len(registry.order)
+    assert referrers.add(target, IMAGE, [entry(2), entry(1)]) == ""
+    assert len(registry.order) == written, "nothing is written where all of it is there"
+
+
+def test_what_others_listed_stays_to_the_letter(registry, target):
+    notes = {"annotations": {"theirs": "yes"}}
+    registry.put(
+        "team/torch", {"schemaVersion": 2, "mediaType": spec.INDEX, "manifests": [THEIRS], **notes}, spec.INDEX
+    )
+    registry.documents[PLACE] = (spec.INDEX, registry.documents.popitem()[1][1])
+    referrers.add(target, IMAGE, [entry(1)])
+    document = index(registry)
+    assert (document["manifests"][0], document["annotations"]) == (THEIRS, {"theirs": "yes"})
+    assert document["manifests"][1]["artifactType"] == "a/b"
+
+
+@pytest.mark.parametrize("times", [1, referrers.TRIES])
+def test_who_writes_at_the_same_moment_loses_nothing_and_takes_nothing_away(registry, target, times):
+    """Somebody else read the index before ours was there, and writes theirs over it; so often."""
+    left = [times]
+
+    def late(answers):
+        if answers.command == "GET" and answers.path.endswith(referrers.tag(IMAGE)) and PLACE in registry.documents:
+            known = [one["digest"] for one in index(registry)["manifests"]]
+            if left[0] and entry(1).digest in known:
+                left[0] -= 1
+                theirs = {"schemaVersion": 2, "mediaType": spec.INDEX, "manifests": [THEIRS]}
+                registry.documents[PLACE] = (spec.INDEX, json.dumps(theirs).encode())
+        return False
+
+    registry.moods.append(late)
+    said = referrers.add(target, IMAGE, [entry(1)])
+    known = {one["digest"] for one in index(registry)["manifests"]}
+    if times == 1:
+        assert (said, known) == ("", {THEIRS["digest"], entry(1).digest})
+    else:
+        assert "changed by others" in said
+
+
+@pytest.mark.parametrize("data", [b"[]", b"nothing", b'{"manifests": 1}', b'{"schemaVersion": 2}'])
+def test_a_tag_that_holds_something_else_is_left_as_it_is(registry, target, data):
+    kind = spec.MANIFEST if data == b'{"schemaVersion": 2}' else spec.INDEX
+    registry.documents[PLACE] = (kind, data)
+    assert list(referrers.listed(target, IMAGE)) == []
+    assert "something else than a list" in referrers.add(target, IMAGE, [entry(1)])
+    assert registry.documents[PLACE] == (kind, data)
+
+
+def test_the_image_itself_under_that_tag_is_what_cosign_copy_leaves_there(registry, target):
+    image = registry.put("team/torch", {"schemaVersion": 2, "mediaType": spec.MANIFEST}, spec.MANIFEST)["digest"]
+    place = f"team/torch/manifests/{referrers.tag(image)}"
+    registry.documents[place] = registry.documents[f"team/torch/manifests/{image}"]
+    assert list(referrers.listed(target, image)) == []
+    assert referrers.add(target, image, [entry(1)]) == ""
+    assert list(referrers.listed(target, image)) == [entry(1)]
+
+
+def test_entries_that_are_none_are_passed_over(registry, target):
+    document = {"schemaVersion": 2, "manifests": [7, {"digest": 1}, THEIRS], "mediaType": spec.INDEX}
+    registry.documents[PLACE] = (spec.INDEX, json.dumps(document).encode())
+    assert [one.digest for one in referrers.listed(target, IMAGE)] == [THEIRS["digest"]]
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 405, 406, 501])
+def test_a_registry_that_does_not_know_the_question_makes_no_list(registry, target, status):
+    registry.faults["/referrers/"] = [status] * 3
+    assert referrers.add(target, IMAGE, [entry(1)]) == ""
+    assert PLACE in registry.documents
+
+
+def test_a_registry_that_is_down_is_no_registry_without_lists(registry, target):
+    registry.faults["/referrers/"] = [500] * 99
+    with pytest.raises(NetworkError):
+        referrers.add(target, IMAGE, [entry(1)])
+    assert PLACE not in registry.documents
+
+
+def test_a_refusal_is_told_and_no_error(registry, target):
+    registry.home("team/torch", b"{}")
+
+    def refuse(answers):
+        if answers.command == "PUT":
+            answers.leave(400, {"errors": [{"code": "MANIFEST_INVALID"}]})
+            return True
+        return False
+
+    registry.moods.append(refuse)
+    assert "HTTP 400: MANIFEST_INVALID" in referrers.put(target, manifest("a"))
