@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items):
     """Mark what needs an engine that is not on every machine that builds, for `make test-engines`."""
     from tests.engines.install import PROGRAMS
 
-    installed = {*PROGRAMS, *TOGETHER, "apptainer", "cosign", "unsquashfs"}
+    installed = {*PROGRAMS, *TOGETHER, "apptainer", "cosign", "cosign2", "oras", "unsquashfs"}
     for item in items:
         if installed & needed(item):
             item.add_marker(pytest.mark.installed)

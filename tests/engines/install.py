@@ -6,6 +6,7 @@ Links are made last: a run that was broken off leaves none, and the next one sta
 """
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ ROOT = Path("/opt/graphcrate-engines")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 LINKS = Path("/usr/local/bin")
 SUITE = "sid"  #: the suite of Debian that has them all
+SUITE_OF_OLD = "trixie"  #: the one whose cosign is of version 2
 SUITES = "bullseye|bookworm|trixie|forky|sid|stable|oldstable|testing|unstable"
 MULTIARCH = "lib/x86_64-linux-gnu"
 FIRST_ID, IDS = 200_000, 65_536  #: subordinate ids for root: where they may begin, how many a container needs
@@ -58,7 +60,7 @@ def install() -> None:
         apt_install(packages_of(PROGRAMS))
         apt_install(packages_of({"docker": "docker-cli"}))  # a package of its own from Debian 13 on
         prepare_apptainer()
-        prepare_cosign()
+        prepare_clients()
     elif missing := packages_of(PROGRAMS):
         say(f"not installed: {', '.join(missing)}; their tests are skipped\nnext:  as root, make test-engines")
 
@@ -79,14 +81,15 @@ def prepare_apptainer() -> None:
         Path("/dev/fuse").chmod(0o666)  # as udev sets it: plain users mount images too
 
 
-def prepare_cosign() -> None:
-    """cosign, which checks the signatures that the tests make. Raises StopError."""
-    if find("cosign"):
-        return
-    if offered_by_apt("cosign"):
-        apt_install(["cosign"])
-    else:
-        install_apart("cosign", arrange_cosign, "version")
+def prepare_clients() -> None:
+    """cosign 3 and 2 and oras, which read the signatures and statements that the tests make. Raises StopError."""
+    for command, package, suite in (
+        ("cosign", "cosign", SUITE),
+        ("cosign2", "cosign", SUITE_OF_OLD),
+        ("oras", "oras", SUITE),
+    ):
+        if not find(command):
+            install_apart(package, functools.partial(arrange_program, package), "version", command, suite)
 
 
 def offered_by_apt(package: str) -> bool:
@@ -95,31 +98,34 @@ def offered_by_apt(package: str) -> bool:
     return found is not None and found[1] != "(none)"
 
 
-def install_apart(name: str, arrange: Callable[[Path, Path, Path], None], trial: str) -> None:
+def install_apart(
+    name: str, arrange: Callable[[Path, Path, Path], None], trial: str, command: str = "", suite: str = SUITE
+) -> None:
     """Fetch, unpack, arrange, try, link the program of this package; `trial` is its argument. Raises StopError.
 
-    `arrange` gets the folder with the packages' files, the one to make, and the one that it will be.
+    `arrange` gets the folder with the packages' files, the one to make, and the one that it will be. `command`: what it
+    is called here, else as its package.
     """
-    mirror = find_mirror()
+    mirror, command = find_mirror(), command or name
     if not KEYRING.exists():
         apt_install(["debian-archive-keyring"])
-    prefix, work = ROOT / name, ROOT / "unfinished"
-    say(f"as root, installing {name} of Debian {SUITE} in {prefix}; this machine's own packages stay as they are")
+    prefix, work = ROOT / command, ROOT / "unfinished"
+    say(f"as root, installing {name} of Debian {suite} in {prefix}; this machine's own packages stay as they are")
     shutil.rmtree(work, ignore_errors=True)
     shutil.rmtree(prefix, ignore_errors=True)  # it has no link: an earlier run did not come to its end
     try:
         work.mkdir(parents=True)
-        for deb in fetch(work, mirror, name):
+        for deb in fetch(work, mirror, suite, name):
             must(["dpkg-deb", "--extract", str(deb), str(work / "files")], f"{deb.name} cannot be unpacked")
         arrange(work / "files", work / "done", prefix)
         (work / "done").rename(prefix)
-        must([f"{prefix}/bin/{name}", trial], f"{name} of Debian {SUITE} does not start here")
+        must([f"{prefix}/bin/{name}", trial], f"{name} of Debian {suite} does not start here")
     except BaseException:
         shutil.rmtree(prefix, ignore_errors=True)
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    link(LINKS / name, f"{prefix}/bin/{name}")
+    link(LINKS / command, f"{prefix}/bin/{name}")
 
 
 def find_mirror() -> str:
@@ -151,12 +157,12 @@ def mirror_among(text: str) -> str:
     return ""
 
 
-def fetch(work: Path, mirror: str, *packages: str) -> list[Path]:
-    """Packages of SUITE and the libraries that they depend on, signed by Debian. Raises StopError."""
+def fetch(work: Path, mirror: str, suite: str, *packages: str) -> list[Path]:
+    """Packages of a suite and the libraries that they depend on, signed by Debian. Raises StopError."""
     for name in ("lists/partial", "archives/partial", "empty", "debs"):
         (work / name).mkdir(parents=True)
     (work / "status").touch()
-    source = f"deb [signed-by={KEYRING} arch=amd64 target=Packages] {mirror} {SUITE} main\n"
+    source = f"deb [signed-by={KEYRING} arch=amd64 target=Packages] {mirror} {suite} main\n"
     (work / "sources.list").write_text(source)
     (work / "apt.conf").write_text(apt_configuration(work))
     environment = {**os.environ, "APT_CONFIG": str(work / "apt.conf")}
@@ -218,11 +224,11 @@ def arrange_apptainer(files: Path, target: Path, prefix: Path) -> None:
     adapt(target / "etc/apptainer/apptainer.conf")
 
 
-def arrange_cosign(files: Path, target: Path, prefix: Path) -> None:
+def arrange_program(name: str, files: Path, target: Path, prefix: Path) -> None:
     """One program, with its own C library."""
     keep_libraries(files, target)
     shutil.move(files / "usr/bin", target / "bin")
-    use_libraries(target / "bin/cosign", prefix)
+    use_libraries(target / f"bin/{name}", prefix)
 
 
 def keep_libraries(files: Path, target: Path) -> None:

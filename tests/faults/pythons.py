@@ -98,7 +98,9 @@ def from_debian(minor, folder):
         return None
     with tempfile.TemporaryDirectory() as work:
         try:
-            debs = install.fetch(Path(work), install.find_mirror(), *(part.format(minor) for part in PARTS))
+            debs = install.fetch(
+                Path(work), install.find_mirror(), install.SUITE, *(part.format(minor) for part in PARTS)
+            )
         except StopError:
             return None
         folder.mkdir(parents=True)
