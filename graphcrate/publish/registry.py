@@ -159,7 +159,9 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
         attached = attestations.attach(target, candidate, subject, names, key, ctx)
     for tag in tags:
         push.put_manifest(target, tag, document, pushed.media_type)
-    referrers.add(target, pushed.digest, attached.referrers)  # somebody else may have written that list meanwhile
+    # somebody else may have written that list meanwhile
+    if why := referrers.add(target, pushed.digest, attached.referrers):
+        ctx.progress.note(f"warning: {why}")
     return Published(
         name=report.name,
         tag=report.tag,

@@ -13,6 +13,7 @@ from graphcrate.compat import planning
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
+from graphcrate.model.errors import IntegrityError
 from graphcrate.model.report import BuildReport
 from graphcrate.model.words import joined
 from graphcrate.oci import credentials, push, reference, referrers, spec
@@ -23,6 +24,7 @@ from graphcrate.publish.attest import bundles, keys, names, provenance, signing,
 from graphcrate.publish.attest.statement import Statement
 from graphcrate.publish.attest.verify import Verdict
 
+MOST_BUNDLES = 1000  #: that are read of one image; one that is published to ten names has twenty
 #: how to build again, for `--rebuild`
 Build = Callable[[BuildRequest, Context], BuildReport]
 
@@ -118,13 +120,16 @@ def _layers(source: Repository, layers: Iterable[spec.Descriptor]) -> list[tuple
 
 def _referrers(source: Repository, digest: str) -> list[tuple[spec.Descriptor, bytes]]:
     """The bundles that refer to an image: what is in those manifests, checked."""
-    found: list[tuple[spec.Descriptor, bytes]] = []
-    for one in referrers.listed(source, digest):
-        # cosign 3.1 lists its own under the type of their empty configuration
-        if not _is_bundle(one.artifact_type) and one.artifact_type != spec.EMPTY:
-            continue
-        found += _layers(source, attestations.stored(source, one.digest))
-    return found
+    # cosign 3.1 lists its own under the type of their empty configuration
+    every = referrers.listed(source, digest)
+    mine = [one for one in every if _is_bundle(one.artifact_type) or one.artifact_type == spec.EMPTY]
+    if len(mine) > MOST_BUNDLES:
+        raise IntegrityError(
+            f"{len(mine)} signatures and statements refer to {source.name}@{digest}, more than the {MOST_BUNDLES} read",
+            cause="Whoever may write to the repository can add any number of them.",
+            next_step=f"see whose they are, and delete what is not needed: oras discover {source.name}@{digest}",
+        )
+    return [layer for one in mine for layer in _layers(source, attestations.stored(source, one.digest))]
 
 
 def _is_bundle(kind: str) -> bool:

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from graphcrate.build.pipeline import build_image
+from graphcrate.model.errors import IntegrityError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import BuildReport
 from graphcrate.oci import referrers, spec
 from graphcrate.publish import verify
-from graphcrate.publish.attest import keys, provenance, signing, statement
+from graphcrate.publish.attest import bundles, keys, provenance, signing, statement
 from graphcrate.publish.attest.statement import Subject
 from tests.unit.test_publishing import TAG, checks, ctx, folder, publish
 
@@ -210,6 +211,41 @@ def test_an_image_of_before_names_were_signed_verifies_with_a_note(ctx, registry
     assert [line.split()[0] for line in out.splitlines() if " name: " in line] == ["note"]
     copy = serve_as(registry, published, "evil/torch", TAG)
     assert not checks(ctx, copy, key=public)["name"][0]
+
+
+def test_who_lists_something_while_we_publish_takes_nothing_of_ours_away(ctx, registry, publish, key):
+    """Between statements and tag somebody writes the index that they had read before."""
+    private, public, _ = key
+    theirs = {"mediaType": spec.MANIFEST, "digest": OTHER, "size": 7, "artifactType": "x/y"}
+
+    def late(answers):
+        if answers.command == "PUT" and answers.path.endswith(f"/manifests/{TAG}"):
+            document = {"schemaVersion": 2, "mediaType": spec.INDEX, "manifests": [theirs]}
+            (place,) = [path for path, (kind, _) in registry.documents.items() if kind == spec.INDEX and "-" in path]
+            registry.documents[place] = (spec.INDEX, json.dumps(document).encode())
+        return False
+
+    registry.moods.append(late)
+    published = publish(key=private)
+    listed = json.loads(registry.documents[f"team/torch/manifests/{referrers.tag(published.digest)}"][1])["manifests"]
+    assert [one["digest"] for one in listed] == [OTHER, *published.proofs[2:]]
+    assert all(ok for ok, _ in checks(ctx, published.reference, key=public).values())
+
+
+def test_more_bundles_than_anybody_needs_are_refused_by_their_number(ctx, registry, publish, monkeypatch):
+    published = publish()
+    entries = [{"mediaType": spec.MANIFEST, "digest": f"sha256:{n:064x}", "size": 7} for n in range(4)]
+    listed = [{**one, "artifactType": bundles.BUNDLE} for one in entries]
+    monkeypatch.setattr(verify, "MOST_BUNDLES", 3)
+    place = f"team/torch/manifests/{referrers.tag(published.digest)}"
+    for count in (3, 4):
+        document = {"schemaVersion": 2, "mediaType": spec.INDEX, "manifests": listed[:count] + entries}
+        registry.documents[place] = (spec.INDEX, json.dumps(document).encode())
+        if count == 3:
+            assert all(ok for ok, _ in checks(ctx, published.reference).values())
+        else:
+            with pytest.raises(IntegrityError, match="4 signatures and statements"):
+                checks(ctx, published.reference)
 
 
 def test_a_registry_without_artifacts_gets_the_tags_and_it_is_said(ctx, registry, publish, key, progress, monkeypatch):
