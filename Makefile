@@ -84,7 +84,7 @@ faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes docs/
 	@records=$$(mktemp -d) && trap 'rm -rf "$$records"' EXIT && \
 	FAULTS='$(FAULTS)' FAULTS_RECORDS="$$records" $(pytest) --dist worksteal -m faults tests/faults && $(python) -m tests.faults.page "$$records"
 
-fuzz: .venv/ready-dev ## read mutated wheels, packages, images, libraries and answers: FUZZ of each (20000), some ten minutes
+fuzz: .venv/ready-dev ## read mutated wheels, packages, locks, images, libraries and answers: FUZZ of each (20000), some ten minutes
 	@FUZZ='$(or $(FUZZ),20000)' $(python) -m pytest -n 2 -m fuzz tests/unit
 
 lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck and zizmor over what is rendered, scripts and workflows

@@ -236,4 +236,6 @@ def decode(data: bytes, kind: type[_Document], name: str) -> _Document:
     try:
         return codec.decode(data, kind)
     except UNREADABLE as error:
-        raise IntegrityError(f"{name}: the registry served a malformed document: {error}") from error
+        raise IntegrityError(
+            f"{name}: the registry served a malformed document: {codec.explained(error, data)}"
+        ) from error

@@ -215,12 +215,14 @@ class Scheduler:
             self.folder.chmod(self.folder.stat().st_mode)
         file = self.folder / f"{job}.json"
         try:
-            returned = codec.decode(file.read_bytes(), Returned)
+            data = file.read_bytes()
         except FileNotFoundError:
             return None
+        try:
+            returned = codec.decode(data, Returned)
         except UNREADABLE as error:
             raise HostError(
-                f"invalid result of job {job}: {error}",
+                f"invalid result of job {job}: {codec.explained(error, data)}",
                 cause="The node runs another version of graphcrate.",
                 next_step=f"less {self.log(job)}",
             ) from error

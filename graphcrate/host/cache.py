@@ -22,7 +22,8 @@ import filelock
 
 from graphcrate.host import settings
 from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError
+from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError, IntegrityError
+from graphcrate.model.values import is_file_name
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: of runs that are at work; all other folders keep what may be made again
@@ -86,7 +87,7 @@ class Cache:
 
     def file(self, sha256: str, name: str) -> Path:
         """Where the download with this hash lies (or will lie)."""
-        return self.root / "files" / sha256 / name
+        return self._below("files", sha256, name)
 
     def has_file(self, sha256: str, name: str, size: int) -> bool:
         """Whether that download is there. Its path is its hash, so the size alone is looked at."""
@@ -97,13 +98,26 @@ class Cache:
 
     def blob(self, digest: str) -> Path:
         """Where the blob `sha256:<hex>` lies (or will lie)."""
-        return self.root / "blobs" / "sha256" / digest.removeprefix("sha256:")
+        return self._below("blobs", "sha256", digest.removeprefix("sha256:"))
 
     def path(self, *parts: str) -> Path:
-        """A path below the root; parent folders are created."""
-        path = self.root.joinpath(*parts)
+        """A path below the root; parent folders are created. Raises as `_below`."""
+        path = self._below(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def _below(self, *parts: str) -> Path:
+        """Join names to the root. Raises IntegrityError for one that is no name: hashes and names come from elsewhere.
+
+        `Path.joinpath` takes an absolute path and `..` as what they are, so the file may be any of this user's.
+        """
+        for part in parts:
+            if not is_file_name(part):
+                raise IntegrityError(
+                    f"{part!r} is not a name that a file of the cache may have",
+                    cause="A lock, an index or an image names it as a hash or a file, and it would leave the cache.",
+                )
+        return self.root.joinpath(*parts)
 
     def write(self, target: Path, data: bytes) -> None:
         """Write these bytes to `target`, whole or not at all: temporary name in the cache, fsync, rename."""

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 import msgspec
 
 from graphcrate.model.contract import Settings
+from graphcrate.model.values import AnyDigest, Size
 
 #: `fail`: something cannot be loaded or cannot run; `warn`: it works, but not for everybody or not as one would think;
 #: `note`: nothing breaks, but bytes or time are lost.
@@ -47,7 +48,7 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True):
     rest is empty then. `mentions`: libraries named in its data, which is how programs open what they do not link.
     """
 
-    size: int
+    size: Size
     machine: str = ""  #: as in elf.h: EM_X86_64
     soname: str = ""
     interpreter: str = ""  #: of a program: the loader that it names
@@ -120,7 +121,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     what: str
     breaks: str = ""
     fix: str = ""
-    bytes: int = 0
+    bytes: Size = 0
 
 
 class GpuVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -147,10 +148,10 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     subject: str
     form: str
-    digest: str = ""
+    digest: AnyDigest = ""
     python: str
-    binaries: int
-    bytes: int
+    binaries: Size
+    bytes: Size
     glibc: str  #: oldest that all libraries of Python packages load with
     glibcxx: str
     gpus: tuple[str, ...]  #: models that architectures were compared with

@@ -42,7 +42,7 @@ class UsageError(GraphcrateError, exit_code=2):
 
 
 class RecipeError(GraphcrateError, exit_code=3):
-    """A recipe file is malformed; `what` begins with `file:line:`."""
+    """A recipe, a lock or another file that people keep is malformed; `what` begins with its path and where in it."""
 
 
 class ResolutionError(GraphcrateError, exit_code=4):

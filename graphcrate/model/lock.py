@@ -8,23 +8,42 @@ import msgspec
 
 from graphcrate.model import codec
 from graphcrate.model.recipe import Channel
+from graphcrate.model.values import (
+    AnyDigest,
+    AnyVersion,
+    BelowPath,
+    Capability,
+    CudaVersion,
+    DebianName,
+    Digest,
+    FileName,
+    ImagePath,
+    Listed,
+    PackageName,
+    PythonVersion,
+    Repository,
+    Sha256,
+    Size,
+    Time,
+    Version,
+)
 
 PLATFORM = "linux/amd64"  #: of all images: operating system and processor, as OCI names them
 
 
 class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file to fetch. `size` in bytes, `sha256` in lower-case hex."""
+    """One file to fetch. `size` in bytes."""
 
-    name: str
-    size: int
-    sha256: str
+    name: FileName
+    size: Size
+    sha256: Sha256
 
 
 class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A wheel, or an sdist: pure and built on the host by `build`, or `compiled` by the lock's `Compilation`."""
 
-    name: str  #: normalised (PEP 503)
-    version: str  #: PEP 440, with local label
+    name: PackageName
+    version: Version  #: PEP 440, with local label
     channel: Channel
     file: LockedFile
     #: of a pure sdist: the build back-end's own wheels; of a compiled one: what it needs beside the lock's tools
@@ -49,57 +68,57 @@ class MissingPackage(msgspec.Struct, frozen=True, kw_only=True):
 class DebianPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One .deb. `file.name` is its base name."""
 
-    name: str
-    version: str
-    architecture: str
+    name: DebianName
+    version: Version
+    architecture: DebianName
     file: LockedFile
     #: below the root of its archive: "pool/main/b/bash/bash_5.2.15-2_amd64.deb", "pool/updates/…" of the security
     #: archive; empty in locks of before 2026-11-25
-    path: str = ""
+    path: BelowPath = ""
 
 
 class DebianBase(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_field="provider", omit_defaults=True):
     """A minimal Debian made of exactly these packages."""
 
-    suite: str
+    suite: DebianName
     packages: tuple[DebianPackage, ...]
     #: when the lists were made that they were taken from, as Debian's snapshot service writes times
     #: ("20261125T021215Z"); empty as `path`
-    listed: str = ""
+    listed: Listed = ""
 
 
 class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, tag="registry", tag_field="provider"):
     """A base image pulled by digest. `reference` names registry and repository, without tag or digest."""
 
-    reference: str
-    digest: str  #: of the platform's manifest
+    reference: Repository
+    digest: Digest  #: of the platform's manifest
     platform: str = PLATFORM
-    interpreter: str  #: absolute path of the wanted Python inside the image
+    interpreter: ImagePath  #: absolute path of the wanted Python inside the image
 
 
 class DebianToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_field="provider", omit_defaults=True):
     """Debian's nvcc, unpacked and not installed, with headers and libraries from wheels. `version` is nvcc's."""
 
-    version: str  #: "11.8.89"
-    suite: str
+    version: Version  #: "11.8.89"
+    suite: DebianName
     packages: tuple[DebianPackage, ...]
     wheels: tuple[LockedPackage, ...]
-    listed: str = ""  #: as of a DebianBase
+    listed: Listed = ""  #: as of a DebianBase
 
 
 class WheelToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="pypi", tag_field="provider"):
     """A toolkit that consists of wheels (CUDA 13 and newer)."""
 
-    version: str
+    version: Version
     wheels: tuple[LockedPackage, ...]
 
 
 class ImageToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="image", tag_field="provider"):
     """The toolkit in /usr/local/cuda of an image, such as nvidia/cuda:…-devel, pulled by digest."""
 
-    version: str
-    reference: str  #: registry and repository, without tag or digest
-    digest: str  #: of the platform's manifest; empty in texts that go by a tag
+    version: Version
+    reference: Repository  #: registry and repository, without tag or digest
+    digest: AnyDigest  #: of the platform's manifest; empty in texts that go by a tag
 
 
 Toolkit = DebianToolkit | WheelToolkit | ImageToolkit
@@ -108,8 +127,8 @@ Toolkit = DebianToolkit | WheelToolkit | ImageToolkit
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     """With what the lock's compiled sdists become wheels, and for which GPUs. Nothing of it gets into the image."""
 
-    architectures: tuple[str, ...]  #: TORCH_CUDA_ARCH_LIST: "7.0", "8.0+PTX"; empty: for the CPU alone
-    compiler: str  #: Debian's package: "g++-11"
+    architectures: tuple[Capability, ...]  #: TORCH_CUDA_ARCH_LIST: "7.0", "8.0+PTX"; empty: for the CPU alone
+    compiler: DebianName  #: Debian's package: "g++-11"
     base: DebianBase  #: the image's base with the compiler
     tools: tuple[LockedPackage, ...]  #: pip, setuptools, wheel, ninja, for the image's Python
     toolkit: Toolkit | None = None  #: None: for the CPU alone
@@ -118,31 +137,31 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 class Added(msgspec.Struct, frozen=True, kw_only=True):
     """What a person added to the stack: normalised names of packages of the lock."""
 
-    packages: tuple[str, ...] = ()  #: in layers of their own, above the stack's
-    asked: tuple[str, ...] = ()  #: by name; the smoke test imports them
-    moved: tuple[str, ...] = ()  #: of `packages`, those of which the stack has another version
+    packages: tuple[PackageName, ...] = ()  #: in layers of their own, above the stack's
+    asked: tuple[PackageName, ...] = ()  #: by name; the smoke test imports them
+    moved: tuple[PackageName, ...] = ()  #: of `packages`, those of which the stack has another version
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
     """A Debian package of a lock that no place has, or one that came or went with it, and what was taken instead."""
 
     of: Literal["base", "compiler"]  #: the image's base, or the base with the compiler
-    name: str
-    locked: str  #: version; empty: the lock has no such package
-    taken: str  #: today's version; empty: today's base has no such package
+    name: DebianName
+    locked: AnyVersion  #: version; empty: the lock has no such package
+    taken: AnyVersion  #: today's version; empty: today's base has no such package
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that goes into one image of `recipe` at `cuda`, by one candidate."""
 
     format: Literal[1] = 1
-    recipe: str
-    cuda: str
-    candidate: str
-    torch_cuda: str
-    python: str
-    created: int  #: Unix seconds; becomes the image's `created`
-    request_sha256: str  #: of what was asked for (`request_digest`); tells a stale lock
+    recipe: FileName
+    cuda: CudaVersion
+    candidate: FileName
+    torch_cuda: CudaVersion
+    python: PythonVersion
+    created: Time  #: Becomes the image's `created`
+    request_sha256: Sha256  #: of what was asked for (`request_digest`); tells a stale lock
     base: DebianBase | RegistryBase
     packages: tuple[LockedPackage, ...]  #: sorted by name
     compilation: Compilation | None = None  #: there when a package is compiled

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from graphcrate.model import codec
+from graphcrate.model.values import CudaVersion, Digest, FileName, Sha256, Size
 
 
 class ProvenSuite(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,18 +21,18 @@ class LockProof(msgspec.Struct, frozen=True, kw_only=True):
     """That the image of a lock was built, audited and tested. `CANDIDATE.proof.json` beside `CANDIDATE.lock.json`."""
 
     format: Literal[1] = 1
-    recipe: str
-    cuda: str
-    candidate: str
-    lock_sha256: str  #: of the lock's bytes: with another lock this proves nothing
-    tag: str
-    digest: str  #: of the image's manifest
-    bytes: int  #: sum of the compressed layers
+    recipe: FileName
+    cuda: CudaVersion
+    candidate: FileName
+    lock_sha256: Sha256  #: of the lock's bytes: with another lock this proves nothing
+    tag: FileName
+    digest: Digest  #: of the image's manifest
+    bytes: Size  #: sum of the compressed layers
     seconds: float  #: from the request to the last suite
     build_key: str  #: of plan and layer format: with another one the digest is another, too
     suites: tuple[ProvenSuite, ...]
-    binaries: int  #: programs and libraries that the audit read
-    warnings: int  #: of the audit
+    binaries: Size  #: programs and libraries that the audit read
+    warnings: Size  #: of the audit
     #: by the audit, compute capability ("7.0") → "native", "jit" (the driver compiles PTX), "fails" or "unknown"
     gpus: Mapping[str, str]
     date: str  #: UTC, ISO 8601

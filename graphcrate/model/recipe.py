@@ -5,6 +5,8 @@ from typing import Literal
 
 import msgspec
 
+from graphcrate.model.values import AnyFileName
+
 
 class Channel(StrEnum):
     """Where wheels come from."""
@@ -87,7 +89,7 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     files: dict[str, str] = {}  #: absolute path in the image → content
     smoke: tuple[str, ...] = ()  #: shell commands that must succeed inside the image
     smoke_minutes: int = 10  #: the limit of each
-    name: str = ""  #: of the image; empty: the recipe's
+    name: AnyFileName = ""  #: of the image; empty: the recipe's
     flavour: str = ""  #: packages that go by one name: `compat.own.FLAVOURS`
 
     def __bool__(self) -> bool:

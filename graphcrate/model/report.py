@@ -7,12 +7,13 @@ import msgspec
 from graphcrate.model.contract import Finding
 from graphcrate.model.lock import Drift
 from graphcrate.model.recipe import Additions
+from graphcrate.model.values import AnyDigest, AnySha256, Digest, FileName, ImageName, Size
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a person asked for: the external parameters of the build's provenance. Empty is "not said"."""
 
-    recipe: str
+    recipe: FileName
     variant: str  #: its CUDA version
     candidate: str = ""
     target: str = ""
@@ -40,7 +41,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     version: str
-    bytes: int
+    bytes: Size
 
 
 class CutFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,20 +49,20 @@ class CutFile(msgspec.Struct, frozen=True, kw_only=True):
 
     package: str  #: normalised name
     path: str
-    bytes: int  #: zeros
-    packed: int  #: what it takes in the layer, to a megabyte
-    before: int  #: what it takes in the wheel
-    whole: int = 0  #: fat binaries that stayed whole, since nothing tells their modules apart
+    bytes: Size  #: zeros
+    packed: Size  #: what it takes in the layer, to a megabyte
+    before: Size  #: what it takes in the wheel
+    whole: Size = 0  #: fat binaries that stayed whole, since nothing tells their modules apart
 
 
 class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A layer blob in the cache. `diff_id` and `digest` with `sha256:` before the hex; sizes in bytes."""
 
     title: str
-    digest: str
-    diff_id: str
-    size: int
-    unpacked_size: int  #: of the uncompressed tar
+    digest: Digest
+    diff_id: Digest
+    size: Size
+    unpacked_size: Size  #: of the uncompressed tar
     media_type: str = "application/vnd.oci.image.layer.v1.tar+gzip"
     owners: tuple[Owner, ...] = ()
     cut: tuple[CutFile, ...] = ()
@@ -71,7 +72,7 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
 class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a suite inside an image, on a GPU or `cpu`. What follows `reason` is empty if not observed."""
 
-    suite: str
+    suite: FileName
     status: Literal["passed", "failed", "skipped"]
     device: str
     seconds: float
@@ -92,8 +93,8 @@ class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """That an image passes a suite on a kind of node, under a runtime: all of it is the same where a pass counts."""
 
-    image: str  #: digest of the artifact, with `sha256:`; empty where nothing stands for its bytes
-    suite: str
+    image: AnyDigest  #: digest of the artifact, with `sha256:`; empty where nothing stands for its bytes
+    suite: FileName
     version: str  #: of how the suite is run and judged (`smoke.version_of`); its program lies in the image
     device: str  #: "2 x Tesla V100-SXM3-32GB", "cpu AMD EPYC 7742": models and how many of them it may see
     driver: str  #: version of the NVIDIA driver; empty on a CPU, which needs none
@@ -135,8 +136,8 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     engine: str  #: embedded, docker, podman, apptainer; pyxis for what it alone opens
     kind: Literal["layout", "docker", "podman", "sif", "sqsh", "registry"]
     reference: str
-    digest: str
-    bytes: int  #: compressed (layout, sif); as the engine counts it (docker, podman)
+    digest: ImageName
+    bytes: Size  #: compressed (layout, sif); as the engine counts it (docker, podman)
     log: str = ""  #: path of the whole output of the build; empty: it has none
     notes: tuple[str, ...] = ()  #: what the image has otherwise than the lock says
 
@@ -154,10 +155,10 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
 class Audited(msgspec.Struct, frozen=True, kw_only=True):
     """What an audit found, in numbers and in what breaks; all of it is in audit.json beside the report."""
 
-    binaries: int
-    fail: int
-    warn: int
-    note: int
+    binaries: Size
+    fail: Size
+    warn: Size
+    note: Size
     failures: tuple[str, ...] = ()  #: "package file: what"
     #: compute capability ("7.0") → "native", "jit" (the driver compiles PTX), "fails" or "unknown"; of older reports {}
     gpus: dict[str, str] = {}
@@ -178,12 +179,12 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `image --json` prints and `report.json` holds. `bytes` is the sum of the compressed blobs."""
 
-    name: str
-    tag: str
-    digest: str
+    name: FileName
+    tag: FileName
+    digest: Digest
     artifact: Artifact
     layout: str  #: path of the OCI layout; empty for an engine's image
-    bytes: int
+    bytes: Size
     candidate: str
     torch: str
     torch_cuda: str
@@ -197,7 +198,7 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     layers: tuple[LayerRecord, ...] = ()
-    lock_sha256: str = ""
+    lock_sha256: AnySha256 = ""
     drift: tuple[Drift, ...] = ()  #: Debian packages of the day of the build in place of those of the committed lock
     contracts: tuple[Finding, ...] = ()  #: what the runtimes' contracts found; none: nobody asked
     audit: Audited | None = None  #: None: nobody asked

@@ -229,7 +229,7 @@ def _decode(data: bytes, kind: type[_Document], name: str) -> _Document:
     try:
         return codec.decode(data, kind)
     except UNREADABLE as error:
-        raise LayoutError(f"{name} is malformed: {error}") from error
+        raise LayoutError(f"{name} is malformed: {codec.explained(error, data)}") from error
 
 
 def _link(source: Path, target: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from graphcrate.model.errors import LayoutError
+from graphcrate.model.values import ForeignDigest, Size
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -54,8 +55,8 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """A reference to content by type, digest (`sha256:<hex>`) and size in bytes."""
 
     media_type: str
-    digest: str
-    size: int
+    digest: ForeignDigest
+    size: Size
     annotations: dict[str, str] = {}
     platform: Platform | None = None
     artifact_type: str = ""
@@ -93,7 +94,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class RootFS(msgspec.Struct, frozen=True, kw_only=True):
     """Digests of the uncompressed layers, lowest first."""
 
-    diff_ids: tuple[str, ...]
+    diff_ids: tuple[ForeignDigest, ...]
     type: str = "layers"
 
 

@@ -16,6 +16,7 @@ from graphcrate.host.connections import HttpError, Reason
 from graphcrate.host.http import Client
 from graphcrate.host.retry import TRIES
 from graphcrate.model.errors import NetworkError
+from graphcrate.model.values import is_file_name, is_sha256
 from graphcrate.resolve.channels import Kind, Link, Source, local_path
 from graphcrate.resolve.target import project_and_version
 
@@ -96,13 +97,14 @@ class _Anchors(html.parser.HTMLParser):
             return
         if tag == "base":
             self._base = address
-        elif tag == "a" and (name := urllib.parse.unquote(parts.path.rpartition("/")[2])):
+        elif tag == "a" and is_file_name(name := urllib.parse.unquote(parts.path.rpartition("/")[2])):
             kind, _, value = parts.fragment.partition("=")
+            value = value.partition("&")[0].lower()
             self.links.append(
                 Link(
                     name=name,
                     url=urllib.parse.urlunsplit(parts._replace(fragment="")),
-                    sha256=value.partition("&")[0].lower() if kind == "sha256" else "",
+                    sha256=value if kind == "sha256" and is_sha256(value) else "",
                     yanked="data-yanked" in attributes,
                     yanked_for=attributes.get("data-yanked") or "",
                 )

@@ -102,6 +102,15 @@ def test_what_is_unchanged_is_not_written_again_and_another_file_is_refused(tmp_
         converted(tmp_path, to)
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"inodes": [], "fragments": [{"start": -1}]}', '{"inodes": 1}'])
+def test_a_packed_layer_whose_record_is_damaged_is_packed_again(tmp_path, image, text):
+    whole = Path(converted(tmp_path).path).read_bytes()
+    for record in tmp_path.glob("cache/squashed/*/index.json"):
+        record.write_text(text)
+    Path(tmp_path / "dist/pyg/1.0/pyg.sif").unlink()
+    assert Path(converted(tmp_path).path).read_bytes() == whole
+
+
 def test_a_sif_of_another_compression_is_another_file(tmp_path, image):
     converted(tmp_path)
     with refused(UsageError, "exists already"):

@@ -99,3 +99,13 @@ def test_an_index_on_this_machine(tmp_path, listings):
     assert listings.project(source, "numpy") == ()
     with pytest.raises(NetworkError, match="cannot be read: No such file"):
         listings.project(Source(Kind.INDEX, (tmp_path / "none").as_uri()), "torch")
+
+
+def test_a_page_names_no_path_and_no_hash_that_is_none():
+    """Both become places in the cache."""
+    names = ("x-1.0.tar.gz", "..%2F..%2Fx-1.0.tar.gz", "%2Fetc%2Fpasswd", "..", "a%00b", "a%0Ab")
+    hashes = (HASH, "/etc/passwd", "..", HASH[1:], f"{HASH}0", "z" * 64)
+    page = "".join(f'<a href="https://x/{name}#sha256={HASH}">a</a>' for name in names)
+    assert [link.name for link in parse_html(page.encode(), "https://x/")] == ["x-1.0.tar.gz"]
+    page = "".join(f'<a href="https://x/a.whl#sha256={one}">a</a>' for one in hashes)
+    assert [link.sha256 for link in parse_html(page.encode(), "https://x/")] == [HASH, "", "", "", "", ""]

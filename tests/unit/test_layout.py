@@ -133,7 +133,7 @@ def change_document(path, change):
         ("index.json", lambda d: d.update(mediaType="text/plain"), "not an image index"),
         ("index.json", lambda d: d.pop("manifests"), "malformed"),
         ("index.json", lambda d: d["manifests"][0].update(mediaType="x/y"), "not an image manifest"),
-        ("index.json", lambda d: d["manifests"][0].update(digest="sha256:../../../../etc/passwd"), "not a digest"),
+        ("index.json", lambda d: d["manifests"][0].update(digest="sha256:../../../../etc/passwd"), "a digest such as"),
         ("index.json", lambda d: d["manifests"][0].update(digest="sha256:" + "0" * 64), "is missing"),
         ("index.json", lambda d: d["manifests"][0].update(size=1), "damaged"),
     ],

@@ -27,8 +27,9 @@ from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.artifacts.pull import decode
 from graphcrate.artifacts.tree.binaries import read_binary
 from graphcrate.artifacts.wheel import open_wheel
+from graphcrate.host import documents
 from graphcrate.inputs.bases import deb as debs
-from graphcrate.model.errors import IntegrityError, LayoutError
+from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, RecipeError
 from graphcrate.oci import realms, spec
 from graphcrate.oci.spec import LayerBlob
 from graphcrate.oci.validate import inspect_layer
@@ -39,6 +40,7 @@ from tests.unit import (
     squashfs_samples,
     tars,
     test_debian,
+    test_documents,
     test_elf,
     test_fatbin,
     test_sif,
@@ -162,6 +164,20 @@ def document(kind):
     return lambda data, _: decode(data, kind, "x")
 
 
+def travelled(kind):
+    """A lock, proof or report: sane and of one form, or refused with a sentence that a terminal can show."""
+
+    def read(data, place):
+        try:
+            test_documents.read_sane(data, kind)
+        except UNREADABLE:
+            with pytest.raises(RecipeError) as caught:
+                documents.read(at(place, "x.json", data), kind, "a document", "again")
+            assert caught.value.what.isprintable()
+
+    return read
+
+
 #: name → seed or seeds, reader
 TARGETS = {
     "wheel": (lambda: wheel_bytes("pkg", "1.0", CODE, entry_points="[console_scripts]\n"), read_wheel),
@@ -177,6 +193,7 @@ TARGETS = {
     "manifest": (lambda: json.dumps(MANIFEST).encode(), document(spec.Manifest)),
     "index": (lambda: json.dumps(INDEX).encode(), document(spec.Index)),
     "config": (lambda: json.dumps(CONFIG).encode(), document(spec.ImageConfig)),
+    **{name: (lambda data=data: data, travelled(kind)) for name, (data, kind) in test_documents.SEEDS.items()},
     "challenge": (lambda: CHALLENGE.encode(), lambda data, _: realms.challenges(data.decode("latin-1"))),
     "links": (lambda: LINKS, lambda data, _: index.parse_html(data, "http://a/")),
 }

@@ -37,7 +37,7 @@ def written(folder, name="image", *, ours=True):
     layout = small_layouts.layout(place, entries, tag="tag")
     if ours:
         owners = (Owner(name="torch", version="2.0.1", bytes=900), Owner(name=EVIL, version=EVIL, bytes=100))
-        digests = {"digest": "sha256:0", "diff_id": "sha256:0"}
+        digests = dict.fromkeys(("digest", "diff_id"), f"sha256:{'0' * 64}")
         metrics = {"test_accuracy": 0.84, "epochs": 9, "accuracy_band": [0.75, 0.95]}
         known = {
             "layers": (LayerRecord(title=EVIL, size=1, unpacked_size=2, owners=owners, **digests),),

@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from graphcrate.model.errors import LayoutError
+from graphcrate.model.values import Size
 from graphcrate.oci.blob import CHUNK, TarStream
 from graphcrate.oci.entries import parents
 from graphcrate.oci.layout import REBUILD
@@ -19,23 +20,23 @@ _FOLDER, _FILE, _LINK = tarfile.DIRTYPE, tarfile.REGTYPE, tarfile.SYMTYPE
 class Stored(msgspec.Struct, kw_only=True):
     """Where compressed blocks are: in the file of a packed layer, one after another. Complete when all are written."""
 
-    layer: int = 0  #: lowest 0
-    start: int = 0  #: of the first block, in bytes
-    sizes: list[int] = []  #: of the blocks as a squashfs has them: 0: a hole, `squashfs.STORED_DATA`: not compressed
-    crc: int = 0  #: CRC-32 of the blocks as they are stored
-    fragment: int | None = None  #: number of the fragment block that has the whole content of a small file
-    offset: int = 0  #: in it
+    layer: Size = 0  #: lowest 0
+    start: Size = 0  #: of the first block, in bytes
+    sizes: list[Size] = []  #: of the blocks as a squashfs has them: 0: a hole, `squashfs.STORED_DATA`: not compressed
+    crc: Size = 0  #: CRC-32 of the blocks as they are stored
+    fragment: Size | None = None  #: number of the fragment block that has the whole content of a small file
+    offset: Size = 0  #: in it
 
 
 class Inode(msgspec.Struct, frozen=True, kw_only=True):
     """A file, folder, link, device or pipe. Paths that share one are hard links of each other."""
 
     kind: bytes  #: type flag of the tar format
-    mode: int  #: permission bits, 0 to 0o7777
-    uid: int = 0
-    gid: int = 0
-    mtime: int = 0  #: Unix seconds, as far as a squashfs can hold them
-    size: int = 0
+    mode: Size  #: permission bits, 0 to 0o7777
+    uid: Size = 0
+    gid: Size = 0
+    mtime: Size = 0  #: Unix seconds, as far as a squashfs can hold them
+    size: Size = 0
     link: str = ""  #: target of a symbolic link
     device: tuple[int, int] = (0, 0)
     xattrs: tuple[tuple[str, str], ...] = ()  #: bytes that are no UTF-8 as surrogates

@@ -4,6 +4,7 @@ A block of a squashfs depends on its file's bytes alone. So a layer is packed in
 it is in, and a squashfs is put together from packed layers without compressing anything again.
 """
 
+import contextlib
 import hashlib
 import json
 import tarfile
@@ -22,11 +23,11 @@ from isal import isal_zlib
 
 from graphcrate.artifacts.formats.merged import IMPLIED, Inode, Stored, check_digest, content_of, inode_of
 from graphcrate.artifacts.formats.squashfs import STORED_DATA
-from graphcrate.host.cache import Cache
+from graphcrate.host.cache import Cache, remove_tree
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.model import codec
-from graphcrate.model.errors import LayoutError
+from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.oci.blob import CHUNK, open_blob
 from graphcrate.oci.entries import Entries, overlaid, read_entries
 from graphcrate.oci.layout import REBUILD, Layout, check_presence
@@ -183,12 +184,14 @@ def read_packed(
         def read(number: int, advancing: Callable[[int], None]) -> tuple[Entries[Inode], Packed]:
             digest = layout.layers[number].digest
             folder = cache.path("squashed", f"{digest.removeprefix('sha256:')}-{compression}{FORMAT}")
-            if not folder.exists():
-                with cache.folder() as new:
-                    _pack(blobs[number], digest, new, compression, pool, depth, advancing)
-                    cache.adopt(new, folder)
-            else:
+            with contextlib.suppress(OSError, ValueError, LookupError, *UNREADABLE):  # not there yet, or damaged
+                found = _load(folder, number)
                 advancing(layout.layers[number].size)
+                return found
+            remove_tree(folder)
+            with cache.folder() as new:
+                _pack(blobs[number], digest, new, compression, pool, depth, advancing)
+                cache.adopt(new, folder)
             return _load(folder, number)
 
         layers = parallel(

@@ -176,10 +176,11 @@ class _Archive:
         return parts[path]
 
     def _decoded(self, name: str, kind: type[_Document]) -> _Document:
+        data = self._named(self.documents, name)
         try:
-            return codec.decode(self._named(self.documents, name), kind)
+            return codec.decode(data, kind)
         except UNREADABLE as error:
-            raise LayoutError(f"{name} is malformed: {error}") from error
+            raise LayoutError(f"{name} is malformed: {codec.explained(error, data)}") from error
 
 
 def _blob(descriptor: spec.Descriptor) -> str:
