@@ -1,15 +1,16 @@
 """Locate the image that a person names: a build of ours, a path, an engine's store, a registry."""
 
-import contextlib
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from graphcrate.artifacts.formats import sif, squashfs
-from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE, UsageError
+from graphcrate.host import documents
+from graphcrate.model.errors import RecipeError, UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.tree import Form
 from graphcrate.oci import reference
@@ -96,11 +97,24 @@ def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
     return layout, report if report and report.digest == layout.digest else _foreign_report(layout)
 
 
-def read_report(path: Path) -> BuildReport | None:
-    """Read a build's report; None where there is none, or one of an older graphcrate."""
-    with contextlib.suppress(OSError, *UNREADABLE):
-        return codec.decode(path.read_bytes(), BuildReport)
-    return None
+def read_report(path: Path, say: Callable[[str], None] = lambda _: None) -> BuildReport | None:
+    """Read a build's report; None where there is none, and for one that is damaged or odd, of which `say` is told.
+
+    The layout is the one beside it, wherever its folder was moved to; a report of another's layout is odd.
+    """
+    try:
+        report = documents.read(path, BuildReport, "the report of an image", "make image CUDA=…")
+    except RecipeError as error:
+        say(f"a report is left aside: {error.what}")
+        return None
+    if report is None or not report.layout:
+        return report
+    if report.artifact.kind != "layout" or Path(report.layout).parts[-2:] != (report.tag, "oci"):
+        say(f"a report is left aside: {documents.shown(path)}: it is about {report.layout}, not the image beside it")
+        return None
+    layout = str(path.parent / "oci")
+    artifact = msgspec.structs.replace(report.artifact, reference=layout)
+    return msgspec.structs.replace(report, layout=layout, artifact=artifact)
 
 
 def kind_of(path: Path) -> Literal["sif", "squashfs", "archive"] | None:

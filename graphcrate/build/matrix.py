@@ -19,21 +19,21 @@ from graphcrate.compat import catalog, facts
 from graphcrate.compat.planning import make_plan
 from graphcrate.compat.programs import examples
 from graphcrate.compat.request import BuildRequest
-from graphcrate.host import cleaning, process, settings
+from graphcrate.host import cleaning, documents, process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
 from graphcrate.model.errors import (
-    UNREADABLE,
     BuildError,
     DiskFullError,
     GraphcrateError,
     NetworkError,
+    RecipeError,
     ResolutionError,
     UsageError,
 )
-from graphcrate.model.lock import Lock, decode_lock, encode
-from graphcrate.model.lock_proof import LockProof, ProvenSuite, decode_proof
+from graphcrate.model.lock import Lock, encode
+from graphcrate.model.lock_proof import LockProof, ProvenSuite
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import BuildReport
@@ -104,13 +104,14 @@ def rows(ctx: Context, request: Request) -> list[Row]:
     if request.cuda and request.recipe:
         catalog.refuse_unknown_cuda(recipes[0], request.cuda)
     found = [
-        Row(recipe=recipe, variant=variant, candidate=candidate, path=path, lock=_lock(path))
+        Row(recipe=recipe, variant=variant, candidate=candidate, path=path, lock=lock)
         for recipe in recipes
         for variant in recipe.variants
         for candidate in variant.candidates
         if request.cuda in ("", variant.cuda) and request.candidate in ("", candidate.name)
         if candidate.channels[0] is not Channel.LOCAL
         for path in [catalog.lock_path(ctx, recipe, variant, candidate)]
+        for lock in [catalog.read_lock(ctx, recipe, variant, candidate)]
     ]
     if not found:
         asked = " ".join(filter(None, (request.recipe, request.cuda, request.candidate)))
@@ -118,17 +119,13 @@ def rows(ctx: Context, request: Request) -> list[Row]:
     return sorted(found, key=lambda row: (facts.numbers(row.candidate.torch), row.variant.cuda, row.recipe.name))
 
 
-def _lock(path: Path) -> Lock | None:
-    return decode_lock(path.read_bytes()) if path.is_file() else None
-
-
 def proof_of(row: Row) -> LockProof | None:
-    """The proof beside a lock; None where there is none, or it is another lock's."""
+    """The proof beside a lock; None where there is none, or it is damaged or another lock's."""
     if row.lock is None:
         return None
-    with contextlib.suppress(OSError, *UNREADABLE):
-        proof = decode_proof(row.proof_path.read_bytes())
-        if proof.lock_sha256 == row.lock.sha256:
+    with contextlib.suppress(RecipeError):
+        proof = documents.read(row.proof_path, LockProof, "the proof of a lock", "./build.py matrix")
+        if proof and proof.lock_sha256 == row.lock.sha256:
             return proof
     return None
 

@@ -14,16 +14,16 @@ from graphcrate.build.with_engine import Engine
 from graphcrate.checks import new_image
 from graphcrate.compat import explain, own, planning, rules, slim
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.catalog import lock_path
+from graphcrate.compat.catalog import lock_path, read_lock
 from graphcrate.compat.programs import examples
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines import run_suites
-from graphcrate.host import settings
+from graphcrate.host import documents, settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.errors import BuildError, HostError, LockedError, NetworkError, UsageError
-from graphcrate.model.lock import Lock, decode_lock, encode
+from graphcrate.model.lock import Lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions, Candidate, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, OwnTests, PackageLine
@@ -185,7 +185,8 @@ def _add(job: _Job, resolution: Resolution, *, fresh: bool = False) -> Resolutio
     request, ctx = job.request, job.ctx
     context = ResolveContext(recipe=job.recipe, variant=job.variant, request=request, ctx=ctx)
     path = own_lock(request.recipe, resolution.lock) if request.recipe else None
-    committed = decode_lock(path.read_bytes()) if path and path.is_file() else None
+    renew = f"./build.py lock {request.recipe} --cuda {job.variant.cuda}"
+    committed = documents.read_lock(path, renew) if path and not fresh else None
     added = additions.add(context, resolution, request.additions, committed, fresh=fresh)
     if path and added.lock != committed and not request.locked:
         write_file(path, encode(added.lock))
@@ -263,7 +264,7 @@ def _reuse_or_build(job: _Job, wanted: Resolution) -> BuildReport:
 def _reuse(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport | None:
     """Return the report of an image that was built from the same plan and is whole."""
     folder = job.folder(plan.name, plan.tag)
-    report = read_report(folder / "report.json")
+    report = read_report(folder / "report.json", job.ctx.progress.note)
     if report is None or report.build_key != job.engine.key(plan) or not job.engine.exists(report, folder, job.ctx):
         return None
     # What is out is out for the reasons of today; tests are no part of a plan.
@@ -346,7 +347,6 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
 def _resolve(job: _Job, *, fresh: bool = False) -> Resolution:
     """Choose the first candidate that is available, by its lock where it has one. `fresh`: locks are ignored."""
     ctx, recipe, variant, request = job.ctx, job.recipe, job.variant, job.request
-    paths = {} if fresh else {one.name: lock_path(ctx, recipe, variant, one) for one in job.usable}
     context = ResolveContext(
         recipe=recipe,
         variant=msgspec.structs.replace(variant, candidates=job.usable),
@@ -354,7 +354,8 @@ def _resolve(job: _Job, *, fresh: bool = False) -> Resolution:
         ctx=ctx,
         built=lambda lock: extensions.built(extensions.for_gpus(lock, request.gpu), ctx),
     )
-    committed = {name: decode_lock(path.read_bytes()) for name, path in paths.items() if path.is_file()}
+    found = {} if fresh else {one.name: read_lock(ctx, recipe, variant, one) for one in job.usable}
+    committed = {name: lock for name, lock in found.items() if lock is not None}
     resolution = choose(context, committed, fresh=fresh)
     return msgspec.structs.replace(resolution, outcomes=(*job.out, *resolution.outcomes))
 

@@ -4,12 +4,12 @@ import glob
 from pathlib import Path
 
 from graphcrate.build import matrix
-from graphcrate.compat import own
+from graphcrate.compat import catalog, own
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.request import SourceOptions
+from graphcrate.host import documents
 from graphcrate.host.context import Context
 from graphcrate.model.errors import BuildError
-from graphcrate.model.lock import decode_lock
 from graphcrate.model.standing import Standing
 from graphcrate.resolve import standing
 from graphcrate.resolve.standing import Asked
@@ -33,7 +33,7 @@ def _committed(name: str, cuda: str, ctx: Context) -> list[Asked]:
         Asked(
             recipe=row.recipe.name,
             path=str(row.path.relative_to(ctx.root)),
-            renew=f"./build.py lock {row.recipe.name} --cuda {row.variant.cuda} --channel {row.candidate.channels[0]}",
+            renew=catalog.renewal(row.recipe, row.variant, row.candidate),
             lock=row.lock,
         )
         for row in sorted(rows, key=lambda row: row.path)
@@ -53,5 +53,9 @@ def _own(recipe: Path, cuda: str) -> list[Asked]:
     paths = sorted(recipe.parent.glob(f"{glob.escape(recipe.stem)}.{label}.*.lock.json"))
     if not paths:
         raise BuildError(f"{recipe} has no lock beside it", next_step=f"./build.py lock {recipe}")
-    locks = [(path, decode_lock(path.read_bytes())) for path in paths]
+    locks = []
+    for path in paths:
+        made_for = path.name.removeprefix(f"{recipe.stem}.").partition(".")[0]
+        if lock := documents.read_lock(path, f"./build.py lock {recipe} --cuda {made_for}"):
+            locks.append((path, lock))
     return [Asked(str(recipe), str(path), f"./build.py lock {recipe} --cuda {lock.cuda}", lock) for path, lock in locks]

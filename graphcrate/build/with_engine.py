@@ -101,8 +101,8 @@ class Embedded(Engine):
         return f"{content_id(plan)}-{form}"
 
     def exists(self, report: BuildReport, folder: Path, ctx: Context) -> bool:
-        """Whether the layout is there with all its blobs."""
-        return is_whole(folder / "oci", report.digest)
+        """Whether the layout is there with all its blobs, and the report is of this folder."""
+        return is_whole(folder / "oci", report.digest) and (report.name, report.tag) == folder.parts[-2:]
 
     def bytes_to_fetch(self, lock: Lock, ctx: Context, compiled: Collection[str] = ()) -> int:
         """Bytes that the cache lacks."""

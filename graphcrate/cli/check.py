@@ -122,18 +122,19 @@ def audit(
 def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[str], output: Path) -> "Audit":
     """Audit the wheels that a lock names, fetched where the cache lacks them, for the GPUs that it compiles for."""
     from graphcrate.checks.audit import run as auditing
-    from graphcrate.compat import facts
+    from graphcrate.compat import catalog, facts
     from graphcrate.compat.request import SourceOptions
-    from graphcrate.model.errors import UNREADABLE
-    from graphcrate.model.lock import decode_lock
+    from graphcrate.host import documents
     from graphcrate.resolve.fetch import fetch
 
     if len(names) > 1:
         raise UsageError("one lock can be audited at a time", next_step=f"./build.py audit {names[0]}")
-    try:
-        lock = decode_lock(Path(names[0]).read_bytes())
-    except (OSError, *UNREADABLE) as error:
-        raise UsageError(f"{names[0]} is not a lock: {error}", next_step="ls images/*/*/*.lock.json") from error
+    path = Path(names[0])
+    lock = documents.read_lock(
+        path, catalog.renewal_of(ctx, path), committed=path.absolute().is_relative_to(ctx.root / "images")
+    )
+    if lock is None:
+        raise UsageError(f"there is no lock {names[0]}", next_step="ls images/*/*/*.lock.json")
     paths = fetch(lock, SourceOptions(), ctx)
     wheels = [str(paths[one.file.sha256]) for one in lock.packages if one.file.name.endswith(".whl")]
     compiled = lock.compilation.architectures if lock.compilation else ()

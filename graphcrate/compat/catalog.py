@@ -9,8 +9,10 @@ import msgspec
 
 from graphcrate.compat import facts, recipes
 from graphcrate.compat.addresses import cuda_label
+from graphcrate.host import documents
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
+from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 
 
@@ -101,3 +103,25 @@ def nearest_cuda(cuda: str, known: Sequence[str]) -> list[str]:
 def lock_path(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> Path:
     """Where the candidate's lock is committed."""
     return ctx.root / "images" / recipe.name / cuda_label(variant.cuda) / f"{candidate.name}.lock.json"
+
+
+def renewal(recipe: Recipe, variant: Variant, candidate: Candidate) -> str:
+    """The command that locks a candidate again."""
+    return f"./build.py lock {recipe.name} --cuda {variant.cuda} --channel {candidate.channels[0]}"
+
+
+def read_lock(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> Lock | None:
+    """The candidate's committed lock; None where there is none. Raises RecipeError."""
+    path = lock_path(ctx, recipe, variant, candidate)
+    return documents.read_lock(path, renewal(recipe, variant, candidate), committed=True)
+
+
+def renewal_of(ctx: Context, path: Path) -> str:
+    """The command that makes the lock of this path again, committed or beside a recipe of a person's own."""
+    stem, *rest = path.name.removesuffix(".lock.json").rsplit(".", 2)
+    if len(rest) > 1 and (recipe := path.with_name(f"{stem}.toml")).is_file():
+        return f"./build.py lock {recipe} --cuda {rest[0]}"
+    folder = path.absolute().parent
+    if (ctx.root / "recipes" / f"{folder.parent.name}.toml").is_file():
+        return f"./build.py lock {folder.parent.name} --cuda {folder.name}"
+    return "./build.py lock NAME --cuda VERSION"

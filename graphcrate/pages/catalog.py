@@ -10,7 +10,7 @@ from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.explain import Cell, Support, support
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
-from graphcrate.model.lock import Lock, decode_lock
+from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
 from graphcrate.pages.html import rendered, words
@@ -120,7 +120,6 @@ def _reports(folder: Path) -> Iterator[tuple[BuildReport, Path]]:
 
 def _lock(ctx: Context, recipe: Recipe, variant: Variant) -> tuple[str, Lock | None]:
     for candidate in variant.candidates:
-        path = catalog.lock_path(ctx, recipe, variant, candidate)
-        if path.is_file():
-            return candidate.name, decode_lock(path.read_bytes())
+        if lock := catalog.read_lock(ctx, recipe, variant, candidate):
+            return candidate.name, lock
     return "", None

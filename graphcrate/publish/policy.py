@@ -3,6 +3,7 @@
 By digest, never by name: only what was audited, keeps its contracts and passed its suites.
 """
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,11 @@ from graphcrate.artifacts.locate import find_image
 from graphcrate.checks import new_image
 from graphcrate.compat import catalog
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.host import gpu
+from graphcrate.host import documents, gpu
 from graphcrate.host.context import Context
-from graphcrate.model import codec
 from graphcrate.model.audit import Audit
-from graphcrate.model.errors import UNREADABLE, GateError, UsageError
-from graphcrate.model.lock import Lock, decode_lock
+from graphcrate.model.errors import GateError, RecipeError, UsageError
+from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Variant
 from graphcrate.model.report import BuildReport, Pass, SmokeReport
 from graphcrate.model.suite import SUITES
@@ -30,6 +30,7 @@ from graphcrate.smoke import memory
 from graphcrate.smoke.own import programs
 
 _CPU = "cpu"
+_REBUILD = "make image CUDA=…    builds it again; what is unchanged comes from the cache"
 FileForm = Literal["sif", "sqsh", "oci-archive"]
 FILE_FORMS: tuple[FileForm, ...] = ("sif", "sqsh", "oci-archive")
 _Value = TypeVar("_Value")
@@ -161,23 +162,18 @@ def refuse_early(request: Request, name: str, cuda: str | None) -> None:
 
 
 def _lock(path: Path) -> Lock:
-    """Raises UsageError for none, and for one that an older graphcrate wrote."""
-    try:
-        return decode_lock(path.read_bytes())
-    except (OSError, *UNREADABLE) as error:
-        raise UsageError(
-            f"{path} does not say what the image was built from",
-            cause=f"It was removed, damaged, or written by another graphcrate: {error}.",
-            next_step="make image CUDA=…    builds it again; what is unchanged comes from the cache",
-        ) from error
+    """Raises UsageError for none, RecipeError for one that is damaged or that an older graphcrate wrote."""
+    lock = documents.read_lock(path, _REBUILD)
+    if lock is None:
+        raise UsageError(f"{path} is missing: it says what the image was built from", next_step=_REBUILD)
+    return lock
 
 
 def _read(path: Path, kind: type[_Value]) -> _Value | None:
-    """A value beside an image; None where it is not there or of another version."""
-    try:
-        return codec.decode(path.read_bytes(), kind)
-    except (OSError, *UNREADABLE):
-        return None
+    """A value beside an image; None where it is not there, damaged or of another version."""
+    with contextlib.suppress(RecipeError):
+        return documents.read(path, kind, "a result beside an image", _REBUILD)
+    return None
 
 
 def judge(

@@ -197,7 +197,8 @@ def test_the_wheels_of_a_lock_are_audited_from_the_cache(call, context, tmp_path
     target = context.cache.file(found.sha256, found.name)
     target.parent.mkdir(parents=True)
     shutil.copy(wheel, target)
-    lock = msgspec.structs.replace(plain_lock(), packages=(locked((wheel.name, wheel.read_bytes())),), compilation=None)
+    packages = (locked((wheel.name, wheel.read_bytes())),)
+    lock = msgspec.structs.replace(plain_lock(), packages=packages, request_sha256="0" * 64)
     (tmp_path / "pypi.lock.json").write_bytes(encode(lock))
     code, out, _ = call("pypi.lock.json")
     report = json.loads(out)
@@ -207,6 +208,10 @@ def test_the_wheels_of_a_lock_are_audited_from_the_cache(call, context, tmp_path
         ["needs libcudart.so.13, which nothing in the image has"],
     )
     (tmp_path / "other.lock.json").write_text("<<<<<<< HEAD\n{}")
-    for names, words in {("other.lock.json",): "is not a lock", ("pypi.lock.json", "x.whl"): "one lock"}.items():
+    for names, words, expected in (
+        (("other.lock.json",), "merge conflict", 3),
+        (("no.lock.json",), "no lock", 2),
+        (("pypi.lock.json", "x.whl"), "one lock", 2),
+    ):
         code, _, err = call(*names)
-        assert (code, words in err, "next:" in err) == (2, True, True), err
+        assert (code, words in err, "next:" in err) == (expected, True, True), err

@@ -40,7 +40,11 @@ def call(context, monkeypatch, typed):
 
     monkeypatch.setattr(pipeline, "_draw", lambda *_: None)  # there is no layout to read
     monkeypatch.setattr(pipeline, "_resolve", resolved)
-    monkeypatch.setattr(with_engine.Embedded, "build", lambda *_: (ARTIFACT, ()))
+
+    def built(_self, _plan, _lock, _sources, folder, _ctx):
+        return msgspec.structs.replace(ARTIFACT, reference=str(folder / "oci")), ()
+
+    monkeypatch.setattr(with_engine.Embedded, "build", built)
     monkeypatch.setattr(with_engine.Embedded, "exists", lambda *_: True)
     monkeypatch.setattr(run_suites, "prove", lambda report, *_, **__: report)
     audit = new_image.Audited(binaries=1, fail=0, warn=0, note=0)

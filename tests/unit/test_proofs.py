@@ -14,6 +14,7 @@ from graphcrate.host import cleaning
 from graphcrate.host.context import Context
 from graphcrate.model.errors import AuditError, BuildError, DiskFullError, NetworkError, UsageError
 from graphcrate.model.lock import decode_lock, encode
+from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.report import Audited
 from tests import ROOT
 from tests.made import refused
@@ -74,7 +75,7 @@ def test_every_committed_lock_is_built_as_it_is_locked_and_its_proof_is_written_
     ], "locks of one torch in a row: they share their wheels"
     assert {one.state for one in results} == {"proved"}
     lock = (project.root / "images/torch/cu117/pypi.lock.json").read_bytes()
-    proof = matrix.decode_proof((project.root / "images/torch/cu117/pypi.proof.json").read_bytes())
+    proof = decode_proof((project.root / "images/torch/cu117/pypi.proof.json").read_bytes())
     assert (proof.lock_sha256, proof.commit, proof.gpus) == (decode_lock(lock).sha256, "0123abc+", GPUS)
     assert [(one.suite, one.device) for one in proof.suites] == [("dna", "cpu EPYC")], "what was skipped proves nothing"
     assert (proof.binaries, proof.warnings) == (9, 2)

@@ -14,7 +14,7 @@ from graphcrate.artifacts import convert, locate
 from graphcrate.artifacts.formats import sif
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.build.pipeline import build_image
-from graphcrate.model.errors import GateError, ResolutionError, UsageError
+from graphcrate.model.errors import GateError, RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.report import Asked, BuildReport, Fallback, SmokeReport
 from graphcrate.oci.registry import Repository
@@ -203,16 +203,16 @@ def test_signed_with_a_key(ctx, publish, registry, tmp_path):
     [
         ("audit.json", None, "no audit"),
         ("report.json", None, "not built here"),
-        ("lock.json", None, r"lock\.json does not say"),
-        ("lock.json", b'{"format": 0}', r"lock\.json does not say"),
-        ("lock.json", b'{"recipe": "\xff"}', r"lock\.json does not say"),
+        ("lock.json", None, r"lock\.json is missing"),
+        ("lock.json", b'{"format": 0}', r"lock\.json: \$\.format: "),
+        ("lock.json", b'{"recipe": "\xff"}', r"lock\.json: line 1, column 13: "),
     ],
 )
 def test_nothing_is_sent_of_what_may_not_go_out(registry, publish, folder, name, content, words):
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_bytes(content)
-    with pytest.raises((GateError, UsageError), match=words) as caught:
+    with pytest.raises((GateError, RecipeError, UsageError), match=words) as caught:
         publish()
     assert caught.value.next_step
     assert registry.asked == []

@@ -471,3 +471,100 @@ def test_run_gives_the_folder_the_terminal_and_the_gpus(world):
 def test_verify_builds_the_same_bytes_again(world):
     code, out, err = world.typed("verify", "--rebuild", world.published())
     assert (code, "pass  rebuild: built again, the same bytes" in out) == (0, True), err
+
+
+COMMITTED = "images/torch/cpu/pypi.lock.json"
+#: commands that read the lock of a stack, or of an image
+READING = {
+    "image": BUILD,
+    "image --plan": (*BUILD, "--plan"),
+    "image --with": (*BUILD, "--with", "einops"),
+    "lock --check": ("lock", "--check"),
+    "lock NAME --check": ("lock", "torch", "--cuda", "cpu", "--check"),
+    "lock of one's own recipe": ("lock", "./mine.toml", "--cuda", "cpu"),
+    "audit": ("audit", COMMITTED),
+    "render": ("render", "torch", "--cuda", "cpu"),
+    "matrix": ("matrix",),
+    "catalog": ("catalog",),
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_every_command_names_a_merge_conflict_of_a_lock_as_one(world, name):
+    (world.root / "mine.toml").write_text('extends = "torch"\n')
+    committed = world.root / COMMITTED
+    committed.write_bytes(committed.read_bytes().replace(b"\n", b"\n<<<<<<< HEAD\n", 1))
+    code, out, err = world.typed(*READING[name])
+    assert (code, out) == (3, ""), err
+    said = (COMMITTED, "merge conflict", "line 2", f"git checkout --theirs {COMMITTED}", "./build.py lock torch")
+    assert [words for words in said if words not in err] == []
+
+
+def test_a_merge_conflict_beside_an_image_is_said_by_publish(world):
+    lock = world.built() / "lock.json"
+    lock.write_bytes(b"<<<<<<< HEAD\n" + lock.read_bytes())
+    code, _, err = world.typed("publish", f"torch:{lock.parent.name}", "--to", f"{world.registry.host}/team")
+    assert (code, "lock.json: line 1: an unresolved git merge conflict" in err) == (3, True), err
+    assert world.registry.received == 0
+
+
+def test_verify_says_what_is_wrong_with_the_lock_that_it_builds_from(world):
+    name = world.published()
+    (world.root / COMMITTED).write_bytes(b"[]")
+    code, _, err = world.typed("verify", "--rebuild", name)
+    assert (code, f"{COMMITTED}: $: expected `object`" in err) == (3, True), err
+
+
+def test_a_damaged_lock_is_made_again_by_the_command_that_is_said(world):
+    """`lock` itself does not read what it replaces: nothing of the damage is between a person and a whole lock."""
+    whole = (world.root / COMMITTED).read_bytes()
+    world.patch.setattr("graphcrate.resolve.resolver.resolve", lambda *_: msgspec.json.decode(whole, type=Lock))
+    (world.root / COMMITTED).write_bytes(whole[:100])
+    code, _, err = world.typed(*BUILD)
+    assert code == 3, err
+    command = err.rpartition("./build.py ")[2].split()
+    assert world.typed(*command)[0] == 0
+    assert (world.root / COMMITTED).read_bytes() == whole
+
+
+def test_a_lock_cannot_reach_a_file_of_the_person(world):
+    """Its hash names the file that a download is written to: an absolute path would be emptied and removed."""
+    thesis = world.root / "thesis.tex"
+    thesis.write_text("three years of work")
+    committed = world.root / COMMITTED
+    text = json.loads(committed.read_bytes())
+    text["packages"][0]["file"]["sha256"] = str(thesis)
+    committed.write_text(json.dumps(text))
+    index = {"UV_DEFAULT_INDEX": world.index.url("/simple"), "PIP_CONFIG_FILE": "/dev/null", "WHEEL_FALLBACK": "none"}
+    world.place.environment.update(index)
+    code, _, err = world.typed(*BUILD)
+    assert (code, "$.packages[0].file.sha256: expected a sha256" in err, str(thesis) in err) == (3, True, True), err
+    assert thesis.read_text() == "three years of work"
+
+
+@pytest.mark.parametrize("changed", ["layout", "name", "hash", "cut off"])
+def test_an_odd_report_is_said_and_the_image_is_built_again(world, changed):
+    folder = world.built()
+    path = folder / "report.json"
+    whole = path.read_bytes()
+    report = json.loads(whole)
+    if changed == "layout":
+        report["layout"] = report["artifact"]["reference"] = "/somewhere/else"
+    elif changed == "name":
+        report["name"] = "../../torch"
+    elif changed == "hash":
+        report["layers"][0]["digest"] = "sha256:../../x"
+    path.write_bytes(whole[:100] if changed == "cut off" else json.dumps(report).encode())
+    code, out, err = world.typed(*BUILD)
+    assert (code, out.startswith(f"torch:{folder.name}@sha256:")) == (0, True), err
+    assert f"dist/torch/{folder.name}/report.json: " in err
+    assert json.loads(path.read_bytes())["digest"] == json.loads(whole)["digest"]
+    assert "report.json" not in world.typed(*BUILD)[2]
+
+
+def test_images_that_were_moved_are_read_where_they_are(world):
+    folder = world.built()
+    (world.root / "dist").rename(world.root / "moved")
+    code, _, err = world.typed(*BUILD, "--output", "moved")
+    assert (code, "plan for" in err, "report.json" in err) == (0, False, False), err
+    assert world.typed("run", f"torch:{folder.name}", "--output", "moved", "--", "true")[0] == 0

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from graphcrate.compat import planning
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.catalog import all_recipes, find_recipe, find_variant, lock_path
+from graphcrate.compat.catalog import all_recipes, find_recipe, find_variant, lock_path, read_lock
 from graphcrate.compat.programs import examples
 from graphcrate.engines import render
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
-from graphcrate.model.lock import decode_lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 
@@ -60,7 +59,7 @@ def _variants(ctx: Context, name: str | None, cuda: str | None) -> Iterator[tupl
 def shown(ctx: Context, recipe: Recipe, variant: Variant) -> Candidate:
     """Return the first candidate with a lock, else the first that others can build. Raises ResolutionError."""
     for candidate in variant.candidates:
-        if lock_path(ctx, recipe, variant, candidate).is_file():
+        if lock_path(ctx, recipe, variant, candidate).exists():
             return candidate
     for candidate in variant.candidates:
         if Channel.LOCAL not in candidate.channels:
@@ -75,9 +74,8 @@ def shown(ctx: Context, recipe: Recipe, variant: Variant) -> Candidate:
 def plan_of(ctx: Context, recipe: Recipe, variant: Variant) -> Plan:
     """Plan the candidate that is shown, by its committed lock where there is one."""
     candidate = shown(ctx, recipe, variant)
-    path = lock_path(ctx, recipe, variant, candidate)
-    if path.is_file():
-        return planning.make_plan(recipe, decode_lock(path.read_bytes()), candidate, examples=examples(ctx))
+    if lock := read_lock(ctx, recipe, variant, candidate):
+        return planning.make_plan(recipe, lock, candidate, examples=examples(ctx))
     return planning.make_open_plan(recipe, variant, candidate, examples=examples(ctx))
 
 
