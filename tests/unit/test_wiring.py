@@ -500,6 +500,22 @@ def test_every_command_names_a_merge_conflict_of_a_lock_as_one(world, name):
     assert [words for words in said if words not in err] == []
 
 
+@pytest.mark.parametrize(
+    "command", [("image", "./mine.toml"), ("lock", "--check", "./mine.toml"), ("render", "./mine.toml")]
+)
+def test_the_lock_beside_ones_own_recipe_is_read_as_those_of_stacks_are(world, command):
+    (world.root / "mine.toml").write_text('extends = "torch"\n')
+    lock = world.root / "mine.cpu.pypi.lock.json"
+    lock.write_bytes((world.root / COMMITTED).read_bytes().replace(b'"size": ', b'"size": -', 1))
+    code, out, err = world.typed(*command, "--cuda", "cpu")
+    assert (code, out) == (3, ""), err
+    said = (f"{lock.name}: $.base.packages[0].file.size: ", "./build.py lock mine.toml --cuda cpu")
+    assert [words for words in said if words not in err] == []
+    lock.unlink()
+    lock.mkdir()
+    assert world.typed(*command, "--cuda", "cpu")[0] == 3
+
+
 def test_a_merge_conflict_beside_an_image_is_said_by_publish(world):
     lock = world.built() / "lock.json"
     lock.write_bytes(b"<<<<<<< HEAD\n" + lock.read_bytes())
