@@ -14,6 +14,7 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
 from graphcrate.compat import licences, slim
+from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
 
 #: auditwheel's and older tools' hash in a library's name: libgomp-a34b3233.so.1, libz.e3d3156c.so.1
@@ -52,7 +53,7 @@ def of_package(package: str, folder: str, texts: Mapping[str, bytes]) -> tuple[B
     for path, data in sorted(texts.items()):
         if path.startswith(f"{folder}/sboms/"):
             try:
-                told += _told(package, msgspec.json.decode(data, type=_Bill).components)
+                told += _told(package, codec.decode(data, _Bill).components)
             except UNREADABLE:  # another format, or another version of this one
                 continue
     # one bill may name the libraries, another the crates: those without a path stand for files that nobody can tell

@@ -185,7 +185,7 @@ def test_we_verify_what_cosign_signs(publish, ctx, pairs, cosign, tmp_path, form
 
 @pytest.mark.parametrize("signer", ["cosign", "cosign2"])
 def test_who_signs_after_us_hides_nothing(publish, ctx, pairs, tool, signer):
-    """As docs/publish.md says it for an identity, here with a key: cosign's own default form, of 3 and of 2."""
+    """As docs/signing.md says it for an identity, here with a key: cosign's own default form, of 3 and of 2."""
     (private, public), (theirs, their_public) = pairs
     tagged, image = publish(private)
     tool(signer, "sign", "--key", theirs, *(OFFLINE if signer == "cosign" else OFFLINE[1:]), image)
@@ -200,7 +200,7 @@ def test_who_signs_after_us_hides_nothing(publish, ctx, pairs, tool, signer):
 
 
 def test_cosign_3_signs_for_those_who_have_cosign_2(publish, pairs, tool):
-    """The options of docs/publish.md; one of them alone is an error, which stood there before."""
+    """The options of docs/signing.md; one of them alone is an error, which stood there before."""
     (private, _), (theirs, their_public) = pairs
     _, image = publish(private)
     old = "--new-bundle-format=false"

@@ -554,7 +554,9 @@ def test_a_lock_cannot_reach_a_file_of_the_person(world):
     index = {"UV_DEFAULT_INDEX": world.index.url("/simple"), "PIP_CONFIG_FILE": "/dev/null", "WHEEL_FALLBACK": "none"}
     world.place.environment.update(index)
     code, _, err = world.typed(*BUILD)
-    assert (code, "$.packages[0].file.sha256: expected a sha256" in err, str(thesis) in err) == (3, True, True), err
+    assert (code, "$.packages[0].file.sha256: expected a sha256" in err, str(thesis)[:60] in err) == (3, True, True), (
+        err
+    )
     assert thesis.read_text() == "three years of work"
 
 

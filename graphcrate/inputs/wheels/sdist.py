@@ -195,7 +195,7 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
 _UNREADABLE = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
     *(ValueError, msgspec.ValidationError, RecursionError, InvalidRequirement),
-    *(NotImplementedError, RuntimeError),  # a zip that is compressed in another way, or encrypted
+    RuntimeError,  # a zip that is compressed in another way, or encrypted
 )
 
 
