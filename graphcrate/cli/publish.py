@@ -159,7 +159,7 @@ def verify(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Verify a published image and what is said of it: materials, provenance, suites, contracts, audit."""
+    """Verify a published image: its names, signatures and statements."""
     from graphcrate.build import pipeline
     from graphcrate.cli import tables
     from graphcrate.model.answer import Answer, Entry, Section
