@@ -356,11 +356,8 @@ def _rootfs(job: _Job) -> _Written:
         check_digest("layer", layer.digest, found.digest)
     size = sum(found.unpacked_size for found in seen)
     require_room(job.target.absolute().parent, size, job.target)
-    try:
-        with job.ctx.progress.task(f"unpacking to {job.target.name}", job.layers_size) as task:
-            withheld = unpack(job.layout.layer_blobs, job.target, advance=task.advance, faithful=True)
-    finally:
-        job.target.with_name(f".{job.target.name}.lock").unlink(missing_ok=True)
+    with job.ctx.progress.task(f"unpacking to {job.target.name}", job.layers_size) as task:
+        withheld = unpack(job.layout.layer_blobs, job.target, advance=task.advance, faithful=True)
     for line in withheld.lines():
         job.ctx.progress.note(line)
     return _Written(size=size)

@@ -2,13 +2,12 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-
-import filelock
 
 from graphcrate.host.cache import living_folder, remove_abandoned, remove_tree
 from graphcrate.host.os_errors import explaining
@@ -42,11 +41,9 @@ def link(path: Path, target: Path) -> None:
     """Make `path` a symbolic link to `target`; another link there is replaced. Raises HostError for anything else."""
     with explaining(path):
         check_link(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _beside(path, "tmp")
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(target)
-        temporary.replace(path)
+        with _part(path) as temporary:
+            temporary.symlink_to(target)
+            temporary.replace(path)
 
 
 @contextlib.contextmanager
@@ -160,7 +157,7 @@ def _alone(target: Path) -> Iterator[Path]:
     partial, old = _beside(target, "partial"), _beside(target, "old")
     with explaining(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(_beside(target, "lock")):
+        with _locked(_beside(target, "lock")):
             remove_tree(partial)
             if old.exists() and not target.exists():
                 old.rename(target)
@@ -169,6 +166,35 @@ def _alone(target: Path) -> Iterator[Path]:
                 yield partial
             finally:
                 remove_tree(partial)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that is a file, which is there only meanwhile: it is removed while it is held.
+
+    Whoever waited for it then has one that is no longer there, and takes the next.
+    """
+    while True:
+        with path.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno != errno.ENOSYS:  # no locks on this disk
+                    raise
+            if not _is_named(file.fileno(), path):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _beside(target: Path, kind: str) -> Path:

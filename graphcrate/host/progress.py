@@ -41,15 +41,18 @@ class Stderr(Progress):
 
     def __init__(self, typed: "Callable[[str], str]" = str) -> None:
         self._typed = typed
-
-    _bars: "Bars | None" = None
-    _open = 0
+        self._lock = threading.RLock()  #: what follows is changed by threads: a base is made beside downloads
+        self._terminal: Console | None = None
+        self._bars: Bars | None = None
+        self._open = 0  #: tasks that have a bar
 
     @functools.cached_property
     def _console(self) -> "Console":
         from rich.console import Console
 
-        return Console(stderr=True)
+        with self._lock:  # the property of Python 3.12 has none
+            self._terminal = self._terminal or Console(stderr=True)
+            return self._terminal
 
     def note(self, message: str) -> None:
         self._console.print(self._typed(message), highlight=False, soft_wrap=True, markup=False)
@@ -74,21 +77,23 @@ class Stderr(Progress):
         """A bar among those of other tasks that run: a terminal has room for one group of bars."""
         from rich import progress
 
-        if self._bars is None:
-            text, times = progress.TextColumn("{task.description}"), progress.TimeRemainingColumn()
-            columns = text, progress.BarColumn(), *_amounts(), times
-            self._bars = progress.Progress(*columns, console=self._console, transient=True)
-            self._bars.start()
-        bars, self._open = self._bars, self._open + 1
-        number = bars.add_task(description, total=total, unit=unit)
+        with self._lock:
+            if self._bars is None:
+                text, times = progress.TextColumn("{task.description}"), progress.TimeRemainingColumn()
+                columns = text, progress.BarColumn(), *_amounts(), times
+                self._bars = progress.Progress(*columns, console=self._console, transient=True)
+                self._bars.start()
+            bars, self._open = self._bars, self._open + 1
+            number = bars.add_task(description, total=total, unit=unit)
         try:
             yield _Bar(bars, number)
         finally:
-            bars.remove_task(number)
-            self._open -= 1
-            if self._open == 0:
-                bars.stop()
-                self._bars = None
+            with self._lock:
+                bars.remove_task(number)
+                self._open -= 1
+                if self._open == 0:
+                    bars.stop()
+                    self._bars = None
 
 
 def _amounts() -> "tuple[ProgressColumn, ProgressColumn]":

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import io
 import re
+import threading
 import urllib.parse
 from collections.abc import Callable, Generator
 from enum import StrEnum
@@ -83,6 +84,7 @@ class Pace:
 
     def __init__(self, total: int) -> None:
         """`total`: bytes of all blobs."""
+        self._lock = threading.Lock()
         self._first = max(SMALLEST, total // PARTS)
         self._most = LARGEST  #: what the registry has not refused
         self._arrived = 0  #: requests
@@ -96,12 +98,14 @@ class Pace:
 
     def arrived(self) -> None:
         """Count a request that the registry took."""
-        self._arrived += 1
+        with self._lock:
+            self._arrived += 1
 
     def refused(self, length: int) -> bool:
         """Halve a length that was too much, to a power of two as limits are; False where that is too little."""
         smaller = 1 << max(length - 1, 1).bit_length() - 1
-        self._most = min(self._most, smaller)
+        with self._lock:
+            self._most = min(self._most, smaller)
         return smaller >= max(REFUSABLE, self.least)
 
 

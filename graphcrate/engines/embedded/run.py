@@ -142,7 +142,10 @@ def _in_use(place: Path) -> Iterator[bool]:
 
 def _prune(cache: Cache, keep: int = KEPT) -> None:
     """Remove all but the images used last."""
-    used = {place: place.stat().st_mtime for place in (cache.root / FOLDER).glob("*")}
+    used = dict[Path, float]()
+    for place in (cache.root / FOLDER).glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # another run removed it
+            used[place] = place.stat().st_mtime
     for place in sorted(used, key=lambda place: used[place], reverse=True)[keep:]:
         _remove(place, cache)
 

@@ -194,8 +194,8 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
 #: what readers of archives raise for damaged ones, and Python's for what is in them
 _UNREADABLE = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
-    *(ValueError, msgspec.ValidationError, RecursionError, InvalidRequirement),
-    RuntimeError,  # a zip that is compressed in another way, or encrypted
+    *(ValueError, msgspec.ValidationError, InvalidRequirement),
+    RuntimeError,  # a zip that is encrypted or compressed in another way; brackets within brackets without end
 )
 
 

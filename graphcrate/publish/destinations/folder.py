@@ -44,24 +44,45 @@ def publish(
     checksum = target.with_name(f"{target.name}.sha256")
     with os_errors.explaining(folder):
         _prepare(folder, latest)
+        there = _identity(target)
         if not _same(source, target):
             if os.path.lexists(target) and not replace:
                 raise _taken(target)
             require_room(folder, size, target)
             with _part(target) as part, progress.task(f"copying to {folder}", size) as task:
                 _copy(source, part, 0o777 if target.suffix == ".sif" else 0o666, task.advance)
+                there = _identity(part)
                 if replace:
                     checksum.unlink(missing_ok=True)  # none rather than a wrong one
                     part.replace(target)
-                elif not claim(part, target) and not _same(source, target):  # another publisher was faster
-                    raise _taken(target)
-        write(checksum, f"{sha256}  {target.name}\n".encode())  # as sha256sum checks it
+                elif not claim(part, target):
+                    there = _identity(target)
+                    if not _same(source, target):  # another publisher was faster
+                        raise _taken(target)
+        _write_checksum(checksum, f"{sha256}  {target.name}\n", target, there)
         if not target.stat().st_mode & stat.S_IRGRP:
             progress.note(f"{target} is for its owner alone (umask): chmod g+r lets your group read it")
         linked = _link(latest, target)
     if not linked:
         progress.note(f"{folder} takes no links: there is no {latest.name}")
     return linked
+
+
+def _write_checksum(checksum: Path, line: str, target: Path, there: object) -> None:
+    """Write what sha256sum checks of the file that was `there`: nothing once another publisher has replaced that."""
+    if _identity(target) != there:
+        return
+    write(checksum, line.encode())
+    if _identity(target) != there:
+        checksum.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> object:
+    """What tells a file from another one that takes its name; None where there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        status = path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+    return None
 
 
 def write(target: Path, data: bytes) -> None:
