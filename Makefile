@@ -9,7 +9,7 @@ STACK ?= pyg
 # A setting that is misspelt would be left out in silence. What programs read from the environment may be given here too.
 settings := $(sort $(shell sed -n 's/^# Settings: //p' $(firstword $(MAKEFILE_LIST)) | grep -o '[A-Z_]*=' | tr -d =))
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-strange := $(filter-out $(settings) PYTHON CI ENGINES FAULTS FUZZ HOME PATH TMPDIR SHELL DEBIAN_% WHEEL_FALLBACK GRAPHCRATE_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
+strange := $(filter-out $(settings) PYTHON CI ENGINES FAULTS FUZZ RACES HOME PATH TMPDIR SHELL DEBIAN_% WHEEL_FALLBACK GRAPHCRATE_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
 ifneq ($(strange),)
 nearest := $(shell python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1].upper(), sys.argv[2:], n=1, cutoff=0.5))' '$(firstword $(strange))' $(settings) 2>/dev/null)
 $(error $(firstword $(strange)) is not a setting$(if $(nearest),; the nearest is $(nearest)). There are $(settings))
@@ -84,8 +84,8 @@ faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes docs/
 	@records=$$(mktemp -d) && trap 'rm -rf "$$records"' EXIT && \
 	FAULTS='$(FAULTS)' FAULTS_RECORDS="$$records" $(pytest) --dist worksteal -m faults tests/faults && $(python) -m tests.faults.page "$$records"
 
-fuzz: .venv/ready-dev ## read mutated wheels, packages, locks, images, libraries and answers: FUZZ of each (20000), some ten minutes
-	@FUZZ='$(or $(FUZZ),20000)' $(python) -m pytest -n 2 -m fuzz tests/unit
+fuzz: .venv/ready-dev ## read mutated wheels, packages, locks, images, answers and what people type: FUZZ of each (20000); race what is shared: RACES seconds of each (10)
+	@FUZZ='$(or $(FUZZ),20000)' RACES='$(or $(RACES),10)' $(python) -m pytest -n 2 -m fuzz tests/unit
 
 lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck and zizmor over what is rendered, scripts and workflows
 	@$(python) -m ruff check . && $(python) -m ruff format --check . && $(python) -m mypy

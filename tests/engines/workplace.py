@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphcrate.host.cache import kept_bytes
+from graphcrate.host.defects import TRACEBACK
 from tests.conftest import ROOT, program
 
 #: what a build needs of a clone
@@ -129,7 +130,7 @@ class Workplace:
         return subprocess.Popen(
             [*self.prefix, *self.program, *map(str, arguments)],
             cwd=self.folder,
-            env={**os.environ, "GRAPHCRATE_CACHE": str(self.cache), **self.environment},
+            env={**os.environ, "GRAPHCRATE_CACHE": str(self.cache), TRACEBACK: "1", **self.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -93,6 +93,9 @@ def one_day(monkeypatch):
 def typed(monkeypatch, capsys):
     """Types a command of build.py: (exit code, stdout, stderr)."""
     from graphcrate.cli import main
+    from graphcrate.host.defects import TRACEBACK
+
+    monkeypatch.setenv(TRACEBACK, "1")  # a defect that a test meets is shown whole
 
     def run(*arguments):
         monkeypatch.setattr("sys.argv", ["build.py", *map(str, arguments)])

@@ -1,7 +1,7 @@
 """Two or more of a thing at once, for each thing whose state threads or processes share (`races.py`).
 
 What processes share are files; threads with a `Cache` of their own each stand for them, as locks of files are of the
-open file. RACES=60 makes each last so many seconds in place of a fraction of one.
+open file. RACES=10 makes each last so many seconds in place of a fraction of one, as `make fuzz` does.
 """
 
 import contextlib
@@ -31,6 +31,7 @@ from graphcrate.resolve import fetch
 from graphcrate.smoke import memory
 from tests.unit import races, small_layouts, tars
 
+pytestmark = pytest.mark.fuzz
 SECONDS = float(os.environ.get("RACES") or 0.3)
 ROUNDS = 10**6
 ONE, OTHER = b"one" * 40_000, b"other" * 30_000

@@ -22,6 +22,7 @@ from graphcrate.engines.embedded import run as running
 from graphcrate.host import gpu, sandbox, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
+from graphcrate.host.defects import TRACEBACK
 from graphcrate.host.process import Completed
 from graphcrate.inputs.bases import Base, mirrors
 from graphcrate.model import errors
@@ -316,6 +317,7 @@ def a_locked_file_is_gone(world):
 @row(19, "a defect of graphcrate: ZeroDivisionError")
 def what_nobody_expected(world):
     world.patch.setattr(tempfile, "tempdir", str(world.root))
+    world.patch.delenv(TRACEBACK)
     world.completed = ZeroDivisionError("division by zero")
     return BUILD
 
