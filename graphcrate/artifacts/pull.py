@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,11 +37,12 @@ _ANOTHER = "name another tag of it, whose manifest is an image for linux/amd64"
 _Document = TypeVar("_Document")
 
 
-def repository(reference: Reference, environment: Mapping[str, str]) -> Repository:
+def repository(reference: Reference, ctx: Context) -> Repository:
     """The reference's repository, with this user's login."""
-    trusted = credentials.trusted_realms(environment)
-    find = functools.partial(credentials.find, reference, environment)
-    return Repository(Client(environment), reference, find, trusted_realms=trusted)
+    trusted = credentials.trusted_realms(ctx.environment)
+    find = functools.partial(credentials.find, reference, ctx.environment)
+    client = Client(ctx.environment, note=ctx.progress.note)
+    return Repository(client, reference, find, trusted_realms=trusted)
 
 
 def find(reference: Reference, ctx: Context) -> tuple[Repository, str]:
@@ -49,7 +50,7 @@ def find(reference: Reference, ctx: Context) -> tuple[Repository, str]:
 
     Its manifest is in the cache then.
     """
-    source = repository(reference, ctx.environment)
+    source = repository(reference, ctx)
     document = for_platform(source, source.manifest(reference.digest or reference.tag), str(reference))
     _cached(ctx.cache, document.digest, lambda: document.data)
     return source, document.digest

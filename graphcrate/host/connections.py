@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphcrate.host.patience import TooSlowError
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.words import is_loopback
 
@@ -39,7 +40,7 @@ class Reason(StrEnum):
     PROXY = "the proxy does not let us through"
     STATUS = "HTTP error"
     REDIRECTS = "too many redirects"
-    TOO_LARGE = "the page is too large"
+    TOO_LARGE = "the answer is too large"
     DAMAGED = "the page is damaged"
     ADDRESS = "not an address that can be fetched"
 
@@ -54,6 +55,7 @@ _HELP = {
     Reason.REFUSED: "The server, or the proxy before it, is down.",
     Reason.UNREACHABLE: "This machine has no route to the host.",
     Reason.NO_ANSWER: "A firewall drops the packets, or the host is down.",
+    Reason.STALLED: "The server, or the line to it, is overloaded or down; or a firewall lets the connection hang.",
     Reason.CERTIFICATE: "A proxy of your site may sign connections with its own certificate.",
 }
 
@@ -218,6 +220,8 @@ def refused(url: str, response: "urllib3.BaseHTTPResponse") -> HttpError:
 def broken(url: str, error: Exception, *, body: bool = False) -> HttpError:
     """Name a failure of the transport. `body`: after the headers came."""
     reason = _reason(error, body)
+    if slow := next((cause for cause in _chain(error) if isinstance(cause, TooSlowError)), None):
+        return HttpError.of(Reason.STALLED, url, str(slow))
     if reason in (Reason.NAME, Reason.NO_ANSWER, Reason.STALLED, Reason.REFUSED):
         return HttpError.of(reason, url)
     last = _chain(error)[-1]  # in its own words: urllib3's texts hold object addresses

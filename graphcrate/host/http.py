@@ -19,8 +19,9 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.host import connections
+from graphcrate.host import connections, patience
 from graphcrate.host.connections import FOLLOWED, HttpError, Reason, host_of
+from graphcrate.host.patience import Patience
 from graphcrate.host.retry import TRIES, Retry
 from graphcrate.model.errors import IntegrityError
 
@@ -80,10 +81,21 @@ class Part:
 class Client:
     """Keeps connections open; may be used from many threads."""
 
-    def __init__(self, environment: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> None:
-        """`environment` is read when the first connection is made; `sleep` pauses between tries."""
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        note: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`environment` is read when the first connection is made; `sleep` pauses between tries.
+
+        `note` gets a line where a server lets us wait; `clock` is what it is measured by.
+        """
         self._environment = environment
         self._sleep = sleep
+        self._patience = Patience(note, clock)
         self._pools: dict[tuple[str, bool], urllib3.PoolManager] = {}
         self._lock = threading.Lock()
 
@@ -96,9 +108,12 @@ class Client:
         body: bytes | None = None,
         accept: Container[int] = (200,),
         tries: int = TRIES,
+        limit: int = BODY_LIMIT,
     ) -> Response:
         """Ask, follow redirects, try again where that can help. Raises HttpError for a status not in `accept`."""
-        return self.retry(tries).call(lambda: self.send(method, url, headers=headers, body=body, accept=accept))
+        return self.retry(tries).call(
+            lambda: self.send(method, url, headers=headers, body=body, accept=accept, limit=limit)
+        )
 
     def send(
         self,
@@ -108,20 +123,29 @@ class Client:
         headers: Mapping[str, str] = {},
         body: Body = None,
         accept: Container[int] = (200,),
+        limit: int = BODY_LIMIT,
     ) -> Response:
-        """As `request`, but one try. Of a body that is a function, `headers` give the Content-Length."""
-        response, final = self._open(method, url, headers, body, accept)
-        try:
-            status = response.status
-            if status not in accept:
-                raise connections.refused(final, response)
-            return Response(status, response.headers, self._body(response, final), final)
-        finally:
-            response.release_conn()
+        """As `request`, but one try. Of a body that is a function, `headers` give the Content-Length.
+
+        `limit`: bytes of the answer. What is sent may take as long as it has to; the answer then has its own time.
+        """
+        silent = patience.SILENT_SECONDS if body is None else patience.ANSWER_SECONDS
+        total = patience.ANSWER_TOTAL if body is None else None
+        with self._patience.asking(host_of(url), silent, total):
+            response, final = self._open(method, url, headers, body, accept)
+            try:
+                status = response.status
+                if status not in accept:
+                    raise connections.refused(final, response)
+                return Response(status, response.headers, self._body(response, final, limit), final)
+            finally:
+                response.release_conn()
 
     def retry(self, tries: int = TRIES) -> Retry:
         """A budget of tries and pauses for a piece of work of many requests with `send`."""
-        return Retry(self._sleep, tries=tries)
+        retry = Retry(self._sleep, tries=tries)
+        retry.note = self._patience.note
+        return retry
 
     def download(
         self,
@@ -148,7 +172,7 @@ class Client:
                 resumed = part.position > 0
                 if size is None or part.position < size:
                     # Each piece that arrives resets the count of failures.
-                    self.retry(tries).call(lambda: self._fill(part, url, size, headers), lambda: part.position)
+                    self.retry(tries).call(lambda: self._filled(part, url, size, headers), lambda: part.position)
                 if part.position == size or size is None:
                     if sha256 in (None, part.sha256):
                         file.flush()
@@ -197,6 +221,10 @@ class Client:
         thread.join(seconds)
         return answered.is_set()
 
+    def _filled(self, part: Part, url: str, size: int | None, headers: Mapping[str, str]) -> None:
+        with self._patience.asking(host_of(url), patience.SILENT_SECONDS):
+            self._fill(part, url, size, headers)
+
     def _fill(self, part: Part, url: str, size: int | None, headers: Mapping[str, str]) -> None:
         asked = dict(headers) | {"Accept-Encoding": "identity"}
         if part.position:
@@ -221,13 +249,13 @@ class Client:
             # A body that was left in the middle would be read as the next answer.
             response.release_conn() if finished else response.close()
 
-    def _body(self, response: "urllib3.BaseHTTPResponse", url: str) -> bytes:
+    def _body(self, response: "urllib3.BaseHTTPResponse", url: str, limit: int) -> bytes:
         content = bytearray()
         for chunk in _chunks(response, url):
             content += chunk
-            if len(content) > BODY_LIMIT:
+            if len(content) > limit:
                 response.close()
-                raise HttpError.of(Reason.TOO_LARGE, url, f"more than {BODY_LIMIT >> 20} MiB")
+                raise HttpError.of(Reason.TOO_LARGE, url, f"more than {limit >> 20} MiB")
         return bytes(content)
 
     def _open(

@@ -16,11 +16,10 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from graphcrate.host import patience
 from graphcrate.host.connections import without_credentials
 from graphcrate.model.errors import HostError
 
-CONNECT_SECONDS = 10.0
-READ_SECONDS = 60.0
 CONNECTIONS = 16  #: kept open per host
 BUNDLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 UNSENT = 1 << 17  #: bytes that the kernel takes ahead of what it can send; those on their way do not count
@@ -35,6 +34,8 @@ class _Listening(HTTPConnection):
 
     _used = _abandoned = False
 
+    response_class = patience.Answer
+
     @property
     def is_connected(self) -> bool:
         return not self._abandoned and super().is_connected
@@ -42,6 +43,15 @@ class _Listening(HTTPConnection):
     def connect(self) -> None:
         self._used = self._abandoned = False
         super().connect()
+
+    def send(self, data: Any) -> None:  # noqa: ANN401
+        """As of the standard library, for bytes under the limits of `patience`; urllib3 sends nothing else."""
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            super().send(data)
+            return
+        if self.sock is None:
+            self.connect()
+        patience.send(self.sock, data)
 
     def request(self, method: str, url: str, body: Any = None, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
         pieces = body if body is None or isinstance(body, bytes) else self._until_answered(body)
@@ -75,7 +85,7 @@ def make_pool(proxy: str, secure: bool, environment: Mapping[str, str]) -> urlli
     """Connections through this proxy, or straight when it is empty. `secure`: with TLS on the way."""
     options: dict[str, Any] = {
         "maxsize": CONNECTIONS,
-        "timeout": urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+        "timeout": urllib3.Timeout(connect=patience.CONNECT_SECONDS, read=patience.SILENT_SECONDS),
         # Reading the system's certificates takes 30 ms.
         "ssl_context": _certificates(environment) if secure else None,
         "socket_options": [

@@ -5,11 +5,14 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from graphcrate.host.connections import HttpError
+from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.patience import WORTH
 
 FIRST_PAUSE = 0.5  #: seconds; each further failure in a row doubles it
 LONGEST_PAUSE = 60.0  #: also of those that a server asks for by Retry-After; a server that asks for more is left alone
 TRIES = 4  #: more tries of one request; who can ask another server instead does so soon
+STALLED_TRIES = 1  #: more of one that a server let hang: each has taken half a minute
+MOST = 200  #: failures of one budget, however far the work got between them: 10 GB with a break each 50 MB
 SECONDS = 900.0  #: of all pauses of one budget
 NOTED = 5.0  #: a pause of so many seconds is reported
 
@@ -38,7 +41,8 @@ class Retry:
             try:
                 result = attempt()
             except HttpError as error:
-                if position() > before:
+                # What a stalled server has given meanwhile has to be worth the wait.
+                if position() - before >= (WORTH if error.reason is Reason.STALLED else 1):
                     failures = 0
                 self._pause(error, failures)
                 failures += 1
@@ -53,11 +57,14 @@ class Retry:
         random, so that threads and other clients do not come back at the same moment.
         """
         tries = self._tries if error.is_temporary or (self._answered and error.retries) else error.retries
+        if error.reason is Reason.STALLED:
+            tries = min(tries, STALLED_TRIES)
         asked = error.retry_after
         seconds = min(self.first_pause * 2**failures, LONGEST_PAUSE) * (0.5 + random.random() / 2)
         seconds = seconds if asked is None else asked
         with self._lock:
-            if error.is_final or failures >= tries or seconds > min(LONGEST_PAUSE, self._left):
+            over = failures >= tries or self.failures >= MOST
+            if error.is_final or over or seconds > min(LONGEST_PAUSE, self._left):
                 error.is_final = True  # whoever tries around this one must not begin again
                 raise error
             self._left -= seconds

@@ -110,7 +110,7 @@ def _assemble(
 def _extract(toolkit: ImageToolkit, folder: Path, ctx: Context) -> Path:
     """Unpack the toolkit below `folder`. Raises ResolutionError where the image has none, LayoutError, NetworkError."""
     name = f"{toolkit.reference}@{toolkit.digest}"
-    source = pull.repository(reference.parse(name), ctx.environment)
+    source = pull.repository(reference.parse(name), ctx)
     manifest, _ = pull.documents(source, toolkit.digest, ctx.cache)
     size = sum(layer.size for layer in manifest.layers)
     ctx.cache.require(size * _GROWTH, f"the CUDA toolkit of {toolkit.reference}")

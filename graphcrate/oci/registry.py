@@ -14,7 +14,7 @@ from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
-from graphcrate.oci.session import Session
+from graphcrate.oci.session import LARGEST_ANSWER, Session
 
 if TYPE_CHECKING:
     from graphcrate.host.http import Response
@@ -48,7 +48,7 @@ class Repository(Session):
     def manifest(self, what: str) -> Document:
         """The manifest or index of a tag or digest. Raises ResolutionError where there is none, NetworkError."""
         name = f"{self.name}{'@' if what.startswith('sha256:') else ':'}{what}"
-        response = self._ask("GET", self.url("manifests", what), {"Accept": ACCEPT})
+        response = self._ask("GET", self.url("manifests", what), {"Accept": ACCEPT}, LARGEST_DOCUMENT)
         if response.status == 404:
             raise ResolutionError(
                 f"{name} does not exist",
@@ -56,8 +56,6 @@ class Repository(Session):
                 next_step=f"check the name; list the tags: skopeo list-tags docker://{self.name}",
             )
         document = Document(data=response.body, media_type=_media_type(response))
-        if len(response.body) > LARGEST_DOCUMENT:
-            raise IntegrityError(f"the manifest of {name} has {len(response.body)} bytes")
         if what.startswith("sha256:"):
             self._check("manifest", what, document.digest)
         return document
@@ -72,6 +70,13 @@ class Repository(Session):
                 next_step="push the image again, or name another base",
             )
         self._check("blob", descriptor.digest, digest_of(response.body))
+        if len(response.body) != descriptor.size:
+            raise IntegrityError(
+                f"the blob {descriptor.digest} of {self.name} has {len(response.body)} bytes, and its manifest says "
+                f"{descriptor.size}",
+                cause="Whoever wrote the manifest did not read the blob, or somebody changed it.",
+                next_step="push it again, or ask whoever published it",
+            )
         return response.body
 
     def has(self, descriptor: spec.Descriptor) -> bool:
@@ -101,9 +106,9 @@ class Repository(Session):
             # A token lasts minutes, and the layers before this one may have taken longer.
             self._ask("HEAD", url, {})
 
-    def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> "Response":
+    def _ask(self, method: str, url: str, headers: Mapping[str, str], limit: int = LARGEST_ANSWER) -> "Response":
         """An answer of 200 or 404, after logging in where the registry asks for it."""
-        response = self.ask(method, url, headers)
+        response = self.ask(method, url, headers, limit=limit)
         if response.status not in (200, 404):
             raise self.unexpected(response, f"a question about {self.name}")
         return response

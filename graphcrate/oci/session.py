@@ -32,6 +32,7 @@ Result = TypeVar("Result")
 ANSWERS = frozenset(range(200, 600)) - TEMPORARY - frozenset(FOLLOWED)
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200
+LARGEST_ANSWER = 64 << 20  #: bytes of a small blob, of a statement, or of an error
 FIRST_PAUSE, TRIES = 0.125, 10  #: of one request of many, before another one and at most: two minutes in all
 TOKENS = 5  #: that one request is tried with while others renew them
 
@@ -93,9 +94,20 @@ class Session:
         """Whether an address is the registry's own: scheme, host and port."""
         return realms.origin(url) == self._origin
 
-    def ask(self, method: str, url: str, headers: Mapping[str, str] = {}, body: bytes | None = None) -> "Response":
-        """An answer of any status but redirects, temporary ones and 401, after retries. Raises NetworkError."""
-        return self.retrying(lambda: self.once(method, url, headers, body))
+    def ask(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] = {},
+        body: bytes | None = None,
+        *,
+        limit: int = LARGEST_ANSWER,
+    ) -> "Response":
+        """An answer of any status but redirects, temporary ones and 401, after retries. Raises NetworkError.
+
+        `limit`: its bytes at most.
+        """
+        return self.retrying(lambda: self.once(method, url, headers, body, limit=limit))
 
     def retrying(self, attempt: Callable[[], Result], position: Callable[[], int] = lambda: 0) -> Result:
         """Try within the session's budget (`Retry.call`). Raises NetworkError."""
@@ -104,7 +116,15 @@ class Session:
         except HttpError as error:
             raise self.explained(error) from error
 
-    def once(self, method: str, url: str, headers: Mapping[str, str] = {}, body: "Body" = None) -> "Response":
+    def once(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] = {},
+        body: "Body" = None,
+        *,
+        limit: int = LARGEST_ANSWER,
+    ) -> "Response":
         """As `ask`, but one try; with a new token where the old one has expired.
 
         One that another thread asked for may have expired, too, by the time that it is used here.
@@ -113,7 +133,7 @@ class Session:
         for left in reversed(range(TOKENS)):
             used = self._authorization
             sent = {**headers, **used} if self.is_ours(url) else dict(headers)
-            response = self.client.send(method, url, headers=sent, body=body, accept=ANSWERS)
+            response = self.client.send(method, url, headers=sent, body=body, accept=ANSWERS, limit=limit)
             if response.status != 401:
                 return response
             if is_own or not left or not self.is_ours(response.url):
@@ -237,6 +257,8 @@ class Session:
                 cause="Registries limit how much can be pulled without a login.",
                 next_step=f"wait, or log in: podman login {self.name.partition('/')[0]}",
             )
+        if error.reason not in (Reason.CERTIFICATE, Reason.PROXY):
+            error.next_step = f"ask who runs the registry {self.host}, or name another"
         if error.reason in NOT_REACHED - {Reason.PROXY}:  # no mirror stands in for the registry that somebody named
             error.next_step = f"check the registry's name{' in --to' * self._writes}, and the network of this machine"
         if error.reason in (Reason.STATUS, Reason.CUT, Reason.STALLED):

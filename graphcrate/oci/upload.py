@@ -90,6 +90,7 @@ class Pace:
         self._arrived = 0  #: requests
         self.least = 0  #: what the registry asks for (OCI-Chunk-Min-Length)
         self.is_whole = False  #: the registry keeps no parts of a blob
+        self.closes_empty = False  #: it takes no bytes with the request that closes an upload
 
     def next(self, rest: int, *, failed: bool) -> int:
         """Bytes of the next request, where so many are left; `failed`: whether a request of the push has."""
@@ -206,7 +207,7 @@ class _Upload:
         while True:
             rest = self._blob.size - self._offset
             length = self._pace.next(rest, failed=self._repository.retry.failures > 0)
-            if rest and length < self._blob.size:
+            if rest and (length < self._blob.size or self._pace.closes_empty):
                 self._send_chunk(length)
             elif self._close(length):
                 return
@@ -256,21 +257,27 @@ class _Upload:
             self._repository.check_stored(answer, digest, "the blob")
             return True
         if answer.status != 413 or not length:
-            raise self._refused(answer)
+            raise self._refused(answer, closing=length > 0)
         self._shrink(length)
         return False
 
-    def _refused(self, answer: Response) -> NetworkError:
-        """The error for an answer that does not accept what was sent: an HttpError where another try may help."""
+    def _refused(self, answer: Response, *, closing: bool = False) -> NetworkError:
+        """The error for an answer that does not accept what was sent: an HttpError where another try may help.
+
+        `closing`: it was the request that closes the upload, with bytes.
+        """
         if answer.status == 416:  # it has another part of the blob: `_resume` asks which
             return HttpError.of(Reason.CUT, self._url, "the registry has another part of the blob")
         self._lose()
         codes = self._repository.codes(answer)
         if "DIGEST_INVALID" in codes:
             self._blob.check()
-        if "UNSUPPORTED" in codes:
+        if closing and answer.status != 404:  # which says that the upload is gone, whatever was sent
+            self._pace.closes_empty = True
+        elif "UNSUPPORTED" in codes:
             self._pace.is_whole = True
-        if answer.status in (401, 403) or self._losses >= UPLOADS:
+        hopeless = self._losses >= UPLOADS or (self._pace.is_whole and self._pace.closes_empty)
+        if answer.status in (401, 403) or hopeless:
             return self._repository.unexpected(answer, f"the blob {self._blob.descriptor.digest}")
         return HttpError.of(Reason.CUT, self._repository.url("blobs", "uploads/"), "the registry lost the upload")
 

@@ -136,7 +136,7 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
     report, evidence = candidate.report, candidate.evidence
     reference = reference_for(destination, report.name, report.tag)
     key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
-    client, realms = Client(ctx.environment), credentials.trusted_realms(ctx.environment)
+    client, realms = Client(ctx.environment, note=ctx.progress.note), credentials.trusted_realms(ctx.environment)
     find = functools.partial(credentials.for_destination, reference, ctx.environment)
     target = Repository(client, reference, find, writes=True, mount_from=request.mount_from, trusted_realms=realms)
     if destination.oras:

@@ -65,7 +65,12 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
     key = keys.read_public(request.key) if request.key else None
     name = reference.parse(request.ref.removeprefix("docker://"))
     find = functools.partial(credentials.find, name, ctx.environment)
-    source = Repository(Client(ctx.environment), name, find, trusted_realms=credentials.trusted_realms(ctx.environment))
+    source = Repository(
+        Client(ctx.environment, note=ctx.progress.note),
+        name,
+        find,
+        trusted_realms=credentials.trusted_realms(ctx.environment),
+    )
     document = source.manifest(name.digest or name.tag)
     digest, checks = document.digest, []
     tags = (signing.signature_tag(digest), signing.attestation_tag(digest))

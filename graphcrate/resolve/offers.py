@@ -82,6 +82,7 @@ class Sources:
         self.request = request
         self.cache = cache
         self.environment = environment
+        self.note = note
         self.failures = Failures(note)
 
     @functools.cached_property
@@ -89,7 +90,7 @@ class Sources:
         """The HTTP client."""
         from graphcrate.host.http import Client
 
-        return Client(self.environment)
+        return Client(self.environment, note=self.note)
 
     @functools.cached_property
     def listings(self) -> "Listings":

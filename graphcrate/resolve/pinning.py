@@ -17,6 +17,8 @@ from packaging.version import Version
 from graphcrate.compat import pairs
 from graphcrate.compat.packages import markers
 from graphcrate.host import process, settings
+from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.retry import STALLED_TRIES
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
@@ -92,8 +94,24 @@ def resolve_pins(
         with contextlib.suppress(NetworkError):
             sources.listings.project(Source(Kind.INDEX, mirror), COMMON)
             index = mirror
+    _refuse_hanging(index, sources)
     options = {"overrides": overrides, "constraints": constraints}
     return parse_pylock(compile_requirements(requirements, target, index, sources, options, preferred, wheels), target)
+
+
+def _refuse_hanging(index: str, sources: Sources) -> None:
+    """Raises HttpError where an index lets a request hang: uv waits for minutes then, for one that drips without end.
+
+    Whatever else is wrong with it, uv says.
+    """
+    if index.startswith(("http:", "https:")):
+        try:
+            sources.listings.project(Source(Kind.INDEX, index), COMMON, tries=STALLED_TRIES)
+        except HttpError as error:
+            if error.reason is Reason.STALLED:
+                raise
+        except NetworkError:
+            pass
 
 
 def compile_requirements(
@@ -133,7 +151,9 @@ def compile_requirements(
             name: value
             for name, value in settings.select_for_child(sources.environment).items()
             if not name.startswith("UV_") or name in KEPT
-        } | {"UV_DEFAULT_INDEX": index, "UV_INDEX": " ".join(user.extra)}
+        }
+        variables = {"UV_HTTP_RETRIES": str(STALLED_TRIES)} | variables
+        variables |= {"UV_DEFAULT_INDEX": index, "UV_INDEX": " ".join(user.extra)}
         done = process.run(argv, environment=variables, cwd=folder, timeout=900)
         if done.returncode:
             raise _failure(done.lines)

@@ -334,7 +334,7 @@ def test_who_is_busy_is_asked_twice_while_another_has_the_file(server, mirrors, 
 
 
 def test_who_stops_sending_is_asked_last_for_the_other_files(server, mirrors, cache, progress, monkeypatch, get_public):
-    monkeypatch.setattr("graphcrate.host.pool.READ_SECONDS", 0.1)
+    monkeypatch.setattr("graphcrate.host.patience.SILENT_SECONDS", 0.1)
     monkeypatch.setattr(store, "THREADS", 1)
     made = [small_wheel(name, "1.0", content=b"1" * size) for name, size in (("numpy", 900), ("tqdm", 90), ("own", 9))]
     for one in made:

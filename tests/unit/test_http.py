@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 import urllib3
 
-from graphcrate.host import pool
+from graphcrate.host import patience
 from graphcrate.host.connections import HttpError, Reason, proxy_for, redacted
 from graphcrate.host.http import Client
 from graphcrate.model.errors import HostError, IntegrityError
@@ -63,7 +63,7 @@ UNTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed: self-sig
         ("https://127.0.0.1:{port}/", ("ssl.SSLContext.wrap_socket", UNTRUSTED), Reason.CERTIFICATE, 1),
         ("https://through.a.dead.proxy/", None, Reason.PROXY, 2),
         ("http://127.0.0.1:{port}/loop", None, Reason.REDIRECTS, 1),
-        ("http://127.0.0.1:{port}/slow", None, Reason.STALLED, 5),
+        ("http://127.0.0.1:{port}/slow", None, Reason.STALLED, 2),
         *((url, None, Reason.ADDRESS, 1) for url in ("ftp//nowhere", "http://[::1", "gopher://host/x")),
     ],
 )
@@ -72,7 +72,7 @@ def test_what_went_wrong_is_named(server, pauses, monkeypatch, url, broken, reas
     server.put("/slow", b"slow")
     server.faults["/slow"] = [Fault(seconds=0.5)] * 9
     if url.endswith("/slow"):
-        monkeypatch.setattr(pool, "READ_SECONDS", 0.05)
+        monkeypatch.setattr(patience, "SILENT_SECONDS", 0.05)
     if broken:
         where = broken[0] if broken[0].startswith("ssl") else f"socket.{broken[0]}"
         monkeypatch.setattr(where, mock.Mock(side_effect=broken[1]))

@@ -217,6 +217,28 @@ def test_a_blob_of_which_the_registry_has_a_part_is_sent_again(registry, layout)
     assert pushed.bytes_there == blob_bytes(layout) - layout.layers[0].size
 
 
+def closes_empty(request):
+    """A registry that takes no bytes with the request that closes an upload."""
+    if request.command != "PUT" or "/blobs/" not in request.path or request.headers["Content-Length"] == "0":
+        return False
+    request.leave(400, {"errors": [{"code": "UNSUPPORTED", "message": "close it without a body"}]})
+    return True
+
+
+def test_a_registry_that_takes_no_bytes_at_the_end_gets_them_before(registry, layout):
+    registry.moods.append(closes_empty)
+    send(registry, layout)
+    assert set(registry.homes["team/image"]) >= {one.digest for one in layout.layers}
+
+
+def test_a_registry_that_takes_a_blob_neither_whole_nor_in_parts_is_quoted(registry, layout):
+    registry.moods.append(closes_empty)
+    registry.moods.append(lambda request: request.command == "PATCH" and (request.leave(405) or True))
+    with pytest.raises(NetworkError) as caught:
+        send(registry, layout)
+    assert "close it without a body" in str(caught.value) or "405" in caught.value.what
+
+
 def test_a_layout_without_one_of_its_blobs_is_refused_before_anything_is_sent(registry, layout):
     layout.blob(layout.layers[1].digest).unlink()
     with pytest.raises(LayoutError, match="is missing"):

@@ -17,7 +17,7 @@ from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionErro
 from graphcrate.oci import credentials, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.image import digest_of
-from graphcrate.oci.registry import Repository
+from graphcrate.oci.registry import LARGEST_DOCUMENT, Repository
 from graphcrate.oci.upload import Blob, Outcome, Pace, upload
 from tests.made import refused
 from tests.unit import tars
@@ -97,6 +97,26 @@ def test_a_fault_that_stays_is_named_and_explained(faults, digest, kind, message
     assert re.search(message, str(caught.value))
 
 
+def test_an_endless_manifest_is_cut_off_and_no_mirror_is_named_for_it(monkeypatch):
+    with registry() as (server, _):
+        server.documents["team/base/manifests/v1"] = (spec.MANIFEST, bytes(LARGEST_DOCUMENT + 1))
+        with pytest.raises(HttpError) as caught:
+            repository(server).manifest("v1")
+    assert caught.value.reason is Reason.TOO_LARGE
+    assert "4 MiB" in caught.value.what
+    assert "MIRROR" not in caught.value.next_step
+    assert server.host in caught.value.next_step
+
+
+def test_a_small_blob_of_another_size_than_its_manifest_says_is_refused():
+    with registry() as (server, _):
+        source = repository(server)
+        config = msgspec.json.decode(source.manifest("v1").data, type=spec.Manifest).config
+        assert len(source.config(config)) == config.size
+        with refused(IntegrityError, config.digest, str(config.size + 1)):
+            source.config(msgspec.structs.replace(config, size=config.size + 1))
+
+
 @pytest.mark.parametrize(
     ("password", "credential", "method", "sent"),
     [
@@ -165,7 +185,7 @@ class Answering:
     def retry(self, tries):
         return Retry(lambda _: None)
 
-    def send(self, method, url, *, headers=None, body=None, accept=(200,)):
+    def send(self, method, url, *, headers=None, body=None, accept=(200,), limit=0):
         self.asked.append((method, url, dict(headers or {})))
         status, headers, body = self.answers.pop(0)
         return Response(status, headers, body, url)
@@ -352,7 +372,7 @@ def test_a_token_of_another_thread_that_expired_too_is_no_refusal(monkeypatch):
     repository = Repository(client, reference.parse("registry.example/team/image:1"), lambda: None)
     sent = []
 
-    def send(method, url, *, headers, body, accept):
+    def send(method, url, *, headers, body, accept, limit):
         sent.append(headers.get("Authorization", ""))
         if len(sent) == 1:  # while this one was under way, another thread got a token that is used up by now
             repository._authorization = {"Authorization": "Bearer theirs"}

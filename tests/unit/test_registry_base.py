@@ -1,10 +1,12 @@
 import gzip
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from graphcrate.artifacts import pull
+from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
 from graphcrate.inputs.bases import registry
 from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError, ResolutionError
@@ -168,7 +170,9 @@ def test_a_pull_that_was_cut_off_goes_on(server, cache):
 
 def test_once_in_the_cache_nothing_is_asked_but_what_rotted_there(server, cache, started):
     server.image("team/base", [SYSTEM, PYTHON], "v1")
-    manifest = pull.repository(parse(f"{server.host}/team/base"), {}).manifest("v1")
+    manifest = pull.repository(parse(f"{server.host}/team/base"), Context(root=Path.cwd(), environment={})).manifest(
+        "v1"
+    )
     digest = msgspec.json.decode(manifest.data)["layers"][0]["digest"]
     cache.blob(digest).write_bytes(tars.compressed(tars.tar([file("rot")]), spec.LAYER_GZIP))
     with pytest.raises(LayoutError, match="its configuration says"):

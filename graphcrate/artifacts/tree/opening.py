@@ -78,7 +78,7 @@ def with_layers(layout: Layout, chosen: Sequence[spec.Descriptor]) -> Layout:
 
 def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> Opened:
     """Read an image of a registry."""
-    source = pull.repository(name, tools.ctx.environment)
+    source = pull.repository(name, tools.ctx)
     document = source.manifest(name.digest or name.tag)
     index: tuple[spec.Descriptor, ...] = ()
     if document.media_type in spec.INDEX_TYPES:

@@ -75,7 +75,7 @@ class Archive:
         The suite comes from the first mirror that has it, its updates and its security archive from the first that have
         those; a suite that has left the mirrors from the archive of retired suites.
         """
-        self._suite, self._ctx, self._client = suite, ctx, Client(ctx.environment)
+        self._suite, self._ctx, self._client = suite, ctx, Client(ctx.environment, note=ctx.progress.note)
         self._components = ("main", *components)
         known = archives(ctx.environment)
         mains = [Place(mirror.main, suite) for mirror in known.listing if mirror.main]

@@ -95,7 +95,7 @@ class Search:
     def __init__(self, ctx: Context, listed: str) -> None:
         self._ctx, self._cache, self._listed = ctx, ctx.cache, listed
         self._known: Archives = archives(ctx.environment)
-        self._client = Client(ctx.environment)
+        self._client = Client(ctx.environment, note=ctx.progress.note)
         self._note: Callable[[str], None] = ctx.progress.note
         self._lock = threading.Lock()
         self._silent: dict[str, str] = {}  #: servers that are not asked any more, and why

@@ -29,7 +29,7 @@ class Presence:
 
     def __init__(self, ctx: Context, reach: Reach) -> None:
         self._known = archives(ctx.environment)
-        self._client = Client(ctx.environment)
+        self._client = Client(ctx.environment, note=ctx.progress.note)
         self._reach = reach
 
     def look(self, package: DebianPackage, times: Sequence[str]) -> tuple[Sighting, ...]:

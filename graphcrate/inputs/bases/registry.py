@@ -50,7 +50,7 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
     Raises NetworkError, IntegrityError, LayoutError; ResolutionError without its Python or glibc; HostError.
     """
     name = f"{lock.reference}@{lock.digest}"
-    source = pull.repository(reference.parse(name), ctx.environment)
+    source = pull.repository(reference.parse(name), ctx)
     layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx)
     _, config = pull.documents(source, lock.digest, ctx.cache)
     version, glibc = _ask_python(rootfs, lock.interpreter, name)

@@ -1,0 +1,243 @@
+"""Servers that let us wait: told after a while, given up by their bytes, however they come."""
+
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from graphcrate.host import patience
+from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.http import Client
+from graphcrate.host.patience import NOTED_SECONDS, RATE_SECONDS, SILENT_SECONDS, WORTH, Meter, Patience, TooSlowError
+from graphcrate.host.retry import MOST, STALLED_TRIES, Retry
+
+
+class Clock:
+    """Time that passes only where somebody waits for the server, or is told to."""
+
+    def __init__(self):
+        self.now, self.timeout = 1000.0, 0.0
+
+    def __call__(self):
+        return self.now
+
+    def moves(self, *steps):
+        """A server that gives (bytes, after so many seconds) one after the other, then nothing."""
+        left = list(steps)
+
+        def move():
+            size, seconds = left[0] if left else (0, 1e9)
+            if seconds > self.timeout:
+                self.now += self.timeout
+                if left:
+                    left[0] = size, seconds - self.timeout
+                raise TimeoutError
+            self.now += seconds
+            left.pop(0)
+            return size
+
+        return move
+
+    def set(self, seconds):
+        self.timeout = seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def lines():
+    return []
+
+
+@pytest.fixture
+def asking(clock, lines):
+    known = Patience(lines.append, clock)
+    return lambda silent=SILENT_SECONDS, total=None: known.asking("index.example", silent, total)
+
+
+def test_silence_is_told_each_ten_seconds_and_then_given_up(clock, lines, asking):
+    with asking(), pytest.raises(TooSlowError, match="nothing for 30 s"):
+        Meter().wait(clock.moves(), clock.set)
+    assert lines == ["waiting for index.example since 10 s", "waiting for index.example since 20 s"]
+    assert clock.now == pytest.approx(1000 + SILENT_SECONDS)
+
+
+def test_ten_connections_that_wait_for_one_host_say_so_once(clock, lines, asking):
+    with asking():
+        meters = [Meter() for _ in range(10)]
+        for meter in meters:
+            meter._count(NOTED_SECONDS, 0)
+    assert len(lines) == 1
+
+
+def test_a_drip_is_given_up_and_what_is_just_fast_enough_is_not(clock, asking):
+    for rate, is_slow in ((1, True), (900, True), (1100, False)):
+        with asking():
+            meter, move = Meter(), clock.moves(*[(rate, 1.0)] * 300)
+            with pytest.raises(TooSlowError, match="less than 1 kB/s") if is_slow else contextlib.nullcontext():
+                for _ in range(200):
+                    meter.wait(move, clock.set)
+
+
+def test_a_drip_is_told_before_it_is_given_up(clock, lines, asking):
+    with asking():
+        meter, move = Meter(), clock.moves(*[(1, 1.0)] * 25)
+        for _ in range(25):
+            meter.wait(move, clock.set)
+    assert lines == [f"waiting for index.example: less than 1 kB/s for {seconds} s" for seconds in (10, 20)]
+
+
+def test_what_a_server_thinks_before_it_answers_is_no_speed(clock, asking):
+    with asking():
+        meter, move = Meter(), clock.moves((10, SILENT_SECONDS - 1), *[(50_000, 1.0)] * 60)
+        for _ in range(61):
+            meter.wait(move, clock.set)
+
+
+def test_a_slow_disk_here_is_not_the_servers_fault(clock, asking):
+    with asking():
+        meter, move = Meter(), clock.moves(*[(2000, 1.0)] * 100)
+        for _ in range(100):
+            meter.wait(move, clock.set)
+            clock.now += 3600
+
+
+def test_a_small_answer_has_a_total_time(clock, asking):
+    with asking(total=100.0):
+        meter, move = Meter(), clock.moves(*[(5000, 1.0)] * 1000)
+        for _ in range(99):
+            meter.wait(move, clock.set)
+        with pytest.raises(TooSlowError, match="not finished after 100 s"):
+            meter.wait(move, clock.set)
+
+
+def test_a_registry_may_think_longer_after_an_upload_but_not_stall_in_its_answer(clock, asking):
+    with asking(silent=patience.ANSWER_SECONDS):
+        meter, move = Meter(), clock.moves((1, 100.0))
+        meter.wait(move, clock.set)
+        meter.answered()
+        with pytest.raises(TooSlowError, match="nothing for 30 s"):
+            meter.wait(move, clock.set)
+
+
+class Rude(contextlib.AbstractContextManager):
+    """A server that does with each connection what `deed` says."""
+
+    def __init__(self, deed):
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.deed, self.taken, self.open = deed, [], True
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while self.open:
+                connection, _ = self.listening.accept()
+                self.taken.append(connection)
+                threading.Thread(target=self.act, args=(connection,), daemon=True).start()
+
+    def act(self, connection):
+        with contextlib.suppress(OSError):
+            self.deed(self, connection)
+
+    def __exit__(self, *_):
+        self.open = False
+        with contextlib.suppress(OSError):
+            self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+        for connection in self.taken:
+            connection.close()
+        self.thread.join()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.listening.getsockname()[1]}/page"
+
+
+def says(text, *, drip=b""):
+    """Sends this, then `drip` again and again."""
+
+    def deed(server, connection):
+        connection.recv(1 << 16)
+        connection.sendall(text)
+        while drip and server.open:
+            connection.sendall(drip)
+            server.thread.join(0.01)
+
+    return deed
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n"
+#: what a server does, and what is said of it
+RUDE = {
+    "takes the connection and says nothing": (says(b""), "nothing for"),
+    "stops in its headers": (says(HEAD), "nothing for"),
+    "drips headers": (says(HEAD, drip=b"x"), "less than"),
+    "stops in the page": (says(HEAD + b"\r\n<html>"), "nothing for"),
+    "drips the page": (says(HEAD + b"\r\n", drip=b"x"), "less than"),
+    "drips chunks": (says(HEAD[:17] + b"Transfer-Encoding: chunked\r\n\r\n", drip=b"1\r\nx\r\n"), "less than"),
+}
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """The same limits, a hundredth as long, and a thousand times as fast."""
+    for name, value in {"SILENT_SECONDS": 0.3, "NOTED_SECONDS": 0.1, "RATE_SECONDS": 0.3, "LEAST_RATE": 1e6}.items():
+        monkeypatch.setattr(patience, name, value)
+
+
+@pytest.mark.parametrize("deed", RUDE)
+@pytest.mark.parametrize("way", ["page", "download"])
+def test_rude_servers_are_given_up_after_few_tries(tmp_path, hasty, lines, deed, way):
+    does, said = RUDE[deed]
+    client = Client({}, sleep=lambda _: None, note=lines.append)
+    part, none = tmp_path / "part", lambda _: None
+    ways = {
+        "page": lambda url: client.request("GET", url),
+        "download": lambda url: client.download(url, part, size=1_000_000, sha256=None, advance=none),
+    }
+    with Rude(does) as server, pytest.raises(HttpError) as caught:
+        ways[way](server.url)
+    assert caught.value.reason is Reason.STALLED
+    assert said in caught.value.what
+    assert "127.0.0.1" in caught.value.what
+    assert len(server.taken) == 1 + STALLED_TRIES
+    if said == "nothing for":
+        assert lines[0].startswith("waiting for 127.0.0.1 since")
+
+
+def test_a_registry_that_reads_nothing_is_given_up(hasty, lines):
+    client, headers = Client({}, sleep=lambda _: None, note=lines.append), {"Content-Length": str(64 << 20)}
+
+    def pieces():
+        return (bytes(1 << 20) for _ in range(64))
+
+    with Rude(lambda server, _: server.thread.join(30)) as server, pytest.raises(HttpError) as caught:
+        client.retry().call(lambda: client.send("PUT", server.url, headers=headers, body=pieces))
+    assert caught.value.reason is Reason.STALLED
+    assert len(server.taken) == 1 + STALLED_TRIES
+    assert lines
+
+
+def stalled(gained, position):
+    def attempt():
+        position[0] += gained
+        raise HttpError.of(Reason.STALLED, "https://a.example/")
+
+    return attempt
+
+
+def test_a_drip_over_many_tries_is_no_progress_and_much_of_a_file_is():
+    for gained, tries in ((0, 1 + STALLED_TRIES), (WORTH - 1, 1 + STALLED_TRIES), (WORTH, MOST + 1)):
+        position, pauses = [0], []
+        with pytest.raises(HttpError):
+            Retry(pauses.append, seconds=1e9).call(stalled(gained, position), lambda at=position: at[0])
+        assert len(pauses) == tries - 1
+
+
+def test_the_numbers_fit_each_other():
+    assert NOTED_SECONDS < SILENT_SECONDS <= RATE_SECONDS < patience.ANSWER_SECONDS < patience.ANSWER_TOTAL
