@@ -16,10 +16,10 @@ from packaging.version import InvalidVersion, Version
 
 from graphcrate.artifacts.wheel_archive import HASHES, Archive, Member, parse_hash
 from graphcrate.model.errors import BuildError, IntegrityError
+from graphcrate.model.limits import METADATA
 
 #: RECORD cannot hold its own hash, nor those of the signatures over it.
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
-_METADATA_LIMIT = 1 << 26  #: bytes; RECORD of torch has 1 MB
 _OLD_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
@@ -147,7 +147,7 @@ def _same_version(text: str, version: str) -> bool:
 def _text(archive: Archive, members: Mapping[str, Member], name: str) -> str:
     if name not in members:
         archive.fail(name, "is missing")
-    if members[name].size > _METADATA_LIMIT:
+    if members[name].size > METADATA:
         archive.fail(name, f"has {members[name].size} bytes, which is absurd")
     try:
         return archive.read(members[name]).decode()

@@ -22,6 +22,7 @@ import deflate
 import msgspec
 
 from graphcrate.model.errors import IntegrityError
+from graphcrate.model.limits import WHEEL, Gauge
 from graphcrate.oci.layer import inflate
 
 CHUNK = 1 << 20
@@ -107,6 +108,9 @@ class Archive(contextlib.AbstractContextManager["Archive"]):
     def checked_members(self) -> tuple[Member, ...]:
         """Every file, when nothing in the archive can surprise its reader."""
         infos, directory = self._central_directory()
+        gauge = Gauge(WHEEL, self.path.name, packed=os.fstat(self._descriptor).st_size)
+        for info in infos:
+            gauge.member(info.filename, info.file_size)
         members = tuple(self._member(info) for info in infos)
         self._check_overlap(infos, members, directory)
         files = [member for member, info in zip(members, infos, strict=True) if not info.is_dir()]

@@ -23,6 +23,7 @@ from graphcrate.host import connections, patience
 from graphcrate.host.connections import FOLLOWED, HttpError, Reason, host_of
 from graphcrate.host.patience import Patience
 from graphcrate.host.retry import TRIES, Retry
+from graphcrate.model import limits
 from graphcrate.model.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 20  #: bytes read and written at once
 REDIRECTS = 10
-BODY_LIMIT = 256 << 20  #: bytes of a page; larger ones are files and belong in `download`
+BODY_LIMIT = limits.ANSWER  #: bytes of a page; larger ones are files and belong in `download`
 
 #: what is sent: bytes, or a function that yields them, called again for each try
 Body = bytes | Callable[[], Generator[bytes, None, None]] | None

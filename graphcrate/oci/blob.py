@@ -159,7 +159,7 @@ def inflated(kind: str, compressed: IO[bytes], size: int | None, diff_id: Hash |
 
     `size`: how many there are, compressed; None where nobody knows.
     """
-    gauge = Gauge(LAYER, "it", LayoutError, size)
+    gauge = Gauge(LAYER, "", LayoutError, size)
     if kind == spec.LAYER_GZIP:
         # BadGzipFile (an OSError without a number) for headers and checksums, EOFError for a file that is cut off.
         inflating = cast("IO[bytes]", igzip.IGzipFile(fileobj=compressed, mode="rb"))  # type: ignore[no-untyped-call]

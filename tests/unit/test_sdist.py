@@ -21,7 +21,7 @@ from tests.unit.wheelmaker import locked, make_wheel
 @pytest.fixture
 def source(tmp_path):
     path = tmp_path / "pkg-1.0.tar.gz"
-    path.write_bytes(b"tar")
+    path.write_bytes(gzip.compress(tars.tar([tars.file("pkg-1.0/setup.py")]), mtime=0))
     return path
 
 

@@ -228,7 +228,8 @@ def _pack(
             with open_blob(blob, advance=advance, digest=seen) as stream:
                 entries = read_entries(stream, keep)
         except LayoutError as error:
-            raise LayoutError(f"layer {digest}: {error.what}", cause=error.cause, next_step=REBUILD) from error
+            again = REBUILD if error.next_step == error.usual else error.next_step
+            raise LayoutError(f"layer {digest}: {error.what}", cause=error.cause, next_step=again) from error
         check_digest("layer", digest, f"sha256:{seen.hexdigest()}")
         packer.finish()
     numbers = {id(inode): number for number, inode in enumerate(held)}

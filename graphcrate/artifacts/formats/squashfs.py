@@ -17,6 +17,7 @@ from typing import NoReturn
 import msgspec
 
 from graphcrate.model.errors import LayoutError
+from graphcrate.model.limits import SQUASHFS, Gauge
 from graphcrate.model.tree import Entry, Kind
 
 MAGIC = b"hsqs"
@@ -60,11 +61,13 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
 
     def entries(self) -> Iterator[tuple[str, Entry, Content | None]]:
         """Every path ("/" is the root) with its entry, without the hash of files, and where their content is."""
+        gauge = Gauge(SQUASHFS, str(self._path), LayoutError, os.fstat(self._file.fileno()).st_size)
         waiting = [("/", self._root)]
         seen: set[int] = set()
         while waiting:
             path, reference = waiting.pop()
             entry, content, listing = self._inode(reference)
+            gauge.member(path, entry.size, len(entry.link))
             yield path, entry, content
             if listing is None:
                 continue
@@ -72,7 +75,9 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
                 self.fail("a folder is in itself")
             seen.add(reference)
             below = path.rstrip("/")
-            waiting += [(f"{below}/{name}", inside) for name, inside in self._names(*listing)]
+            for name, inside in self._names(*listing):
+                gauge.listed(f"{below}/{name}")
+                waiting.append((f"{below}/{name}", inside))
 
     def chunks(self, content: Content) -> Iterator[bytes]:
         """The content in blocks. May be called from several threads."""
@@ -189,6 +194,8 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
         """A table of fixed entries: blocks of metadata, found through a list of their places."""
         if size == 0:
             return b""
+        if size > _LONGEST:
+            self.fail("a table is longer than there can be")
         count = -(-size // METADATA)
         places = struct.unpack(f"<{count}Q", self._read(start, 8 * count))
         data = b"".join(self.metadata(place)[0] for place in places)

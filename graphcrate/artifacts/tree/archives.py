@@ -19,6 +19,7 @@ from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host import oci_engine, process
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
+from graphcrate.model.limits import DOCUMENTS
 from graphcrate.model.tree import Form
 from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, MAX_READ, Chunks, TarStream, inflated, members
@@ -106,6 +107,7 @@ class _Archive:
     def __init__(self, stream: TarStream, wanted: Wanted) -> None:
         self._wanted = wanted
         self.documents: dict[str, bytes] = {}
+        self._documents_size = 0
         self.layers: dict[str, LayerTree] = {}
         self.links: dict[str, str] = {}
         for member, _ in members(stream):
@@ -122,6 +124,9 @@ class _Archive:
         pieces = stream.chunks(member.size)
         first = next(pieces)
         if first[:1] in (b"{", b"[") and first[257:262] != b"ustar" and member.size <= MAX_READ:
+            self._documents_size += member.size
+            if self._documents_size > DOCUMENTS:
+                raise LayoutError(f"its documents have more than {DOCUMENTS} bytes", cause="No image has so many.")
             self.documents[path] = first + b"".join(pieces)
         elif path.startswith("blobs/") or path.endswith(".tar"):
             try:

@@ -4,37 +4,31 @@ A list counts only if its hash stands in a Release file that one of Debian's own
 those of bullseye, bookworm and trixie). Which mirrors: `mirrors.archives`.
 """
 
-import bz2
 import datetime
 import difflib
 import email.utils
 import functools
-import gzip
-import lzma
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from graphcrate.compat import suites
 from graphcrate.host import settings
-from graphcrate.host.connections import HttpError, redacted
+from graphcrate.host.connections import HttpError, host_of, redacted
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
+from graphcrate.host.inflating import pieces
 from graphcrate.host.parallel import parallel
 from graphcrate.inputs.bases.mirrors import ABSENT, SECURITY_POOL, SNAPSHOT_TIME, Mirror, archives
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
+from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import DebianPackage, LockedFile
 
 ARCHITECTURE = "amd64"
 REGISTRY_INSTEAD = 'or take a base from a registry: base.provider = "registry" in the recipe'
 _KEYS = Path(__file__).with_name("debian-archive-keys.asc")
-_UNPACKERS: Mapping[str, Callable[[bytes], bytes]] = {
-    ".xz": lzma.decompress,
-    ".gz": gzip.decompress,
-    ".bz2": bz2.decompress,
-    "": bytes,
-}
+_PACKINGS = (".xz", ".gz", ".bz2", "")
 _PRIORITIES = {"required": 0, "important": 1, "standard": 2, "optional": 3}  #: all others come after these
 _THREADS = 8  #: small files from one server
 
@@ -210,7 +204,7 @@ class Archive:
         lines = re.findall(r"^ ([0-9a-f]{64}) +\d+ (\S+)$", release.partition("\nSHA256:")[2], re.MULTILINE)
         by_name = {name: sha256 for sha256, name in lines}
         stem = f"{component}/binary-{ARCHITECTURE}/Packages"
-        kind = next((kind for kind in _UNPACKERS if f"{stem}{kind}" in by_name), None)
+        kind = next((kind for kind in _PACKINGS if f"{stem}{kind}" in by_name), None)
         if kind is None:
             raise NetworkError(
                 f"{redacted(place)} has no list of packages of {component}",
@@ -228,7 +222,9 @@ class Archive:
                     f"{place}/{name}", folder / "list", size=None, sha256=sha256, advance=lambda _: None
                 )
                 cache.adopt(folder / "list", target)
-        return _UNPACKERS[kind](target.read_bytes())
+        what, size = f"the list of packages {name} of {host_of(place)}", target.stat().st_size
+        with target.open("rb") as packed:
+            return b"".join(pieces(what, kind, packed, Gauge(LIST, what, packed=size)))
 
 
 class Place(NamedTuple):

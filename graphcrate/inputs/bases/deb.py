@@ -4,34 +4,27 @@ A package may be anybody's: its hash says whose bytes they are, not what they do
 and links of the tree are resolved as a process inside would, never by the host's kernel.
 """
 
-import bz2
-import contextlib
 import errno
-import gzip
 import io
-import lzma
 import os
 import struct
 import tarfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from graphcrate.artifacts.formats.merged import content_of
 from graphcrate.host import rooted
+from graphcrate.host.inflating import PACKINGS, pieces
 from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.model.limits import PACKAGE, Gauge
+from graphcrate.model.words import printable
 from graphcrate.oci.blob import TarStream, members
 
 _MAGIC = b"!<arch>\n"
 _HEADER = struct.Struct("16s32s10s2s")  #: of a member: name, times and owners, size, end
 _END = b"`\n"
-_CHUNK = 1 << 20
 _FILE_MODE = 0o777  #: dpkg, inside, gives set-user-id bits: a tree in a cache that others can read has none before
-_PACKED: Mapping[str, Any] = {".xz": lzma.open, ".lzma": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
-#: what a damaged archive makes the standard library raise
-_BROKEN = (lzma.LZMAError, zlib.error, EOFError, ValueError)
 #: what names that no file system takes do
 _UNWRITABLE = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EMLINK}
 
@@ -56,15 +49,14 @@ def inflate(deb: Path, target: Path) -> int:
         _fail(deb, "has no data.tar: there are no files in it")
     name, head, begin, size = found
     packing = name.removeprefix("data.tar")
+    if packing not in PACKINGS:
+        _fail(deb, f"has its files packed as {printable(packing)}, which is not known")
     label, about, _, end = _HEADER.unpack(content[head:begin])
-    if packing in _PACKED:
-        label = label.replace(packing.encode(), b" " * len(packing))
-    with (
-        target.open("wb") as file,
-        _PACKED.get(packing, contextlib.nullcontext)(io.BytesIO(content[begin : begin + size])) as stream,
-    ):
+    label = label.replace(packing.encode(), b" " * len(packing)) if packing else label
+    gauge, packed = Gauge(PACKAGE, deb.name, packed=size), io.BytesIO(content[begin : begin + size])
+    with target.open("wb") as file:
         file.write(content[:begin])
-        written = _copy(deb, stream, size, file)
+        written = sum(file.write(piece) for piece in pieces(deb.name, packing, packed, gauge))
         file.write(b"\n" * (written % 2))
         file.seek(head)
         file.write(_HEADER.pack(label, about, b"%-10d" % written, end))
@@ -84,22 +76,6 @@ def _members(deb: Path, content: bytes) -> Iterator[tuple[str, int, int, int]]:
             _fail(deb, f"has a broken header at byte {head}")
         yield name.rstrip(b" /").decode("latin-1"), head, begin, int(digits)
         head = begin + int(digits) + int(digits) % 2
-
-
-def _copy(deb: Path, stream: IO[bytes], packed: int, target: IO[bytes]) -> int:
-    """The bytes that were written, as far as a package may grow."""
-    gauge, written = Gauge(PACKAGE, deb.name, packed=packed), 0
-    try:
-        while piece := stream.read(_CHUNK):
-            gauge.inflated(len(piece))
-            written += target.write(piece)
-    except _BROKEN as error:
-        _fail(deb, f"cannot be inflated: {error}")
-    except OSError as error:
-        if error.errno is not None:
-            raise  # the disk's fault, not the data's
-        _fail(deb, f"cannot be inflated: {error}")
-    return written
 
 
 def extract(deb: Path, begin: int, root: Path) -> dict[str, Owner]:

@@ -22,7 +22,7 @@ from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs.extensions import Job, cached, folder, import_check, worker
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.wheels.install import place
-from graphcrate.inputs.wheels.sdist import repack
+from graphcrate.inputs.wheels.sdist import check, repack
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
@@ -147,6 +147,7 @@ def _compile(job: Job, wanted: Sequence[LockedPackage], build: Path, venv: Path)
         for package in wanted
     ]
     for package in wanted:
+        check(job.files[package.file.sha256], package.file.name)
         shutil.copyfile(job.files[package.file.sha256], build / package.file.name)
     (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": orders}))
     shutil.copyfile(worker.__file__, build / _PROGRAM)

@@ -19,7 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
@@ -29,13 +29,17 @@ from packaging.version import Version
 from graphcrate.artifacts.wheel import Wheel, open_wheel
 from graphcrate.host import process
 from graphcrate.host.cache import Cache
+from graphcrate.host.inflating import pieces
 from graphcrate.model import codec
-from graphcrate.model.errors import BuildError, IntegrityError
+from graphcrate.model.errors import BuildError, IntegrityError, LayoutError
+from graphcrate.model.limits import SOURCES, Gauge
 from graphcrate.model.lock import LockedPackage
+from graphcrate.oci.blob import Chunks, TarStream, members
 
 #: Raise it whenever the same sdist and back-end would give another wheel.
 SDIST_FORMAT = 1
 TIMEOUT = 900.0  #: seconds
+_CHUNK = 1 << 20
 _EPOCH = "315532800"  #: 1980-01-01, the first time that a zip can hold
 _DATE = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3  #: create_system of a zip entry, so that its attributes are a Unix mode
@@ -51,6 +55,7 @@ def build_wheel(
 
     def make(work: Path) -> Path:
         source = work / package.file.name  # pip goes by the file's name, which a cache keeps
+        check(sdist, source.name)
         shutil.copyfile(sdist, source)
         return make_wheel(source, source.name, build, work, environment)
 
@@ -143,6 +148,8 @@ def check_pure(name: str, wheel: Wheel) -> None:
 #: of an sdist without [build-system], by PEP 517
 LEGACY_BUILD = ("setuptools>=40.8", "wheel")
 LARGEST = 1 << 20  #: bytes of a metadata file that is still read
+_REQUIRES = ".egg-info/requires.txt"
+_MAGICS = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz"}
 
 
 _ASIDE = {"test", "tests", "doc", "docs", "examples"}
@@ -179,10 +186,11 @@ class _Pyproject(msgspec.Struct, rename="kebab"):
 
 def read_sdist(path: Path, name: str) -> SdistMetadata:
     """Read pyproject.toml and PKG-INFO of an sdist named `name`. Raises IntegrityError when they are not there."""
-    with _opened(path, name) as (files, read):
-        pyproject = _toml(read("pyproject.toml"))
-        info = read("PKG-INFO")
-        listed = read(next((one for one in files if one.endswith(".egg-info/requires.txt")), ""))
+    files = _files(path, name)
+    with _explained(name):
+        pyproject = _toml(files.get("pyproject.toml", b"").decode())
+        info = files.get("PKG-INFO", b"").decode()
+        listed = next((files[one] for one in files if one.endswith(_REQUIRES)), b"").decode()
         if not info:
             raise _broken(name, "it has no PKG-INFO")
         build = tuple(pyproject.get("build-system", {}).get("requires", LEGACY_BUILD))
@@ -200,21 +208,10 @@ _UNREADABLE = (
 
 
 @contextlib.contextmanager
-def _opened(path: Path, name: str) -> Iterator[tuple[list[str], Callable[[str], str]]]:
-    """The files of an sdist without the folder that all are in, and what gives the text of one ("" where it is absent).
-
-    A .zip by its name, as pip goes by it, else a tar. Raises IntegrityError for what cannot be read.
-    """
+def _explained(name: str) -> Iterator[None]:
+    """Raises IntegrityError for what cannot be read of an sdist."""
     try:
-        if name.endswith(".zip"):
-            with zipfile.ZipFile(path) as archive:
-                names = [info for info in archive.infolist() if not info.filename.endswith("/")]
-                infos = {info.filename.partition("/")[2]: info for info in names}
-                yield [*infos], lambda one: _text(archive.open(infos[one]) if one in infos else None)
-        else:
-            with tarfile.open(path) as tar:
-                members = {member.name.partition("/")[2]: member for member in tar.getmembers() if member.isfile()}
-                yield [*members], lambda one: _text(tar.extractfile(members[one]) if one in members else None)
+        yield
     except _UNREADABLE as error:
         raise _broken(name, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
 
@@ -246,8 +243,7 @@ def _pyproject(folder: Path) -> dict[str, Any]:
 
 def compiled_sources(path: Path) -> list[str]:
     """List the files of an sdist that a compiler wants, outside of tests and documents. Raises IntegrityError."""
-    with _opened(path, path.name) as (files, _):
-        return _to_compile(files)
+    return _to_compile(_files(path, path.name))
 
 
 def _to_compile(names: Iterable[str]) -> list[str]:
@@ -359,8 +355,63 @@ def _of_requires_txt(text: str) -> tuple[str, ...]:
     return tuple(requirements)
 
 
-def _text(stream: IO[bytes] | None) -> str:
-    return stream.read(LARGEST).decode("utf-8") if stream else ""
+def check(path: Path, name: str) -> None:
+    """Raises IntegrityError for an sdist that is damaged or a bomb: whoever unpacks it has no limits."""
+    _files(path, name)
+
+
+def _files(path: Path, name: str) -> dict[str, bytes]:
+    """Paths of an sdist's files below its folder, with the contents of those that say what it is.
+
+    A .zip by its name, as pip goes by it, else a tar. Raises IntegrityError.
+    """
+    with _explained(name):
+        return _zipped(path, name) if name.endswith(".zip") else _tarred(path, name)
+
+
+def _says(inside: str) -> bool:
+    return inside in ("pyproject.toml", "PKG-INFO") or inside.endswith(_REQUIRES)
+
+
+def _zipped(path: Path, name: str) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    gauge = Gauge(SOURCES, name, packed=path.stat().st_size)
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            gauge.member(info.filename, info.file_size)
+        for info in archive.infolist():
+            inside = info.filename.partition("/")[2]
+            if info.filename.endswith("/"):
+                continue
+            with archive.open(info) as stream:
+                files[inside] = stream.read(LARGEST if _says(inside) else 0)
+                gauge.inflated(len(files[inside]))
+                while piece := stream.read(_CHUNK):  # headers may say less than comes out
+                    gauge.inflated(len(piece))
+    return files
+
+
+def _tarred(path: Path, name: str) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    gauge = Gauge(SOURCES, name, packed=path.stat().st_size)
+    with path.open("rb") as file:
+        head = file.read(6)
+        file.seek(0)
+        packing = next((kind for magic, kind in _MAGICS.items() if head.startswith(magic)), "")
+        packed = cast("IO[bytes]", io.BufferedReader(Chunks(pieces(name, packing, file, gauge))))
+        # What comes out is counted where it is inflated.
+        stream = TarStream(packed, None, (), Gauge(SOURCES, name, packed=path.stat().st_size))
+        try:
+            for member, _ in members(stream):
+                inside = member.name.partition("/")[2]
+                if member.isfile():
+                    size = member.size if _says(inside) and not member.issparse() else 0
+                    files[inside] = b"".join(stream.chunks(min(size, LARGEST)))
+        except LayoutError as error:
+            raise _broken(name, error.what) from error
+    if not files:
+        raise _broken(name, "it has no files")
+    return files
 
 
 def _broken(name: str, detail: str) -> IntegrityError:
