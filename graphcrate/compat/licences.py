@@ -16,6 +16,10 @@ from graphcrate.compat.facts import table
 _LICENCE_REF = "LicenseRef-"
 _CUDA = "LicenseRef-NVIDIA-CUDA-EULA"
 _GNU = re.compile(r"(?P<kind>[al]?gpl|gfdl)(?P<niv>-niv)?-?v?(?P<version>\d(?:\.\d)?)(?:\.0)?(?P<later>\+?)")
+_BSD = re.compile(
+    r"Redistribution and use in source and binary forms, with or without modification, are permitted provided that the "
+    r"following conditions are met:(.{1,2000}?)THIS SOFTWARE IS PROVIDED"
+)
 _GROUPS = re.compile(r",\s+(and|or)\s+")
 _WORDS = re.compile(r"\s+(and|or)\s+")
 
@@ -57,12 +61,20 @@ def of_metadata(expression: str, classifiers: Sequence[str], field: str) -> tupl
     if not classifiers:
         return (spdx(field) or field,) if field else ()
     known, families = _names("classifiers"), table("licences", dict[str, tuple[str, ...]], "families")
-    named = spdx(field) if field else ""
+    named = (spdx(field) or _bsd(field)) if field else ""
     found = []
     for name in classifiers:
         fits = name in families and named and (not families[name] or named in families[name])
         found.append(known.get(name) or (named if fits else name))
     return tuple(dict.fromkeys(found))
+
+
+def _bsd(text: str) -> str:
+    """Which BSD licence a whole text begins with (numpy's, scipy's and pandas' field has one); empty: another."""
+    found = _BSD.search(" ".join(text.split()))
+    if not found:
+        return ""
+    return "BSD-3-Clause" if "neither the name" in found[1].lower() else "BSD-2-Clause"
 
 
 def of_package(name: str, said: Sequence[str]) -> tuple[str, ...]:

@@ -62,6 +62,23 @@ def test_what_a_package_says_of_its_licence(name, lines, said):
     assert list(of_package(name, *lines).licences) == said
 
 
+CONDITIONS = "Redistribution and use in source and binary forms, with or without modification, are permitted provided "
+CONDITIONS += "that the following conditions are met: 1. Keep the notice. {}THIS SOFTWARE IS PROVIDED AS IS"
+
+
+@pytest.mark.parametrize(
+    ("text", "licence"),
+    [
+        (CONDITIONS.format("3. Neither the name of the holder "), "BSD-3-Clause"),
+        (CONDITIONS.format("") + " Neither the name: of another one further down", "BSD-2-Clause"),
+        ("Permission is hereby granted", "BSD License"),
+    ],
+)
+def test_a_whole_text_tells_which_bsd_licence_a_classifier_means(text, licence):
+    field = "License: Copyright\n " + text.replace(" that ", "\n        that ")
+    assert of_package("numpy", field, f"{OSI}BSD License").licences == (licence,)
+
+
 @pytest.mark.parametrize(
     ("debian", "spdx"),
     [
