@@ -20,6 +20,8 @@ from graphcrate.model.errors import UNREADABLE
 #: auditwheel's and older tools' hash in a library's name: libgomp-a34b3233.so.1, libz.e3d3156c.so.1
 _HASH = re.compile(r"[-.](?=[0-9a-f]{0,7}\d)[0-9a-f]{8}(?=[-.])")
 _LIBRARY = re.compile(r"(?P<name>lib.+?)(?:-?r?(?P<before>\d+(?:\.\w+)+))?\.so(?:\.(?P<after>\d[\d.]*))?")
+#: NVIDIA's tools in triton's wheels
+_PROGRAM = re.compile(r"(?P<name>ptxas(?:-blackwell)?|cuobjdump|nvdisasm)")
 _MOST, _LONGEST = 2000, 200  #: of what a wheel says of itself, which anybody may have written
 _LOCAL = "file:"  #: paths of the machine that built the wheel
 
@@ -99,10 +101,12 @@ def _found(package: str, folder: str, record: bytes) -> Iterator[Bundled]:
     for row in csv.reader(record.decode("utf-8", "replace").splitlines()):
         path = row[0] if row else ""
         file = path.rpartition("/")[2]
-        shape = _LIBRARY.fullmatch(_HASH.sub("", file))
+        shape = _LIBRARY.fullmatch(_HASH.sub("", file)) or _PROGRAM.fullmatch(file)
         if shape is None or not _is_of_others(package, path, file):
             continue
-        version, sha256 = shape["before"] or shape["after"] or "", _hex(row[1] if len(row) > 1 else "")
+        numbers = shape.groupdict()
+        version = numbers.get("before") or numbers.get("after") or ""
+        sha256 = _hex(row[1] if len(row) > 1 else "")
         checksum = {"checksum": f"sha256:{sha256}"} if sha256 else None
         yield Bundled(
             name=shape["name"],

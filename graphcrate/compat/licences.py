@@ -89,7 +89,7 @@ def of_package(name: str, said: Sequence[str]) -> tuple[str, ...]:
 def of_library(name: str) -> str:
     """The licence of a library that a wheel of another project brings along, by its file's name; empty: unknown."""
     for row in table("licences", tuple[_Bundled, ...], "bundled"):
-        if re.match(rf"{row.library}[-._\d]", name):
+        if re.match(rf"{row.library}(?:[-._\d]|$)", name):
             return row.licence
     return _CUDA if slim.is_nvidias_library(name) else ""
 

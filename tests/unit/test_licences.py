@@ -217,6 +217,10 @@ def test_libraries_are_told_by_their_files():
         "torchvision.libs/libnvjpeg.36e11081.so.13": ("libnvjpeg", "13", CUDA),
         "torchvision.libs/libz.343cf889.so.1": ("libz", "1", "Zlib"),
     }
+    # and NVIDIA's tools, which are theirs as well
+    assert libraries("triton", "triton/backends/nvidia/bin/ptxas-blackwell", "triton/_C/libtriton.so") == {
+        "triton/backends/nvidia/bin/ptxas-blackwell": ("ptxas-blackwell", "", CUDA)
+    }
     assert libraries("nvidia-cublas-cu11", "nvidia/cublas/lib/libcublas.so.11") == {}
 
 
