@@ -5,16 +5,20 @@ What has no id stays the name that it has: `data/licences.toml` is all that is k
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from graphcrate.compat import slim
 from graphcrate.compat.facts import table
+from graphcrate.model.lock import DebianBase, Lock, LockedPackage
 
 _LICENCE_REF = "LicenseRef-"
 _CUDA = "LicenseRef-NVIDIA-CUDA-EULA"
+#: graphcrate's own programs; then what has its licences in files of the image
+_OWN, _DEBIAN, _BASE = "Apache-2.0", "LicenseRef-Debian-copyright", "LicenseRef-base-image"
+_TOKENS = re.compile(r"[()]| AND | OR ")
 _GNU = re.compile(r"(?P<kind>[al]?gpl|gfdl)(?P<niv>-niv)?-?v?(?P<version>\d(?:\.\d)?)(?:\.0)?(?P<later>\+?)")
 _BSD = re.compile(
     r"Redistribution and use in source and binary forms, with or without modification, are permitted provided that the "
@@ -61,7 +65,7 @@ def of_metadata(expression: str, classifiers: Sequence[str], field: str) -> tupl
     if not classifiers:
         return (spdx(field) or field,) if field else ()
     known, families = _names("classifiers"), table("licences", dict[str, tuple[str, ...]], "families")
-    named = (spdx(field) or _bsd(field)) if field else ""
+    named = (spdx(field) or bsd(field)) if field else ""
     found = []
     for name in classifiers:
         fits = name in families and named and (not families[name] or named in families[name])
@@ -69,7 +73,7 @@ def of_metadata(expression: str, classifiers: Sequence[str], field: str) -> tupl
     return tuple(dict.fromkeys(found))
 
 
-def _bsd(text: str) -> str:
+def bsd(text: str) -> str:
     """Which BSD licence a whole text begins with (numpy's, scipy's and pandas' field has one); empty: another."""
     found = _BSD.search(" ".join(text.split()))
     if not found:
@@ -140,11 +144,54 @@ def _short(name: str) -> str:
     return spdx(name) if " " not in name else ""
 
 
+def of_lock(lock: Lock, *, devel: bool = False) -> str:
+    """One SPDX expression of all that an image of this lock has, for its label. `devel`: it keeps the compiler.
+
+    `LicenseRef-…` stands for what SPDX has no id for, what says none, and what says too many: Debian's copyright files.
+    """
+    compilation = lock.compilation if devel else None
+    found = {_OWN, _DEBIAN if isinstance(lock.base, DebianBase) else _BASE}
+    if compilation is not None and compilation.toolkit is not None:
+        found.add(_CUDA)
+    for package in (*lock.packages, *(compilation.tools if compilation else ())):
+        found.update(part for one in _of_locked(package) for part in parts_of(one))
+    return all_of(sorted(found))
+
+
+def _of_locked(package: LockedPackage) -> Iterable[str]:
+    """By its version, else what all versions that are known say."""
+    known = table("package_licences", dict[str, dict[str, str]]).get(package.name, {})
+    if package.version in known:
+        return (known[package.version],)
+    if known:
+        return known.values()
+    if slim.is_from_nvidia(package.name):
+        return of_package(package.name, table("licences", dict[str, tuple[str, ...]], "vague")["names"])
+    return (f"{_LICENCE_REF}package-{package.name}",)
+
+
+def parts_of(expression: str) -> tuple[str, ...]:
+    """What stands between `AND` outside of brackets; all of it where it is a choice, as `OR` binds less."""
+    parts, start, depth = [], 0, 0
+    for found in _TOKENS.finditer(expression):
+        depth += {"(": 1, ")": -1}.get(found[0], 0)
+        if depth:
+            continue
+        if found[0] == " OR ":
+            return (expression,)
+        if found[0] == " AND ":
+            parts.append(expression[start : found.start()])
+            start = found.end()
+    return (*parts, expression[start:])
+
+
 def all_of(licences: Sequence[str]) -> str:
     """One expression that says all of these; empty where one of them has no id. `OR` stays together."""
     expressions = [spdx(one) for one in licences]
     if not expressions or not all(expressions):
         return ""
-    several = len(expressions) > 1
-    parts = [f"({one})" if several and " OR " in one else one for one in dict.fromkeys(expressions)]
-    return spdx(" AND ".join(parts))
+    # one that is whole in brackets has them already
+    bare = dict.fromkeys(
+        one[1:-1] if one[0] == "(" and one[-1] == ")" and one.count("(") == 1 else one for one in expressions
+    )
+    return spdx(" AND ".join(f"({one})" if len(bare) > 1 and " OR " in one else one for one in bare))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from graphcrate import __version__
-from graphcrate.compat import compilers, own, suites
+from graphcrate.compat import compilers, licences, own, suites
 from graphcrate.compat import slim as slimming
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.model import plan as steps
@@ -243,7 +243,7 @@ def _plan(
     )
     config = steps.ConfigStep(
         environment=_environment(stack, lock.compilation if lock and devel else None),
-        labels=_labels(name, stack, tag, lock, installs),
+        labels=_labels(name, stack, tag, lock, installs, licences.of_lock(lock, devel=devel) if lock else ""),
         command=("/bin/bash",),
     )
     return Plan(
@@ -336,11 +336,14 @@ def _environment(stack: steps.Stack, compilation: Compilation | None) -> dict[st
     return environment
 
 
-def _labels(name: str, stack: steps.Stack, tag: str, lock: Lock | None, installs: Sequence[Step]) -> dict[str, str]:
+def _labels(
+    name: str, stack: steps.Stack, tag: str, lock: Lock | None, installs: Sequence[Step], licences: str
+) -> dict[str, str]:
     labels = {
         "org.opencontainers.image.title": name,
         "org.opencontainers.image.description": stack.description,
         "org.opencontainers.image.version": tag,
+        "org.opencontainers.image.licenses": licences,
         "graphcrate.version": __version__,
         "graphcrate.recipe": name,
         "graphcrate.candidate": stack.candidate,

@@ -3,6 +3,7 @@
 import base64
 import json
 
+import msgspec
 import pytest
 from packaging.licenses import canonicalize_license_expression
 
@@ -10,6 +11,9 @@ from graphcrate.checks import bundled, licences, system
 from graphcrate.checks.bundled import Bundled
 from graphcrate.compat import facts
 from graphcrate.compat import licences as known
+from graphcrate.model.lock import decode_lock
+from tests import ROOT
+from tests.unit.proof_lock import LOCK, ON_REGISTRY
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 CUDA, CUDNN = "LicenseRef-NVIDIA-CUDA-EULA", "LicenseRef-NVIDIA-cuDNN"
@@ -254,3 +258,49 @@ def test_a_wheels_own_bill_is_taken_where_it_has_one():
     files["sboms/auditwheel.cdx.json"] = bill({**own, "components": []})
     assert [one.name for one in of_package("a-thing", files=files).bundled] == ["libz"]
     assert bundled.of_package("a", "/nowhere", {}) == ()
+
+
+# The label of an image
+
+
+LOCKS = sorted((ROOT / "images").glob("*/*/*.lock.json"))
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: "-".join(path.parts[-3:-1]))
+def test_an_images_label_is_one_expression_of_all_that_its_lock_has(path):
+    lock = decode_lock(path.read_bytes())
+    said = known.of_lock(lock)
+    assert canonicalize_license_expression(said) == said
+    parts = known.parts_of(said)
+    assert len(set(parts)) == len(parts)
+    assert {"Apache-2.0", "LicenseRef-Debian-copyright", CUDA, CUDNN} <= set(parts)
+    # nobody has said under what these are
+    assert {one for one in parts if one.startswith("LicenseRef-package-")} <= {"LicenseRef-package-graphlearn-torch"}
+    table = facts.table("package_licences", dict[str, dict[str, str]])
+    unknown = {one.name for one in lock.packages if one.version not in table.get(one.name, {})}
+    assert unknown <= {"graphlearn-torch", "cuda-toolkit"}, "python -m tools.locked_licences"
+
+
+def test_what_the_label_says_of_what_nobody_looked_at():
+    parts = known.parts_of(known.of_lock(LOCK))
+    assert {"LicenseRef-package-my-model", "MIT", "BSD-3-Clause", "LicenseRef-Debian-copyright"} <= set(parts)
+    on_registry = known.parts_of(known.of_lock(msgspec.structs.replace(LOCK, base=ON_REGISTRY)))
+    assert "LicenseRef-base-image" in on_registry
+    assert "LicenseRef-Debian-copyright" not in on_registry
+    plain = msgspec.structs.replace(LOCK, packages=())
+    assert CUDA not in known.of_lock(plain)
+    assert CUDA in known.parts_of(known.of_lock(plain, devel=True))
+
+
+@pytest.mark.parametrize(
+    ("expression", "parts"),
+    [
+        ("MIT", ("MIT",)),
+        ("MIT AND (ISC OR Zlib) AND Apache-2.0", ("MIT", "(ISC OR Zlib)", "Apache-2.0")),
+        ("MIT OR ISC AND Zlib", ("MIT OR ISC AND Zlib",)),
+        ("(MIT AND ISC) OR Zlib", ("(MIT AND ISC) OR Zlib",)),
+    ],
+)
+def test_expressions_come_apart_where_all_of_them_hold(expression, parts):
+    assert known.parts_of(expression) == parts
+    assert known.all_of([*parts, *parts]) == known.all_of([expression])

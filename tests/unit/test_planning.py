@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from graphcrate.compat import planning
+from graphcrate.compat import licences, planning
 from graphcrate.model.plan import CompileStep, ConfigStep, FilesStep, ToolkitStep, WheelsStep
 from tests.made import wheel
 from tests.unit.compiled_plans import COMPILER_BASE, PLANS, RECIPE, TOOLKITS, VARIANT, lock, plain_lock
@@ -45,6 +45,7 @@ def test_labels_name_the_lock_the_versions_and_what_was_compiled_for_what():
         ("graphcrate.torch", "2.0.1"),
         ("graphcrate.torch_geometric", "2.3.1"),
         ("org.opencontainers.image.version", f"{TAG}-sm70-sm80ptx"),
+        ("org.opencontainers.image.licenses", licences.of_lock(value)),
         ("graphcrate.compiled", "torch-scatter,torch-sparse"),
         ("graphcrate.architectures", "7.0,8.0+PTX"),
         ("graphcrate.nvcc", "11.8.89"),
