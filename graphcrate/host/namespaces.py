@@ -15,6 +15,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -23,26 +24,50 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWCGROUP = 0x00020000, 0x04000000, 0x08000000, 0x02000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_MOVE, MS_REC = 1024, 2048, 4096, 8192, 16384
 MS_PRIVATE, MS_RELATIME = 1 << 18, 1 << 21
 MNT_DETACH = 2
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
-SECCOMP_MODE_FILTER, SECCOMP_RET_ERRNO, SECCOMP_RET_ALLOW = 2, 0x00050000, 0x7FFF0000
-AUDIT_ARCH_X86_64 = 0xC000003E
-#: x86-64's numbers of calls that need more than one owner: chown, fchown, lchown, fchownat, mknod, mknodat, setuid,
-#: setgid, setreuid, setregid, setgroups, setresuid, setresgid, setfsuid, setfsgid. And of those that wait for the disk,
-#: for a tree that is thrown away when the machine fails: fsync, fdatasync, sync, sync_file_range, syncfs
-IGNORED_CALLS = (92, 93, 94, 260, 133, 259, 105, 106, 113, 114, 116, 117, 119, 122, 123, 74, 75, 162, 277, 306)
-SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
+PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
+SECCOMP_MODE_FILTER, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW = 2, 1, 4
+LINUX_CAPABILITY_VERSION_3 = 0x20080522
+SYS_PIVOT_ROOT, SYS_SECCOMP = {"x86_64": 155, "aarch64": 41}, {"x86_64": 317, "aarch64": 277}
+#: the same on every machine
+SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 444, 445, 446
+LANDLOCK_VERSION, LANDLOCK_PATH_BENEATH = 1, 1
+#: include/uapi/linux/landlock.h: write_file, remove_dir, remove_file, make_dir, make_reg, make_sock, make_fifo,
+#: make_sym, refer; make_char and make_block, which nobody gets; truncate, known from version 3 on
+WRITING, DEVICE_MAKING, TRUNCATING = 1 << 1 | 0b11 << 4 | 0b1111 << 7 | 0b11 << 12, 1 << 6 | 1 << 11, 1 << 14
+TO_FILES = 1 << 1 | TRUNCATING  #: what of it there is for a single file
+#: The first whose rules let a file move from one folder to another (Linux 5.19); those that know TCP, and signals and
+#: abstract sockets
+LANDLOCK_MOVES, LANDLOCK_TCP, LANDLOCK_SCOPES = 2, 4, 6
 #: statvfs flag → mount flag; a remount in a user namespace must repeat those that the mount came with
 LOCKED_FLAGS = {2: MS_NOSUID, 4: MS_NODEV, 8: MS_NOEXEC, 1024: MS_NOATIME, 2048: MS_NODIRATIME, 4096: MS_RELATIME}
-#: what root keeps (chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind, sys_chroot)
-KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 18})
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 OWN_FOLDERS = ("proc", "sys", "dev", "tmp", "run")  #: made here, never the root file system's own
+#: What runc hides and makes read-only for Docker and containerd (their default `maskedPaths` and `readonlyPaths`, in
+#: oci/defaults.go of moby/moby and oci/spec.go of containerd/containerd), and more that has the host's secrets.
+HIDDEN = (
+    *(
+        "proc/acpi",
+        "proc/asound",
+        "proc/interrupts",
+        "proc/kcore",
+        "proc/keys",
+        "proc/latency_stats",
+        "proc/sched_debug",
+    ),
+    *("proc/scsi", "proc/timer_list", "proc/timer_stats", "sys/firmware", "sys/devices/virtual/powercap"),
+    *("proc/kmsg", "proc/kallsyms", "proc/kpagecgroup", "proc/kpagecount", "proc/kpageflags", "proc/vmallocinfo"),
+    *("proc/slabinfo", "sys/kernel/debug", "sys/kernel/tracing", "sys/kernel/security"),
+    *("sys/fs/bpf", "sys/fs/pstore"),
+)
+READ_ONLY = ("proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger")
+OF_PROCESSES = ("self", "thread-self", "net", "mounts")  #: links in /proc, beside the processes' own folders
 HOST_NAME = b"graphcrate"
 SETUP_FAILED = 125
 NO_SECCOMP = "this kernel has no seccomp filters"
@@ -51,19 +76,42 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> int:
-    """Run the command in the wanted kind of isolation; its exit code."""
-    post = int(sys.argv[1])
-    os.set_inheritable(post, False)  # the command does not get it
-    orders: dict[str, Any] = json.loads(os.read(post, os.fstat(post).st_size))
+    """Run the command in the wanted kind of isolation; its exit code.
+
+    Runs twice: once to enter the namespaces, then inside them, where its own program is read-only: else what runs
+    in the sandbox as the host's root could write that, by the link /proc/self/exe (CVE-2019-5736).
+    """
+    post, inside = int(sys.argv[1]), len(sys.argv) > 2
+    orders: dict[str, Any] = json.loads(os.pread(post, orders_size(post, inside), 0))
     die_with(orders["parent"])
     os.umask(0o022)
+    if not inside:
+        with stage("unshare", post):
+            isolate(orders["kind"], orders["network"])
+            die_with(orders["parent"])  # again: the change of rights makes the kernel forget it
+        with stage("mount", post):
+            mount(None, "/", None, MS_REC | MS_PRIVATE)
+            start_again(post, os.fstat(post).st_size)
+    os.set_inheritable(post, False)  # the command does not get it
     with stage("unshare", post):
-        isolate(orders["kind"], orders["network"])
-        die_with(orders["parent"])  # again: the change of rights makes the kernel forget it
         init = os.fork()
     if init == 0:
         start(post, orders)
     return wait(init)
+
+
+def orders_size(post: int, inside: bool) -> int:
+    """Bytes of the orders: all of the file, until a failure is written behind them."""
+    return int(sys.argv[2]) if inside else os.fstat(post).st_size
+
+
+def start_again(post: int, size: int) -> NoReturn:
+    """Become this program once more, by a mount of it that nobody can write through."""
+    program = os.path.realpath("/proc/self/exe")
+    mount(program, program, None, MS_BIND)
+    remount(program, MS_RDONLY)
+    os.set_inheritable(post, True)
+    os.execv(program, [sys.executable, "-I", "-S", os.path.abspath(__file__), str(post), str(size)])
 
 
 @contextlib.contextmanager
@@ -73,6 +121,7 @@ def stage(name: str, post: int) -> Iterator[None]:
         yield
     except BaseException as error:
         number = error.errno or 0 if isinstance(error, OSError) else 0
+        os.lseek(post, 0, os.SEEK_END)
         os.write(post, json.dumps({"stage": name, "errno": number, "what": str(error)}).encode())
         os._exit(SETUP_FAILED)
 
@@ -84,11 +133,12 @@ def start(post: int, orders: dict[str, Any]) -> NoReturn:
         enter_root(orders)
         if not orders["network"]:
             raise_loopback()
-        drop_privileges()
     with stage("chdir", post):
         with contextlib.suppress(OSError):
             os.makedirs(orders["environment"]["HOME"], exist_ok=True)
         os.chdir(orders["working_folder"])
+    with stage("mount", post):
+        drop_privileges(frozenset(orders["capabilities"]))
         command = os.fork()
     if command == 0:
         execute(orders)
@@ -98,10 +148,15 @@ def start(post: int, orders: dict[str, Any]) -> NoReturn:
 def execute(orders: dict[str, Any]) -> NoReturn:
     """Become the command. Exit codes 126 and 127 as in a shell."""
     die_with(0)
-    if orders["writable"]:
-        try:
-            ignore_calls()
-        except OSError as error:
+    try:
+        fence_in(orders["writable"], orders["internet"])
+    except OSError as error:
+        sys.stderr.write(f"Landlock fails on this kernel: {error}\n")
+        os._exit(126)
+    try:
+        filter_calls(bytes.fromhex(orders["filter"]))
+    except OSError as error:
+        if orders["filter_required"]:
             sys.stderr.write(f"{NO_SECCOMP}: {error.strerror}\n")
             os._exit(126)
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # ignored here; the command would inherit that
@@ -118,11 +173,12 @@ def isolate(kind: str, network: bool) -> None:
     """Enter new namespaces; `user` first gets all rights in a user namespace with this user as root."""
     if kind == "user":
         enter_user_namespace()
-    check(_libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC), "mount, PID and IPC namespaces")
+    check(_libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS), "mount, PID, IPC and UTS namespaces")
+    with contextlib.suppress(OSError):  # Linux 4.6 and later
+        check(_libc.unshare(CLONE_NEWCGROUP), "cgroup namespace")
     if not network:
-        with contextlib.suppress(OSError):  # without a network namespace the command sees the network: no harm
+        with contextlib.suppress(OSError):  # `sandbox.missing_walls` says where there is none
             check(_libc.unshare(CLONE_NEWNET), "network namespace")
-        check(_libc.unshare(CLONE_NEWUTS), "UTS namespace")
         check(_libc.sethostname(HOST_NAME, len(HOST_NAME)), "sethostname")
 
 
@@ -158,21 +214,21 @@ def all_numbers(name: str) -> str:
 
 def enter_root(orders: dict[str, Any]) -> None:
     """Make the root file system the root. New mounts lie over a folder that the command does not get to see anyway."""
-    mount(None, "/", None, MS_REC | MS_PRIVATE)
-    writable = orders["writable"]
-    path = orders["rootfs"] if writable else os.path.join(orders["rootfs"], orders["staging"])
+    changed = orders["changes_root"]
+    path = orders["rootfs"] if changed else os.path.join(orders["rootfs"], orders["staging"])
     root = Root(path)
-    if writable:
+    if changed:
         mount(path, path, None, MS_BIND | MS_REC)
+        remount(path, MS_NOSUID | MS_NODEV)
     else:
         root.spread(orders["rootfs"], path, leave_out=frozenset(OWN_FOLDERS))
     for name in OWN_FOLDERS:
         os.makedirs(os.path.join(path, name), 0o755, exist_ok=True)
     mount_kernel_folder(path, "proc", "proc")
     mount_kernel_folder(path, "sys", "sysfs")
-    remount_read_only(os.path.join(path, "sys"))
+    guard_kernel_folders(path)
     make_devices(os.path.join(path, "dev"))
-    for name, mode in (("tmp", "1777"), ("dev/shm", "1777"), *(() if writable else (("run", "755"),))):
+    for name, mode in (("tmp", "1777"), ("dev/shm", "1777"), *(() if changed else (("run", "755"),))):
         # size: of the memory, used only as it fills; Docker's 64 MB are too few for PyTorch's data loaders
         mount("tmpfs", os.path.join(path, name), "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode},size=50%")
     staged = os.path.join(path, "run", ".graphcrate")
@@ -184,7 +240,7 @@ def enter_root(orders: dict[str, Any]) -> None:
     for source, target, read_only in sorted(orders["binds"], key=lambda bind: bind[1].count("/")):
         root.bind(source, target, read_only)
     for covered in (*root.covered, os.path.join(path, "dev")):
-        remount_read_only(covered)
+        remount(covered, MS_RDONLY)
     switch_root(path)
 
 
@@ -213,15 +269,15 @@ class Root:
                 continue
             make_empty(inside, os.path.isdir(outside))
             mount(outside, inside, None, MS_BIND | MS_REC)
-            remount_read_only(inside)
+            remount_all(inside, MS_RDONLY | MS_NOSUID | MS_NODEV)
         os.close(folder)
 
     def bind(self, source: str, target: str, read_only: bool) -> None:
         """Bind a host's file or folder to a path of the new root, which is made where it is missing."""
         place = self.make_room(target, os.path.isdir(source))
         mount(source, place, None, MS_BIND | MS_REC)
-        if read_only:
-            remount_read_only(place)
+        devices = 0 if source.startswith("/dev/") else MS_NODEV
+        remount_all(place, MS_NOSUID | devices | (MS_RDONLY if read_only else 0))
 
     def make_room(self, target: str, folder: bool, followed: int = 0) -> str:
         """Path on the host for `target`; symbolic links are followed inside the new root, never out of it."""
@@ -249,6 +305,26 @@ def mount_kernel_folder(root: str, name: str, kind: str) -> None:
         mount(kind, target, kind, MS_NOSUID | MS_NODEV | MS_NOEXEC)
     except OSError:
         mount(f"/{name}", target, None, MS_BIND | MS_REC)
+
+
+def guard_kernel_folders(root: str) -> None:
+    """Hide and make read-only what of /proc and /sys is the machine's: that asks for root's number, not for rights."""
+    for name in HIDDEN:
+        place = os.path.join(root, name)
+        if os.path.isdir(place):
+            mount("tmpfs", place, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755,size=0")
+        elif os.path.exists(place):
+            mount("/dev/null", place, None, MS_BIND)
+            remount(place, MS_RDONLY)
+    proc = os.path.join(root, "proc")
+    for name in os.listdir(proc):
+        place = os.path.join(proc, name)
+        if name.isdigit() or name in OF_PROCESSES or f"proc/{name}" in HIDDEN:
+            continue
+        if f"proc/{name}" in READ_ONLY or os.path.isdir(place) or os.stat(place).st_mode & 0o222:
+            mount(place, place, None, MS_BIND | MS_REC)
+            remount_all(place, MS_RDONLY)
+    remount_all(os.path.join(root, "sys"), MS_RDONLY)
 
 
 def make_devices(dev: str) -> None:
@@ -286,32 +362,76 @@ def raise_loopback() -> None:
         fcntl.ioctl(channel, 0x8914, request)  # SIOCSIFFLAGS
 
 
-def drop_privileges() -> None:
-    """Allow no new privileges through set-uid programs, nor those that can undo this root or harm the host."""
-    for capability in set(range(64)) - KEPT_CAPABILITIES:
+def drop_privileges(kept: frozenset[int]) -> None:
+    """Keep these capabilities alone, here and in all that comes of this process; gain none by set-uid programs."""
+    for capability in set(range(64)) - kept:
         _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
-    _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)  # none before Linux 4.3
+    bits = sum(1 << capability for capability in kept)
+    low, high = bits & 0xFFFFFFFF, bits >> 32
+    header, sets = struct.pack("=Ii", LINUX_CAPABILITY_VERSION_3, 0), struct.pack("=6I", low, low, 0, high, high, 0)
+    check(_libc.capset(header, sets), "capset")
+    _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody inside may trace this process
     die_with(0)
 
 
-def ignore_calls() -> None:
-    """Let the calls of `IGNORED_CALLS` succeed and do nothing. Needs no_new_privs.
+def fence_in(writable: list[str], internet: bool) -> None:
+    """A second wall, by Landlock, where the kernel has it: files change below these paths alone.
 
-    A user namespace of one number has no other: dpkg then works as if it were root.
+    It also keeps from abstract sockets and processes outside, and without `internet` from TCP, as far as it knows them.
     """
-    calls = [(0x15, len(IGNORED_CALLS) - number, 0, call) for number, call in enumerate(IGNORED_CALLS)]
-    rules = [
-        (0x20, 0, 0, 4),  # the architecture
-        (0x15, 0, len(calls) + 1, AUDIT_ARCH_X86_64),  # other calls have other numbers: let them pass
-        (0x20, 0, 0, 0),  # the call's number
-        *calls,
-        (0x06, 0, 0, SECCOMP_RET_ALLOW),
-        (0x06, 0, 0, SECCOMP_RET_ERRNO),
-    ]
-    code = b"".join(struct.pack("=HBBI", *rule) for rule in rules)
-    buffer = ctypes.create_string_buffer(code)
-    program = struct.pack("HxxxxxxP", len(rules), ctypes.addressof(buffer))
-    check(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program, 0, 0), "seccomp filter")
+    version = _libc.syscall(
+        ctypes.c_long(SYS_LANDLOCK_CREATE), None, ctypes.c_size_t(0), ctypes.c_uint(LANDLOCK_VERSION)
+    )
+    if version < LANDLOCK_MOVES:
+        return
+    rights = WRITING | (TRUNCATING if version > LANDLOCK_MOVES else 0)
+    words = [rights | DEVICE_MAKING]
+    if version >= LANDLOCK_TCP:
+        words.append(0 if internet else 0b11)  # bind, connect
+    if version >= LANDLOCK_SCOPES:
+        words.append(0b11)  # abstract sockets, signals
+    attributes = struct.pack(f"={len(words)}Q", *words)
+    size = ctypes.c_size_t(len(attributes))
+    rules = _libc.syscall(ctypes.c_long(SYS_LANDLOCK_CREATE), attributes, size, ctypes.c_uint(0))
+    if rules < 0:
+        return
+    for path in writable:
+        with contextlib.suppress(FileNotFoundError):
+            allow_beneath(rules, path, rights)
+    for descriptor in range(3):
+        with contextlib.suppress(OSError):  # closed, or a pipe, which asks for none
+            allow_beneath(rules, f"/proc/self/fd/{descriptor}", rights)  # a shell opens /dev/stderr once more
+    number = ctypes.c_long(SYS_LANDLOCK_RESTRICT)
+    check(_libc.syscall(number, ctypes.c_int(rules), ctypes.c_uint(0)), "Landlock")
+    os.close(rules)
+
+
+def allow_beneath(rules: int, path: str, rights: int) -> None:
+    """Add a folder, with all below it, or a file to Landlock's rules."""
+    place = os.open(path, os.O_PATH)
+    try:
+        rule = struct.pack("=Qi", rights if stat.S_ISDIR(os.fstat(place).st_mode) else rights & TO_FILES, place)
+        number, kind = ctypes.c_long(SYS_LANDLOCK_ADD), ctypes.c_int(LANDLOCK_PATH_BENEATH)
+        check(_libc.syscall(number, ctypes.c_int(rules), kind, rule, ctypes.c_uint(0)), path)
+    finally:
+        os.close(place)
+
+
+def filter_calls(code: bytes) -> None:
+    """Let the kernel apply a filter of `host.seccomp` to this process and its children. Needs no_new_privs."""
+    if not code:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), os.uname().machine)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
+    number = ctypes.c_long(SYS_SECCOMP[os.uname().machine])
+    # Before 5.16 a filter without this flag slows the processor down (speculative store bypass), training too.
+    for flags in (SECCOMP_FILTER_FLAG_SPEC_ALLOW, 0):
+        mode = ctypes.c_uint(SECCOMP_SET_MODE_FILTER)
+        if _libc.syscall(number, mode, ctypes.c_uint(flags), program) == 0:
+            return
+    check(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program, 0, 0), "seccomp filter")  # before 3.17
 
 
 def die_with(parent: int) -> None:
@@ -321,11 +441,28 @@ def die_with(parent: int) -> None:
         os._exit(SETUP_FAILED)
 
 
-def remount_read_only(path: str) -> None:
-    """Make one bind mount read-only."""
+def remount(path: str, flags: int) -> None:
+    """Add flags (MS_RDONLY, MS_NOSUID, MS_NODEV) to those of one bind mount."""
     present = os.statvfs(path).f_flag
-    kept = sum(flag for known, flag in LOCKED_FLAGS.items() if present & known)
-    mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+    kept = sum(flag for known, flag in LOCKED_FLAGS.items() if present & known and not flag & flags)
+    kept |= MS_RDONLY if present & os.ST_RDONLY else 0
+    mount(None, path, None, MS_REMOUNT | MS_BIND | flags | kept)
+
+
+def remount_all(path: str, flags: int) -> None:
+    """The same, also for what is mounted below it."""
+    remount(path, flags)
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
+        places = [unescaped(line.split()[4]) for line in stream]
+    for place in places:
+        if place.startswith(f"{path}/"):
+            with contextlib.suppress(FileNotFoundError):  # another mount lies over it
+                remount(place, flags)
+
+
+def unescaped(path: str) -> str:
+    """A path of /proc/self/mountinfo, where spaces and the like are octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:

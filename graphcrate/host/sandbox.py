@@ -1,7 +1,7 @@
 """Runs a command inside a root file system with no engine: no daemon, no root, nothing left mounted.
 
 In a user namespace (plain user or root), else in a mount namespace (root with CAP_SYS_ADMIN). What happens inside is in
-`host.namespaces`. It keeps accidents in, not attackers: an image is trusted as any program is.
+`host.namespaces`, what each step gets in `host.steps`. It keeps attackers in: docs/sandbox.md has what they tried.
 """
 
 import errno
@@ -20,8 +20,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from graphcrate.host import attach, namespaces, process
+from graphcrate.host import attach, namespaces, process, seccomp
 from graphcrate.host import gpu as gpus
+from graphcrate.host.steps import CAPABILITIES, Step
 from graphcrate.model import codec
 from graphcrate.model.errors import HostError
 
@@ -49,7 +50,7 @@ class Exec:
 
     `cwd` empty: the runner's default. `gpu`: all GPUs, where there are any. `attached` leaves it this process's
     terminal (no lines, no time-out). `silence`: seconds without a line after which it is taken to hang (our own sandbox
-    alone). `on_line` hears stdout and stderr, merged.
+    alone). `on_line` hears stdout and stderr, merged. `step`: what the sandbox grants it.
     """
 
     argv: Sequence[str]
@@ -62,6 +63,7 @@ class Exec:
     timeout: float | None = None
     silence: float = math.inf
     on_line: Callable[[str], None] | None = None
+    step: Step = Step.SMOKE
 
 
 class Inside(Protocol):
@@ -82,13 +84,13 @@ class Failure(msgspec.Struct, frozen=True):
     what: str
 
 
-def run_in(rootfs: Path, command: Exec, *, writable: bool = False) -> process.Completed:
+def run_in(rootfs: Path, command: Exec) -> process.Completed:
     """Run a command with `rootfs` as its root folder, as root inside; exit code 128 + N after signal N.
 
     It gets exactly its environment (`HOME` defaults to /tmp/home), empty /tmp, /run and /dev/shm in memory, /proc,
-    /sys, a small /dev, and the binds; the root file system is read-only. Without a network it has the loopback
-    interface alone, where the machine allows that. With `writable` it changes `rootfs` itself, all but /tmp, /dev,
-    /proc and /sys, and calls that change owners succeed without doing anything: a plain user has one number.
+    /sys, a small /dev, the binds, and what its step needs; the root file system is read-only. Without a network it has
+    the loopback interface alone, where the machine allows that. `Step.INSTALL` changes `rootfs` itself, all but /tmp,
+    /dev, /proc and /sys, and calls that change owners succeed without doing anything: a plain user has one number.
     Raises HostError when this machine allows no isolation, BuildError after the time-out, SilenceError after silence.
     """
     binds, variables = command.binds, {"HOME": "/tmp/home", **command.environment}
@@ -97,6 +99,7 @@ def run_in(rootfs: Path, command: Exec, *, writable: bool = False) -> process.Co
         binds = [*binds, *gpu_binds(host)]
         variables = gpus.extend(variables, host)
     check(rootfs, binds)
+    needs = command.step.value
     orders: dict[str, Any] = {
         "rootfs": str(rootfs.resolve()),
         "staging": next(name for name in namespaces.OWN_FOLDERS if (rootfs / name).is_dir()),
@@ -104,10 +107,15 @@ def run_in(rootfs: Path, command: Exec, *, writable: bool = False) -> process.Co
         "environment": variables,
         "working_folder": command.cwd or "/",
         "binds": [(str(bind.source.resolve()), bind.target, bind.read_only) for bind in binds],
-        "files": {} if writable else network_files(command.network),
-        "writable": writable,
+        "files": {} if needs.changes_root else network_files(command.network),
+        "changes_root": needs.changes_root,
         "network": command.network,
         "parent": os.getpid(),
+        "capabilities": [CAPABILITIES[name] for name in needs.capabilities],
+        "internet": needs.internet,
+        "writable": writable_places(command.step, binds),
+        "filter": _filter(command.step).hex(),
+        "filter_required": needs.ignored_owners,
     }
     run = functools.partial(process.run, on_line=command.on_line, timeout=command.timeout, silence=command.silence)
     failures = []
@@ -135,6 +143,20 @@ def _start(orders: dict[str, Any], run: Callable[..., process.Completed]) -> tup
         post.seek(len(encoded))
         reported = post.read()
     return done, codec.decode(reported, Failure) if reported else None
+
+
+def writable_places(step: Step, binds: Sequence[Bind]) -> list[str]:
+    """Where a step may change files: the second wall's list."""
+    if step.value.changes_root:
+        return ["/"]
+    return ["/tmp", "/run", "/dev", "/proc", *(bind.target for bind in binds if not bind.read_only)]
+
+
+@functools.cache
+def _filter(step: Step) -> bytes:
+    host = os.uname()
+    kernel = tuple(int(number) for number in re.findall(r"\d+", host.release)[:2])
+    return seccomp.program(step.value, host.machine, kernel)
 
 
 def check(rootfs: Path, binds: Sequence[Bind]) -> None:

@@ -21,6 +21,7 @@ from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Bind, Exec, run_in
+from graphcrate.host.steps import Step
 from graphcrate.inputs.bases.debs import fetch
 from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, Toolkit, WheelToolkit
@@ -96,6 +97,7 @@ def _assemble(
         {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"},
         [Bind(folder / "packages", PACKAGES, read_only=False), Bind(made, CUDA_HOME, read_only=False)],
         timeout=_TIMEOUT,
+        step=Step.BUILD,
     )
     done = run_in(rootfs, command)
     if done.returncode:

@@ -15,7 +15,8 @@ from packageurl import PackageURL
 
 from graphcrate.checks import system
 from graphcrate.compat import identities
-from graphcrate.host.sandbox import Exec, run_in
+from graphcrate.host.sandbox import Bind, Exec, run_in
+from graphcrate.host.steps import Step
 from graphcrate.inputs.bases import debian
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec
@@ -199,8 +200,7 @@ def test_a_base_with_servers_has_the_same_bytes_made_by_nobody_a_year_later(proj
     assert [path for path in links if "snakeoil" in str(path.readlink())] == []
 
 
-#: starts sshd, and stops it: by its executable, which no wrapper would be. (A client cannot enter where one number owns
-#: all: sshd sees that it could become root again.)
+#: starts sshd, and stops it: by its executable, which no wrapper would be
 SERVE = """set -e
 mkdir -p /run/sshd
 {start} > /dev/null
@@ -216,7 +216,10 @@ def test_each_copy_of_a_base_makes_its_keys_when_sshd_first_starts_however_that_
     for name, start in (("one", "/usr/sbin/sshd"), ("two", "service ssh start")):
         copy = scratch / name
         shutil.copytree(servers[1].rootfs, copy, symlinks=True)
-        done = run_in(copy, Exec(["/bin/sh", "-c", SERVE.format(start=start)], INSIDE, timeout=60), writable=True)
+        (copy / "etc/ssh/sshd_config.d/port.conf").write_text("Port 2222\n")
+        changed = [Bind(copy / place, f"/{place}", read_only=False) for place in ("etc", "usr", "var")]
+        script = ["/bin/sh", "-c", SERVE.format(start=start)]
+        done = run_in(copy, Exec(script, INSIDE, changed, timeout=60, step=Step.RUN))
         assert done.returncode == 0, done.lines
         keys.add(re.fullmatch(r"ssh-ed25519 (\S+) .*", done.lines[-1])[1])
         assert (copy / "usr/sbin/sshd").read_bytes()[:4] == b"\x7fELF", "the program has its place again"

@@ -13,6 +13,7 @@ import pytest
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind, Exec, run_in
+from graphcrate.host.steps import Step
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci.image import make_image
@@ -101,13 +102,15 @@ def test_the_root_file_system_stays_as_it_is(rootfs, kind):
     assert "kept" in done.lines
 
 
-def test_root_inside_keeps_the_capabilities_that_its_own_files_take(rootfs, kind):
-    """chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service, sys_chroot."""
-    lines = shell(rootfs, "grep -E '^(CapPrm|CapBnd|NoNewPrivs)' /proc/self/status").lines
+@pytest.mark.parametrize("step", Step)
+def test_a_step_has_the_capabilities_of_its_row_and_gains_none(rootfs, kind, step):
+    """Those of `run`: chown, dac_override, fowner, fsetid, kill, setgid, setuid."""
+    lines = shell(rootfs, "grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status", step=step).lines
     told = {name: int(value, 16) for name, value in (line.split(":\t") for line in lines)}
-    assert told["NoNewPrivs"] == 1
-    assert told["CapBnd"] & ~0x405FB == 0
-    assert told["CapPrm"] == told["CapBnd"] != 0
+    had = 0xFB if step is Step.RUN else 0
+    assert (told["NoNewPrivs"], told["Seccomp"]) == (1, 2)
+    assert {told[name] for name in ("CapPrm", "CapEff", "CapBnd")} == {had}
+    assert (told["CapInh"], told["CapAmb"]) == (0, 0)
 
 
 def test_binds_where_the_image_has_nothing_something_or_a_link(rootfs, kind, tmp_path):

@@ -21,6 +21,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, Exec, run_in
+from graphcrate.host.steps import Step
 from graphcrate.model.report import Artifact
 from graphcrate.oci.layout import Layout, read_layout
 
@@ -82,6 +83,7 @@ def run_inside(layout: Layout, command: Sequence[str], ctx: Context, *, network:
         network=network,
         gpu=True,
         attached=True,
+        step=Step.RUN,
     )
     with unpacked(layout, cache=ctx.cache, progress=ctx.progress) as inside:
         completed = inside.run(here)

@@ -17,6 +17,7 @@ from graphcrate.host import rooted
 from graphcrate.host.namespaces import NO_SECCOMP
 from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import Bind, Exec, run_in
+from graphcrate.host.steps import Step
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
 from graphcrate.inputs.bases.deb import Owner, extract, inflate
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
@@ -131,8 +132,9 @@ def _run_dpkg(root: Path, work: Path, script: str, on_line: Callable[[str], None
         [Bind(work / name, f"/tmp/{name}", read_only=name != "calls") for name in ("debs", "noting", "calls")],
         on_line=on_line,
         timeout=TIMEOUT,
+        step=Step.INSTALL,
     )
-    done = run_in(root, command, writable=True)
+    done = run_in(root, command)
     if done.returncode:
         raise _failure(done.lines, root)
     calls = work / "calls" / "calls"

@@ -11,6 +11,7 @@ from graphcrate.artifacts import pull
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Exec, run_in
+from graphcrate.host.steps import Step
 from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import RegistryBase
@@ -78,7 +79,8 @@ def find_python(rootfs: Path, python: str, name: str) -> str:
 def _ask_python(rootfs: Path, interpreter: str, name: str) -> tuple[str, str]:
     """Versions of the image's Python and C library. Raises ResolutionError where it has no glibc (Alpine has musl)."""
     variables = {"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"}
-    completed = run_in(rootfs, Exec([interpreter, "-I", "-S", "-c", _ASK], variables, timeout=_LIKELY_SECONDS))
+    argv = [interpreter, "-I", "-S", "-c", _ASK]
+    completed = run_in(rootfs, Exec(argv, variables, timeout=_LIKELY_SECONDS, step=Step.BUILD))
     answers = [match for match in map(_ANSWER.fullmatch, completed.lines) if match]
     if completed.returncode or not answers:
         tail = "; ".join(completed.lines[-3:])

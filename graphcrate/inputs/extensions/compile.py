@@ -18,6 +18,7 @@ from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variable
 from graphcrate.host import sandbox
 from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
+from graphcrate.host.steps import Step
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs.extensions import Job, cached, folder, import_check, worker
 from graphcrate.inputs.extensions.output import Watcher, diagnose
@@ -156,7 +157,8 @@ def _compile(job: Job, wanted: Sequence[LockedPackage], build: Path, venv: Path)
         binds.append(sandbox.Bind(job.toolkit, CUDA_HOME))
     watcher = Watcher([package.name for package in wanted], job.progress)
     argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
-    command = sandbox.Exec(argv, environment(job, jobs), binds, cwd=BUILD, silence=SILENCE, on_line=watcher.read)
+    read, given = watcher.read, environment(job, jobs)
+    command = sandbox.Exec(argv, given, binds, cwd=BUILD, silence=SILENCE, on_line=read, step=Step.BUILD)
     hangs: SilenceError | None = None
     try:
         returncode = sandbox.run_in(job.build_base.rootfs, command).returncode

@@ -16,6 +16,7 @@ from graphcrate.artifacts.wheel_archive import Archive
 from graphcrate.host import process, sandbox
 from graphcrate.host.cache import Cache, kept_bytes
 from graphcrate.host.os_errors import limit_in
+from graphcrate.host.steps import Step
 from graphcrate.inputs.wheels import compile_program
 from graphcrate.inputs.wheels.install import Installation, Placed
 from graphcrate.model.errors import BuildError
@@ -44,7 +45,7 @@ class InsidePython:
         """Run the program `PROGRAM` of this folder, which may write there. Raises HostError without isolation."""
         argv = [self.python, *compile_program.FLAGS, f"{_INSIDE}/{PROGRAM}"]
         binds = [sandbox.Bind(folder, _INSIDE, read_only=False)]
-        return sandbox.run_in(self.rootfs, sandbox.Exec(argv, ENVIRONMENT, binds))
+        return sandbox.run_in(self.rootfs, sandbox.Exec(argv, ENVIRONMENT, binds, step=Step.BUILD))
 
 
 Shard = tuple[Placed, ...]  #: sources of one wheel that are compiled together, sorted by path

@@ -1,0 +1,143 @@
+"""The sandbox's filter of calls, run by a small machine for classic BPF."""
+
+import errno
+import functools
+import struct
+
+import pytest
+
+from graphcrate.host import seccomp
+from graphcrate.host.steps import Step
+from graphcrate.host.syscalls import ALLOWED, ASKED, IGNORED, REFUSED, TRACING, numbers
+
+program = functools.cache(seccomp.program)
+X86, ARM = "x86_64", "aarch64"
+ALLOW = seccomp.RETURN_ALLOW
+FILE, FIFO, DISK = 0o100644, 0o010644, 0o060666
+CREATE, READ = 0o101, 0
+
+
+def answer(step, call, *arguments, machine=X86, arch=None, kernel=(6, 1)):
+    """What the kernel would do: ALLOW, or the number of an error."""
+    code = program(step.value, machine, kernel)
+    number = call if isinstance(call, int) else known(machine)[call]
+    words = [argument & 0xFFFFFFFFFFFFFFFF for argument in (*arguments, *[0] * (6 - len(arguments)))]
+    data = struct.pack("=IIQ6Q", number, arch or seccomp.AUDIT_ARCH[machine], 0, *words)
+    value, at = 0, 0
+    while True:
+        operation, yes, no, constant = struct.unpack_from("=HBBI", code, 8 * at)
+        at += 1
+        if operation == seccomp.LOAD:
+            (value,) = struct.unpack_from("=I", data, constant)
+        elif operation == seccomp.AND:
+            value &= constant
+        elif operation == seccomp.JUMP:
+            at += constant
+        elif operation == seccomp.RETURN:
+            return constant if constant == ALLOW else constant & 0xFFFF
+        else:
+            tests = {seccomp.EQUAL: value == constant, seccomp.AT_LEAST: value >= constant}
+            at += yes if tests.get(operation, bool(value & constant)) else no
+
+
+@functools.cache
+def known(machine):
+    return {
+        name: number for table in (ALLOWED, REFUSED, TRACING, ASKED) for name, number in numbers(table, machine).items()
+    }
+
+
+@pytest.mark.parametrize("machine", [X86, ARM])
+def test_each_call_is_in_one_table_and_has_a_number_of_its_own(machine):
+    tables = [numbers(table, machine) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
+    assert sum(map(len, tables)) == len(known(machine)) == len(set(known(machine).values()))
+    assert set(IGNORED.split()) <= set(known(X86))
+
+
+@pytest.mark.parametrize("machine", [X86, ARM])
+@pytest.mark.parametrize("step", Step)
+def test_every_call_gets_the_answer_of_its_table_and_others_do_not_exist(step, machine):
+    ignored = set(IGNORED.split()) if step is Step.INSTALL else set()
+    for name in numbers(ALLOWED, machine):
+        assert answer(step, name, machine=machine) == (0 if name in ignored else ALLOW), name
+    for name in numbers(REFUSED, machine):
+        assert answer(step, name, machine=machine) == errno.EPERM, name
+    for number in {*range(600), 0x40000000, 0x40000001, 0xFFFFFFFF} - set(known(machine).values()):
+        assert answer(step, number, machine=machine) == errno.ENOSYS, number
+
+
+def test_calls_of_another_abi_do_not_exist():
+    i386, x32_write = 0x40000003, 0x40000001
+    assert answer(Step.RUN, 4, arch=i386) == errno.ENOSYS
+    assert answer(Step.RUN, x32_write) == errno.ENOSYS
+    assert answer(Step.RUN, 1, arch=seccomp.AUDIT_ARCH[ARM]) == errno.ENOSYS
+    assert seccomp.program(Step.RUN.value, "riscv64", (6, 1)) == b""
+
+
+NEW_USER, THREAD = 0x10000000, 0x3D0F00
+BY_ARGUMENTS = [
+    ("clone", (THREAD,), ALLOW),
+    ("clone", (NEW_USER | 17,), errno.EPERM),
+    ("unshare", (0x200,), ALLOW),  # its own folder
+    ("unshare", (NEW_USER,), errno.EPERM),
+    ("unshare", (0x80,), errno.EPERM),  # time
+    ("socket", (1, 1, 0), ALLOW),
+    ("socket", (16, 3, 0), ALLOW),
+    ("socket", (16, 3, 9), errno.EAFNOSUPPORT),  # audit
+    ("socket", (17, 3, 0), errno.EAFNOSUPPORT),  # packets
+    ("socket", (38, 5, 0), errno.EAFNOSUPPORT),  # the kernel's cryptography
+    ("socket", (40, 1, 0), errno.EAFNOSUPPORT),  # the hypervisor
+    ("socketpair", (1, 1, 0), ALLOW),
+    ("socketpair", (2, 1, 0), errno.EAFNOSUPPORT),
+    ("ioctl", (0, 0x5401), ALLOW),
+    ("ioctl", (0, 0x5412), errno.EPERM),
+    ("ioctl", (0, 1 << 32 | 0x5412), errno.EPERM),  # the kernel reads 32 bits of it
+    ("ioctl", (0, 0x541C), errno.EPERM),
+    ("personality", (0xFFFFFFFF,), ALLOW),
+    ("personality", (0x0040000,), errno.EPERM),
+    ("open", (0, READ, 0o4755), ALLOW),  # no file is made: the mode is what was in the register
+    ("open", (0, CREATE, 0o644), ALLOW),
+    ("mknod", (0, FIFO), ALLOW),
+    ("mknod", (0, FILE), ALLOW),
+    ("mknod", (0, DISK), errno.EPERM),
+    ("mknodat", (0, 0, 0o020666), errno.EPERM),
+    ("chmod", (0, 0o2755), ALLOW),  # a folder that gives its group on
+]
+
+
+@pytest.mark.parametrize(("call", "arguments", "expected"), BY_ARGUMENTS)
+def test_some_calls_are_judged_by_their_arguments(call, arguments, expected):
+    assert answer(Step.RUN, call, *arguments) == expected
+
+
+SETTING = [("open", (0, CREATE, 0o4755)), ("openat", (0, 0, CREATE, 0o4755)), ("creat", (0, 0o4755))]
+SETTING += [
+    ("chmod", (0, 0o4755)),
+    ("fchmod", (0, 0o4755)),
+    ("fchmodat", (0, 0, 0o4755)),
+    ("fchmodat2", (0, 0, 0o4755)),
+]
+
+
+@pytest.mark.parametrize(("call", "arguments"), [*SETTING, ("mknod", (0, FILE | 0o4000))])
+def test_dpkg_alone_makes_set_user_id_programs(call, arguments):
+    for step in (Step.BUILD, Step.SMOKE, Step.RUN):
+        assert answer(step, call, *arguments) == errno.EPERM
+    assert answer(Step.INSTALL, call, *arguments) in (ALLOW, 0)
+
+
+def test_what_is_built_has_no_internet_and_traces_nothing():
+    for family in (2, 10):
+        assert answer(Step.BUILD, "socket", family, 1, 0) == errno.EAFNOSUPPORT
+        assert answer(Step.INSTALL, "socket", family, 1, 0) == errno.EAFNOSUPPORT
+        assert answer(Step.SMOKE, "socket", family, 1, 0) == ALLOW
+    for call in numbers(TRACING, X86):
+        assert answer(Step.BUILD, call) == errno.EPERM
+        assert answer(Step.RUN, call) == ALLOW
+        assert answer(Step.RUN, call, kernel=(4, 4)) == errno.EPERM  # there a tracer could change a call that passed
+
+
+def test_dpkg_changes_no_owner_and_is_told_that_it_did():
+    for call in IGNORED.split():
+        assert answer(Step.INSTALL, call) == 0
+        assert call.startswith("mknod") or answer(Step.RUN, call) == ALLOW
