@@ -350,7 +350,7 @@ def _first_reason(error: ResolutionError) -> str:
 def _store_local(package: str, offers: Offers, context: ResolveContext) -> LockedPackage:
     """A wheel file, a project's folder or a commit, in the cache: as a wheel, or as an sdist to be compiled."""
     sources = offers.sources
-    environment = settings.select_for_child(context.ctx.environment)
+    environment, note = settings.select_for_child(context.ctx.environment), context.ctx.progress.note
 
     def back_end(folder: Path) -> Sequence[Path]:
         wheels = lock_back_end(build_requires(folder), package, offers)
@@ -361,9 +361,9 @@ def _store_local(package: str, offers: Offers, context: ResolveContext) -> Locke
     if package.startswith("/") and package.endswith(".whl"):
         path = Path(package)
     elif package.startswith("/"):
-        path = project.of_folder(Path(package), back_end, sources.cache, environment)
+        path = project.of_folder(Path(package), back_end, sources.cache, environment, note)
     else:
-        path = project.of_commit(package, back_end, sources.cache, environment)
+        path = project.of_commit(package, back_end, sources.cache, environment, note)
     target, known = target_of(context.variant.base, context.variant.python), project_and_version(path.name)
     is_sdist = path.suffix != ".whl"
     if known is None or not (is_sdist or target.rank(path.name)):

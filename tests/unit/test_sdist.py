@@ -5,13 +5,15 @@ import gzip
 import io
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.process import Completed
+from graphcrate.host.steps import Step
 from graphcrate.inputs.wheels import sdist
-from graphcrate.model.errors import BuildError, IntegrityError
+from graphcrate.model.errors import BuildError, HostError, IntegrityError
 from tests import made
 from tests.unit import tars
 from tests.unit.wheel_server import small_sdist
@@ -26,15 +28,15 @@ def source(tmp_path):
 
 
 class Pip:
-    """Stands for pip: puts a wheel into the folder that it is told."""
+    """Stands for pip in the sandbox: puts a wheel into the folder that is bound for it."""
 
     def __init__(self, returncode=0, **options):
         self.returncode, self.options, self.calls = returncode, options, []
 
-    def __call__(self, argv, *, environment, cwd, timeout):
-        self.calls.append((argv, environment))
+    def __call__(self, rootfs, command):
+        self.calls.append(command)
         if self.returncode == 0:
-            folder = cwd / "wheel"
+            (folder,) = (bind.source for bind in command.binds if bind.target.endswith("/wheel"))
             make_wheel(folder, **self.options)
         return Completed(self.returncode, ("error: no back-end",))
 
@@ -105,16 +107,17 @@ def test_a_malformed_pyproject_is_a_broken_sdist(tmp_path, pyproject):
 def test_an_sdist_is_built_once_with_the_locked_back_end_alone(tmp_path, cache, source, monkeypatch):
     backend = make_wheel(tmp_path / "back", "setuptools", "80.0")
     pip = Pip()
-    monkeypatch.setattr(sdist.process, "run", pip)
+    monkeypatch.setattr(sdist.sandbox, "run_in", pip)
     wanted = made.sdist("pkg", build=(locked(backend, "setuptools", "80.0"),))
-    environment = {"PATH": "/usr/bin", "PIP_INDEX_URL": "https://example.org", "PYTHONPATH": "/somewhere", "TZ": "Asia"}
+    environment = {"PATH": "/own", "PIP_INDEX_URL": "https://example.org", "PYTHONPATH": "/somewhere", "TZ": "Asia"}
+    environment |= {"REGISTRY_TOKEN": "secret", "SETUPTOOLS_SCM_PRETEND_VERSION": "1.0"}
     first = sdist.build_wheel(wanted, source, [backend], cache, environment)
     assert sdist.build_wheel(wanted, source, [backend], cache, environment) == first
     assert len(pip.calls) == 1
-    argv, seen = pip.calls[0]
-    assert "--no-index" in argv
-    assert "PIP_INDEX_URL" not in seen
-    assert "PYTHONPATH" not in seen
+    seen = pip.calls[0].environment
+    assert "--no-index" in pip.calls[0].argv
+    assert not {"PIP_INDEX_URL", "PYTHONPATH", "REGISTRY_TOKEN"} & set(seen)
+    assert seen["SETUPTOOLS_SCM_PRETEND_VERSION"] == "1.0"
     assert (seen["TZ"], seen["PYTHONHASHSEED"], seen["SOURCE_DATE_EPOCH"]) == ("UTC", "0", "315532800")
     assert seen["PYTHONNOUSERSITE"] == "1"
     with open_wheel(first) as wheel:
@@ -132,7 +135,7 @@ def test_an_sdist_is_built_once_with_the_locked_back_end_alone(tmp_path, cache, 
     ],
 )
 def test_what_does_not_give_a_pure_wheel_is_an_error(cache, source, monkeypatch, pip, kind, words):
-    monkeypatch.setattr(sdist.process, "run", pip)
+    monkeypatch.setattr(sdist.sandbox, "run_in", pip)
     with pytest.raises(kind, match=words):
         sdist.build_wheel(made.sdist("pkg"), source, [], cache, {})
     assert not list((cache.root / "built").glob("*"))
@@ -145,6 +148,42 @@ def zipped(name, content):
         for member in tar.getmembers():
             archive.writestr(member.name, tar.extractfile(member).read())
     return name.replace(".tar.gz", ".zip"), whole.getvalue()
+
+
+def test_code_of_a_source_archive_gets_a_sandbox_with_nothing_of_the_person(cache, source, monkeypatch):
+    pip = Pip()
+    monkeypatch.setattr(sdist.sandbox, "run_in", pip)
+    sdist.build_wheel(made.sdist("pkg"), source, [], cache, {"LD_LIBRARY_PATH": "/nowhere"})
+    (command,) = pip.calls
+    assert (command.step, command.network) == (Step.BUILD, False)
+    changed = {bind.source.name for bind in command.binds if not bind.read_only}
+    assert changed == {"home", "tmp", "wheel"}
+    given = [bind.source for bind in command.binds]
+    for private in (Path.home(), cache.root, Path("/etc"), Path("/proc"), Path("/dev"), Path("/tmp")):
+        assert private not in given
+
+
+def test_a_person_s_own_project_is_built_without_a_sandbox_where_there_is_none_and_that_is_said(tmp_path, monkeypatch):
+    def none(rootfs, command):
+        raise HostError("no command can be run", cause="user.max_user_namespaces is 0", next_step="x")
+
+    def pip(argv, *, environment, cwd, timeout):
+        make_wheel(cwd / "wheel")
+        return Completed(0, ())
+
+    monkeypatch.setattr(sdist.sandbox, "run_in", none)
+    monkeypatch.setattr(sdist.process, "run", pip)
+    said = []
+    for number, more in enumerate(({}, {"without": said.append})):
+        (tmp_path / str(number) / "source").mkdir(parents=True)
+        arguments = (tmp_path / str(number) / "source", "./mine", [], tmp_path / str(number), {})
+        if not more:
+            with pytest.raises(HostError):
+                sdist.make_wheel(*arguments)
+        else:
+            assert sdist.make_wheel(*arguments, **more).suffix == ".whl"
+    assert len(said) == 1
+    assert "outside of the sandbox: user.max_user_namespaces is 0" in said[0]
 
 
 FLIT = '[build-system]\nrequires = ["flit_core >=3.2,<4"]\nbuild-backend = "flit_core.buildapi"\n'

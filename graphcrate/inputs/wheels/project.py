@@ -29,8 +29,13 @@ _MINUTE = 60.0
 BackEnd = Callable[[Path], Sequence[Path]]  #: the wheels of the back-end that a project's folder asks for
 
 
-def of_folder(folder: Path, back_end: BackEnd, cache: Cache, environment: Mapping[str, str]) -> Path:
-    """The wheel or source archive of a project's folder. Raises BuildError, and what `back_end` raises."""
+def of_folder(
+    folder: Path, back_end: BackEnd, cache: Cache, environment: Mapping[str, str], note: Callable[[str], None]
+) -> Path:
+    """The wheel or source archive of a project's folder. Raises BuildError, and what `back_end` raises.
+
+    `note` is told where this machine has no sandbox to build it in.
+    """
     digest = hashlib.sha256(str(PROJECT_FORMAT).encode())
     for path in _files(folder):
         with path.open("rb") as stream:
@@ -38,10 +43,12 @@ def of_folder(folder: Path, back_end: BackEnd, cache: Cache, environment: Mappin
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_mode & 0o100}\0".encode(errors="surrogateescape"))
         digest.update(content)
     target = cache.path("built", f"project-{digest.hexdigest()}")
-    return once(target, str(folder), lambda work: _make(folder, str(folder), back_end, work, environment), cache)
+    return once(target, str(folder), lambda work: _make(folder, str(folder), back_end, work, environment, note), cache)
 
 
-def of_commit(address: str, back_end: BackEnd, cache: Cache, environment: Mapping[str, str]) -> Path:
+def of_commit(
+    address: str, back_end: BackEnd, cache: Cache, environment: Mapping[str, str], note: Callable[[str], None]
+) -> Path:
     """The same of a git repository, `git+https://HOST/PATH@REVISION`; a branch or tag is its commit of today.
 
     Raises NetworkError when git cannot fetch it, BuildError, and what `back_end` raises.
@@ -56,17 +63,24 @@ def of_commit(address: str, back_end: BackEnd, cache: Cache, environment: Mappin
         clone = work / "clone"
         _git(["clone", "--quiet", "--no-checkout", url, str(clone)], url, environment)
         _git(["-C", str(clone), "checkout", "--quiet", commit], url, environment)
-        return _make(clone, redacted(address), back_end, work, environment)
+        return _make(clone, redacted(address), back_end, work, environment, note)
 
     return once(cache.path("built", f"commit-{key}"), redacted(address), make, cache)
 
 
-def _make(source: Path, name: str, back_end: BackEnd, work: Path, environment: Mapping[str, str]) -> Path:
+def _make(
+    source: Path,
+    name: str,
+    back_end: BackEnd,
+    work: Path,
+    environment: Mapping[str, str],
+    note: Callable[[str], None],
+) -> Path:
     if sdist := write_sdist(source, _files(source), work):
         return sdist
     # A copy: setuptools writes into the folder that it builds.
     copy = shutil.copytree(source, work / "source", symlinks=True, ignore=_ignored)
-    return make_wheel(copy, name, back_end(copy), work, environment)
+    return make_wheel(copy, name, back_end(copy), work, environment, without=note)
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import re
 import shutil
 import sys
 import tarfile
@@ -27,11 +28,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.artifacts.wheel import Wheel, open_wheel
-from graphcrate.host import process
+from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.host import own_root, process, sandbox
 from graphcrate.host.cache import Cache
 from graphcrate.host.inflating import pieces
+from graphcrate.host.steps import Step
 from graphcrate.model import codec
-from graphcrate.model.errors import BuildError, IntegrityError, LayoutError
+from graphcrate.model.errors import BuildError, HostError, IntegrityError, LayoutError
 from graphcrate.model.limits import SOURCES, Gauge
 from graphcrate.model.lock import LockedPackage
 from graphcrate.oci.blob import Chunks, TarStream, members
@@ -42,6 +45,9 @@ TIMEOUT = 900.0  #: seconds
 _CHUNK = 1 << 20
 _EPOCH = "315532800"  #: 1980-01-01, the first time that a zip can hold
 _DATE = (1980, 1, 1, 0, 0, 0)
+_INSIDE = "/tmp/graphcrate-sdist"
+_FOLDERS = ("back-end", "home", "tmp", "wheel")
+_PASSED = re.compile(r"LD_LIBRARY_PATH|SETUPTOOLS_SCM_PRETEND_\w+|\w+_PRETEND_VERSION|PBR_VERSION")
 _UNIX = 3  #: create_system of a zip entry, so that its attributes are a Unix mode
 
 
@@ -103,35 +109,60 @@ def origin(package: LockedPackage) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def make_wheel(source: Path, name: str, build: Sequence[Path], work: Path, environment: Mapping[str, str]) -> Path:
+def make_wheel(
+    source: Path,
+    name: str,
+    build: Sequence[Path],
+    work: Path,
+    environment: Mapping[str, str],
+    *,
+    without: Callable[[str], None] | None = None,
+) -> Path:
     """The wheel of a source archive or folder called `name`, made by pip offline with the back-end's wheels `build`.
 
-    `work` is an empty folder but for the source. Raises BuildError with the last lines of pip's output.
+    `work` is an empty folder but for the source. What is built runs in the sandbox: of this machine it sees programs
+    alone, and no network. `without` is for a person's own project: where nothing can be isolated it is told so, and
+    the project is built without walls. Raises BuildError with the last lines of pip's output, HostError.
     """
-    for folder in ("back-end", "home", "tmp", "wheel"):
+    for folder in (*_FOLDERS, "root"):
         (work / folder).mkdir()
     for path in build:
         shutil.copyfile(path, work / "back-end" / path.name)
-    # Nothing of the user's set-up for pip, no user site, fixed seeds and times.
-    passed = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
-    passed |= {"HOME": str(work / "home"), "TMPDIR": str(work / "tmp"), "PIP_CONFIG_FILE": "/dev/null"}
-    passed |= {"PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "SOURCE_DATE_EPOCH": _EPOCH, "TZ": "UTC"}
-    options = ["--no-index", "--find-links", str(work / "back-end"), "--no-deps", "--no-cache-dir", "--no-input"]
-    options += ["--disable-pip-version-check", "--progress-bar", "off", "--wheel-dir", str(work / "wheel")]
-    done = process.run(
-        [sys.executable, "-m", "pip", "wheel", *options, str(source)],
-        environment=passed | {"LC_ALL": "C.UTF-8"},
-        cwd=work,
-        timeout=TIMEOUT,
-    )
-    wheels = sorted((work / "wheel").glob("*.whl"))
+    binds = [sandbox.Bind(work / folder, f"{_INSIDE}/{folder}", read_only=folder == "back-end") for folder in _FOLDERS]
+    binds.append(sandbox.Bind(source, f"{_INSIDE}/source/{source.name}", read_only=source.is_file()))
+    binds += own_root.make(work / "root", environment)
+    argv, variables = _pip(_INSIDE, f"{_INSIDE}/source/{source.name}", environment)
+    try:
+        command = sandbox.Exec(argv, variables, binds, cwd=_INSIDE, timeout=TIMEOUT, step=Step.BUILD)
+        done = sandbox.run_in(work / "root", command)
+    except HostError as error:
+        if without is None:
+            raise
+        without(f"{name} is built with all that you may do, outside of the sandbox: {error.cause or error.what}")
+        argv, variables = _pip(str(work), str(source), environment)
+        done = process.run(argv, environment=variables, cwd=work, timeout=TIMEOUT)
+    wheels = sorted(path for path in (work / "wheel").glob("*.whl") if path.is_file() and not path.is_symlink())
     if done.returncode != 0 or len(wheels) != 1:
         raise BuildError(
             f"{name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
-            cause="Its build back-end failed, or needs a package that its build requirements do not name.",
+            cause="Its back-end failed, or needs the network or a package that its build requirements do not name.",
             next_step="./build.py lock …    (locks the back-end again), or put a wheel of it into a local folder",
         )
     return wheels[0]
+
+
+def _pip(folder: str, source: str, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The command that makes the wheel, and its variables: nothing of the user's set-up for pip, fixed seeds and times.
+
+    Of the user's variables it gets those that name a version or libraries: others hold passwords.
+    """
+    passed = {name: value for name, value in environment.items() if _PASSED.fullmatch(name)}
+    passed |= {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "PIP_CONFIG_FILE": "/dev/null"}
+    passed |= {"PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "SOURCE_DATE_EPOCH": _EPOCH, "TZ": "UTC"}
+    passed |= {"LC_ALL": "C.UTF-8", "PATH": f"{Path(sys.executable).parent}:{SYSTEM_PATH}"}
+    options = ["--no-index", "--find-links", f"{folder}/back-end", "--no-deps", "--no-cache-dir", "--no-input"]
+    options += ["--disable-pip-version-check", "--progress-bar", "off", "--wheel-dir", f"{folder}/wheel"]
+    return [sys.executable, "-m", "pip", "wheel", *options, source], passed
 
 
 def check_pure(name: str, wheel: Wheel) -> None:
