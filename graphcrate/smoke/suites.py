@@ -73,6 +73,7 @@ def run(program: Program, inside: "Inside", folder: Path, *, say: Callable[[str]
     run at all.
     """
     # what an unchanged image, which runs nothing, need not load
+    from graphcrate.host import beneath
     from graphcrate.host.atomic import temporary_folder, write_file
     from graphcrate.host.sandbox import Bind, Exec
 
@@ -99,9 +100,8 @@ def run(program: Program, inside: "Inside", folder: Path, *, say: Callable[[str]
             lines.append(late)
         log = "".join(f"{line}\n" for line in lines)
         write_file(folder / f"smoke-{program.name}.log", log.encode(errors="replace"))
-        drawing = scratch / f"{program.name}.svg"
-        if drawing.is_file():
-            write_file(curve, drawing.read_bytes())
+        if (drawing := beneath.read(scratch, f"{program.name}.svg")) is not None:
+            write_file(curve, drawing)
     return program.judge(program, Ran(lines, code, round(settings.now() - start, 2), late), on_gpu)
 
 

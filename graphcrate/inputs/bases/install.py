@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from graphcrate.compat import identities
-from graphcrate.host import rooted
+from graphcrate.host import beneath, rooted
 from graphcrate.host.namespaces import NO_SECCOMP
 from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import Bind, Exec, run_in
@@ -95,7 +95,10 @@ def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int
             owners |= extract(deb, begin, root)
         calls = _run_dpkg(root, work, _script(debs, suite), _counter(debs, advance))
     for name, text in _FILES.items():
-        rooted.write_text(root, name, text)
+        try:
+            rooted.write_text(root, name, text)
+        except OSError as error:
+            raise _no_tree(name, error) from error
     owners |= overridden(root)
     # Packages name their files below /bin and /lib, which are links.
     places = {path: rooted.place(root, path) for path in owners}
@@ -137,8 +140,15 @@ def _run_dpkg(root: Path, work: Path, script: str, on_line: Callable[[str], None
     done = run_in(root, command)
     if done.returncode:
         raise _failure(done.lines, root)
-    calls = work / "calls" / "calls"
-    return calls.read_bytes() if calls.exists() else b""
+    return beneath.read(work / "calls", "calls") or b""
+
+
+def _no_tree(name: str, error: OSError) -> BuildError:
+    return BuildError(
+        f"/{name} of the Debian system cannot be written: {error.strerror}",
+        cause="A script of a package left a link or no folder where Debian has one.",
+        next_step="leave out the package that you added last from base.packages of the recipe, or APT=",
+    )
 
 
 def _failure(lines: Sequence[str], root: Path) -> GraphcrateError:

@@ -15,7 +15,7 @@ from pathlib import Path
 from graphcrate.artifacts.formats import elf
 from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
-from graphcrate.host import sandbox
+from graphcrate.host import beneath, sandbox
 from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
 from graphcrate.host.steps import Step
@@ -165,7 +165,13 @@ def _compile(job: Job, wanted: Sequence[LockedPackage], build: Path, venv: Path)
     except SilenceError as error:
         returncode, hangs = 1, error
     made = {package: (build / "wheels" / package.name).glob("*.whl") for package in wanted}
-    wheels = {package: wheel for package in wanted if package.name in watcher.built for wheel in made[package]}
+    wheels = {
+        package: wheel
+        for package in wanted
+        if package.name in watcher.built
+        for wheel in made[package]
+        if beneath.is_plain(wheel, build)
+    }
     if returncode != 0 or len(wheels) < len(wanted):
         if wheels:
             # What made them worthless would hide why the other one failed.
@@ -204,7 +210,7 @@ def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, re
     texts += [
         f"\n=== {log.name}\n{log.read_text(encoding='utf-8', errors='replace')}"
         for log in dict.fromkeys(order)
-        if log.is_file()
+        if beneath.is_plain(log, build)
     ]
     job.log_folder.mkdir(parents=True, exist_ok=True)
     kept = job.log_folder / f"compile-{package.name}.log"
@@ -225,7 +231,7 @@ def keep(job: Job, made: Mapping[LockedPackage, Path], venv: Path, build: Path) 
 
     `venv`: the folder that was /opt/venv; `build`: with the sources. Raises BuildError for a wheel that cannot work.
     """
-    checked = build / "checked"
+    checked = build.with_name("checked")  # not where what was compiled may write
     site = checked / "trial" / "site"
     ready: dict[LockedPackage, Path] = {}
     complaints: list[str] = []

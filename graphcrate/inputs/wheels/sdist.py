@@ -29,7 +29,7 @@ from packaging.version import Version
 
 from graphcrate.artifacts.wheel import Wheel, open_wheel
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.host import own_root, process, sandbox
+from graphcrate.host import beneath, own_root, process, sandbox
 from graphcrate.host.cache import Cache
 from graphcrate.host.inflating import pieces
 from graphcrate.host.steps import Step
@@ -141,7 +141,7 @@ def make_wheel(
         without(f"{name} is built with all that you may do, outside of the sandbox: {error.cause or error.what}")
         argv, variables = _pip(str(work), str(source), environment)
         done = process.run(argv, environment=variables, cwd=work, timeout=TIMEOUT)
-    wheels = sorted(path for path in (work / "wheel").glob("*.whl") if path.is_file() and not path.is_symlink())
+    wheels = sorted(path for path in (work / "wheel").glob("*.whl") if beneath.is_plain(path, work))
     if done.returncode != 0 or len(wheels) != 1:
         raise BuildError(
             f"{name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
