@@ -23,7 +23,7 @@ from graphcrate.model import errors
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import size
-from tools import errors_page
+from tools import errors_page, sandbox_page
 from tools.pictures import pictures
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +39,11 @@ def files() -> Iterator[tuple[Path, str]]:
         "docs/contracts.md": {"contracts": contracts()},
         "docs/customize.md": {"fields": own_fields()},
         "docs/identities.md": {"identities": identities_table()},
+        "docs/sandbox.md": {
+            "steps": table(*sandbox_page.steps()),
+            "walls": table(*sandbox_page.walls()),
+            "escapes": table(*sandbox_page.escapes()),
+        },
     }
     for name, tables in pages.items():
         yield ROOT / name, filled((ROOT / name).read_text(encoding="utf-8"), tables)

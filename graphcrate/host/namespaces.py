@@ -15,7 +15,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 import signal
 import socket
 import stat
@@ -140,6 +139,7 @@ def start(post: int, orders: dict[str, Any]) -> NoReturn:
     with stage("mount", post):
         drop_privileges(frozenset(orders["capabilities"]))
         command = os.fork()
+    os.close(post)
     if command == 0:
         execute(orders)
     os._exit(wait(command))
@@ -177,7 +177,7 @@ def isolate(kind: str, network: bool) -> None:
     with contextlib.suppress(OSError):  # Linux 4.6 and later
         check(_libc.unshare(CLONE_NEWCGROUP), "cgroup namespace")
     if not network:
-        with contextlib.suppress(OSError):  # `sandbox.missing_walls` says where there is none
+        with contextlib.suppress(OSError):  # `host.walls` says where there is none
             check(_libc.unshare(CLONE_NEWNET), "network namespace")
         check(_libc.sethostname(HOST_NAME, len(HOST_NAME)), "sethostname")
 
@@ -226,7 +226,7 @@ def enter_root(orders: dict[str, Any]) -> None:
         os.makedirs(os.path.join(path, name), 0o755, exist_ok=True)
     mount_kernel_folder(path, "proc", "proc")
     mount_kernel_folder(path, "sys", "sysfs")
-    guard_kernel_folders(path)
+    guard_kernel_folders(root)
     make_devices(os.path.join(path, "dev"))
     for name, mode in (("tmp", "1777"), ("dev/shm", "1777"), *(() if changed else (("run", "755"),))):
         # size: of the memory, used only as it fills; Docker's 64 MB are too few for PyTorch's data loaders
@@ -239,8 +239,11 @@ def enter_root(orders: dict[str, Any]) -> None:
         os.unlink(staged)
     for source, target, read_only in sorted(orders["binds"], key=lambda bind: bind[1].count("/")):
         root.bind(source, target, read_only)
-    for covered in (*root.covered, os.path.join(path, "dev")):
-        remount(covered, MS_RDONLY)
+    for covered in root.covered:  # by descriptor: by now another mount may have its path
+        remount(f"/proc/self/fd/{covered}", MS_RDONLY)
+        os.close(covered)
+    remount(os.path.join(path, "dev"), MS_RDONLY)
+    root.remount_below()
     switch_root(path)
 
 
@@ -249,7 +252,8 @@ class Root:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.covered: list[str] = []  #: folders in memory, to be made read-only when all is bound
+        self.covered: list[int] = []  #: folders in memory, to be made read-only when all is bound
+        self.flags: dict[str, int] = {}  #: of what was bound, for what is mounted below it
 
     def spread(self, source: str, target: str, leave_out: frozenset[str] = frozenset()) -> None:
         """Cover `target` with an empty folder in memory and bind each entry of `source` into it.
@@ -261,7 +265,7 @@ class Root:
         mode = stat.S_IMODE(os.fstat(folder).st_mode) | 0o700
         names = [name for name in os.listdir(source) if name not in leave_out]
         mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode:o}")
-        self.covered.append(target)
+        self.covered.append(os.open(target, os.O_PATH | os.O_DIRECTORY))
         for name in names:
             inside, outside = os.path.join(target, name), f"/proc/self/fd/{folder}/{name}"
             if os.path.islink(outside):
@@ -269,7 +273,7 @@ class Root:
                 continue
             make_empty(inside, os.path.isdir(outside))
             mount(outside, inside, None, MS_BIND | MS_REC)
-            remount_all(inside, MS_RDONLY | MS_NOSUID | MS_NODEV)
+            self.remount(inside, MS_RDONLY | MS_NOSUID | MS_NODEV)
         os.close(folder)
 
     def bind(self, source: str, target: str, read_only: bool) -> None:
@@ -277,7 +281,27 @@ class Root:
         place = self.make_room(target, os.path.isdir(source))
         mount(source, place, None, MS_BIND | MS_REC)
         devices = 0 if source.startswith("/dev/") else MS_NODEV
-        remount_all(place, MS_NOSUID | devices | (MS_RDONLY if read_only else 0))
+        self.remount(place, MS_NOSUID | devices | (MS_RDONLY if read_only else 0))
+
+    def remount(self, path: str, flags: int) -> None:
+        """Add flags to those of a mount, and when all is bound to those of what came along below it."""
+        remount(path, flags)
+        self.flags[path] = flags
+
+    def remount_below(self) -> None:
+        """Give each mount that came along the flags of the nearest one above it that was made here."""
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
+            places = [unescaped(line.split()[4]) for line in stream]
+        for place in places:
+            above = place
+            while above not in self.flags and len(above) > len(self.path):
+                above = os.path.dirname(above)
+            if above in self.flags and above != place:
+                try:
+                    remount(place, self.flags[above])
+                except OSError as error:  # another mount lies over it: what has its path now is no mount
+                    if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL):
+                        raise
 
     def make_room(self, target: str, folder: bool, followed: int = 0) -> str:
         """Path on the host for `target`; symbolic links are followed inside the new root, never out of it."""
@@ -307,24 +331,24 @@ def mount_kernel_folder(root: str, name: str, kind: str) -> None:
         mount(f"/{name}", target, None, MS_BIND | MS_REC)
 
 
-def guard_kernel_folders(root: str) -> None:
+def guard_kernel_folders(root: Root) -> None:
     """Hide and make read-only what of /proc and /sys is the machine's: that asks for root's number, not for rights."""
     for name in HIDDEN:
-        place = os.path.join(root, name)
+        place = os.path.join(root.path, name)
         if os.path.isdir(place):
-            mount("tmpfs", place, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755,size=0")
+            mount("tmpfs", place, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755")
         elif os.path.exists(place):
             mount("/dev/null", place, None, MS_BIND)
             remount(place, MS_RDONLY)
-    proc = os.path.join(root, "proc")
+    proc = os.path.join(root.path, "proc")
     for name in os.listdir(proc):
         place = os.path.join(proc, name)
         if name.isdigit() or name in OF_PROCESSES or f"proc/{name}" in HIDDEN:
             continue
         if f"proc/{name}" in READ_ONLY or os.path.isdir(place) or os.stat(place).st_mode & 0o222:
             mount(place, place, None, MS_BIND | MS_REC)
-            remount_all(place, MS_RDONLY)
-    remount_all(os.path.join(root, "sys"), MS_RDONLY)
+            root.remount(place, MS_RDONLY)
+    root.remount(os.path.join(root.path, "sys"), MS_RDONLY)
 
 
 def make_devices(dev: str) -> None:
@@ -449,20 +473,10 @@ def remount(path: str, flags: int) -> None:
     mount(None, path, None, MS_REMOUNT | MS_BIND | flags | kept)
 
 
-def remount_all(path: str, flags: int) -> None:
-    """The same, also for what is mounted below it."""
-    remount(path, flags)
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
-        places = [unescaped(line.split()[4]) for line in stream]
-    for place in places:
-        if place.startswith(f"{path}/"):
-            with contextlib.suppress(FileNotFoundError):  # another mount lies over it
-                remount(place, flags)
-
-
 def unescaped(path: str) -> str:
     """A path of /proc/self/mountinfo, where spaces and the like are octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
+    first, *rest = path.split("\\")
+    return first + "".join(chr(int(part[:3], 8)) + part[3:] for part in rest)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:

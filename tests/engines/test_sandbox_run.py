@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -130,6 +131,40 @@ def test_binds_where_the_image_has_nothing_something_or_a_link(rootfs, kind, tmp
     assert done.lines == ("/work",)
     assert (folder / "new").read_text() == "result\n"
     assert (folder / "new").stat().st_uid == os.geteuid()
+
+
+def test_a_folder_bound_over_another_and_what_is_mounted_below_a_read_only_one(rootfs, kind, tmp_path):
+    for name in ("etc", "data"):
+        (tmp_path / name).mkdir()
+    binds = [Bind(tmp_path / "etc", "/etc", read_only=False), Bind(tmp_path / "data", "/data")]
+    done = shell(rootfs, "touch /etc/new; touch /data/new || echo refused", binds=binds)
+    assert done.lines[-1] == "refused"
+    assert (tmp_path / "etc/new").exists()
+    if os.geteuid() == 0:
+        program = "mkdir -p {0}/below && mount -t tmpfs none {0}/below && exec {1} -c {2}"
+        code = f"""from pathlib import Path; from graphcrate.host.sandbox import Bind, Exec, run_in
+print(run_in(Path({str(rootfs)!r}), Exec(["sh", "-c", "touch /data/below/new || echo refused"], {ENVIRONMENT!r},
+             [Bind(Path({str(tmp_path / "data")!r}), "/data")])).lines[-1])"""
+        command = program.format(tmp_path / "data", sys.executable, shlex.quote(code))
+        assert call("unshare", "--mount", "sh", "-c", command, environment={**os.environ}) == "refused\n"
+
+
+def test_what_started_the_command_cannot_be_written_through_its_link(rootfs, kind):
+    """CVE-2019-5736: a command that is a link to the program that starts it."""
+    done = run_in(rootfs, Exec(["/proc/self/exe", "-c", ""], ENVIRONMENT))
+    assert done.returncode != 125
+    for name in ("exe", "mem", "root", "fd/0"):
+        assert "Permission denied" in "".join(shell(rootfs, f"ls -lL /proc/1/{name}/; head -c1 /proc/1/{name}").lines)
+
+
+def test_the_machine_s_settings_are_read_only(rootfs, kind):
+    """As root they are the host's, in whatever namespace."""
+    network = [{"network": True}, {}]
+    places = "/proc/sys/kernel/core_pattern /proc/sys/kernel/hostname /proc/sys/vm/drop_caches /proc/irq /sys/kernel"
+    script = f"for place in {places}; do test -w $place && echo open; done; cat /proc/keys /proc/kallsyms | wc -c"
+    for step in (Step.RUN, Step.SMOKE, Step.BUILD):
+        for more in network:
+            assert shell(rootfs, script, step=step, **more).lines == ("0",)
 
 
 def test_neither_network_nor_processes_of_the_host_but_a_working_loopback(rootfs):

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from graphcrate.host.process import Completed
+from graphcrate.host.steps import Step
 from graphcrate.inputs.bases import deb as packages
 from graphcrate.inputs.bases import debian, install, normalise
 from graphcrate.inputs.bases.deb import Owner
@@ -89,10 +90,10 @@ def test_packages_are_written_over_links_into_usr_before_dpkg_runs(tmp_path, mon
         deb(tmp_path, "login", [*su, symlink("./bin/c", "su")]),
     ]
 
-    def run_in(root, command, *, writable):
+    def run_in(root, command):
         for line in ("Unpacking dpkg (1.21) ...", "Setting up dpkg:amd64 (1.21) ...", "Unpacking dpkg (1.21) over ..."):
             command.on_line(line)
-        return Completed(0 if writable else 1, ())
+        return Completed(0 if command.step is Step.INSTALL else 1, ())
 
     monkeypatch.setattr(install, "run_in", run_in)
     monkeypatch.setattr(install, "_FILES", {"etc/passwd": "", "etc/group": ""})

@@ -273,7 +273,7 @@ def test_what_has_cuda_sources_and_no_gpu_code_is_not_kept(
         assert house.keep(job, {package: wheel}, tmp_path, tmp_path) == extensions.cached(made, cache)
     else:
         with pytest.raises(BuildError, match=r"torch-scatter has CUDA sources and no GPU code"):
-            house.keep(job, {package: wheel}, tmp_path, tmp_path)
+            house.keep(job, {package: wheel}, tmp_path, tmp_path / "build")
     assert bool(extensions.cached(made, cache)) is kept
 
 
@@ -295,7 +295,7 @@ def test_a_wheel_that_the_images_python_cannot_load_is_not_kept(tmp_path, cache,
     job = SimpleNamespace(step=made, base=SimpleNamespace(glibc="2.36", rootfs=tmp_path), cache=cache)
     monkeypatch.setattr(house.sandbox, "run_in", lambda *_: ended)
     with refused(kind, words):
-        house.keep(job, {package: wheel}, tmp_path, tmp_path)
+        house.keep(job, {package: wheel}, tmp_path, tmp_path / "build")
     assert extensions.cached(made, cache) == {}
     shutil.rmtree(tmp_path / "checked")
     monkeypatch.setattr(house.sandbox, "run_in", lambda *_: Completed(0, ()))

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.host import gpu, namespaces, process, sandbox
+from graphcrate.host import gpu, namespaces, process, sandbox, walls
+from graphcrate.host.steps import Step
 from graphcrate.model.errors import HostError
 
 REFUSED = "Operation not permitted"
@@ -63,15 +64,15 @@ def test_gpu_comes_as_devices_and_libraries():
 
 @pytest.fixture
 def ordered(tmp_path, monkeypatch):
-    """What a command's process is told, by options of `Exec` and of `run_in`."""
+    """What a command's process is told, by options of `Exec`."""
     (tmp_path / "proc").mkdir()
 
-    def orders(writable=False, **options):
+    def orders(**options):
         told = []
         monkeypatch.setattr(
             sandbox, "_start", lambda orders, run: (told.append(orders), (process.Completed(0, ()), None))[1]
         )
-        sandbox.run_in(tmp_path, sandbox.Exec(["true"], **options), writable=writable)
+        sandbox.run_in(tmp_path, sandbox.Exec(["true"], **options))
         return told[0]
 
     return orders
@@ -103,7 +104,7 @@ def test_names_are_looked_up_as_this_machine_does_where_there_is_a_network(order
             assert files[str(path)] == path.read_text(errors="replace")
     assert "localhost" in ordered()["files"]["/etc/hosts"]
     assert "/etc/resolv.conf" not in ordered()["files"]
-    assert ordered(writable=True, network=True)["files"] == {}, "a tree in the making keeps its own"
+    assert ordered(step=Step.INSTALL, network=True)["files"] == {}, "a tree in the making keeps its own"
 
 
 def test_links_are_followed_inside_the_new_root_only(tmp_path: Path):
@@ -120,3 +121,38 @@ def test_links_are_followed_inside_the_new_root_only(tmp_path: Path):
     assert not (outside / "x").exists()
     with pytest.raises(OSError, match="loop"):
         made.make_room("/loop/x", folder=True)
+
+
+def test_walls_that_a_kernel_lacks_are_named_with_the_kernel_that_has_them():
+    stands = {"Landlock": False, "cgroup namespaces": False}
+    known = [wall._replace(stands=lambda name=wall.name: stands.get(name, True)) for wall in walls.WALLS]
+    said = walls.sentence(walls.missing(known), "3.10.0-1160.el7")
+    assert "3.10.0-1160.el7" in said
+    assert "Landlock (Linux 5.19)" in said
+    assert "cgroup namespaces (Linux 4.6)" in said
+    assert "seccomp" not in said
+    assert walls.sentence([], "6.1") == ""
+
+
+def test_what_a_step_may_change_is_what_is_bound_for_it_and_memory(tmp_path):
+    binds = [sandbox.Bind(tmp_path, "/work", read_only=False), sandbox.Bind(tmp_path, "/data")]
+    assert set(sandbox.writable_places(Step.RUN, binds)) == {"/tmp", "/run", "/dev", "/proc", "/work"}
+    assert sandbox.writable_places(Step.INSTALL, binds) == ["/"]
+    assert [step for step in Step if step.value.changes_root or step.value.ignored_owners] == [Step.INSTALL]
+    assert [step for step in Step if step.value.capabilities] == [Step.RUN]
+
+
+def test_landlock_s_words_are_those_of_its_header():
+    """Those of include/uapi/linux/landlock.h: nobody may make devices, and reading and executing are not asked for."""
+    names = (
+        "execute write_file read_file read_dir remove_dir remove_file make_char make_dir make_reg make_sock make_fifo"
+    )
+    bits = {name: 1 << at for at, name in enumerate(f"{names} make_block make_sym refer truncate ioctl_dev".split())}
+    asked = namespaces.WRITING | namespaces.TRUNCATING | namespaces.DEVICE_MAKING
+    assert {name for name, bit in bits.items() if not asked & bit} == {"execute", "read_file", "read_dir", "ioctl_dev"}
+    assert bits["make_char"] | bits["make_block"] == namespaces.DEVICE_MAKING
+    assert namespaces.WRITING & namespaces.DEVICE_MAKING == 0
+
+
+def test_a_mount_s_path_is_read_as_the_kernel_writes_it():
+    assert namespaces.unescaped(r"/mnt/a\040b\134c\011") == "/mnt/a b\\c\t"

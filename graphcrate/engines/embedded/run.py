@@ -16,6 +16,7 @@ from pathlib import Path
 from graphcrate import __version__
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.engines.backend import Runtime
+from graphcrate.host import walls
 from graphcrate.host.cache import Cache, remove_tree
 from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
@@ -74,7 +75,12 @@ def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) 
 
 
 def run_inside(layout: Layout, command: Sequence[str], ctx: Context, *, network: bool = True) -> int:
-    """Run a command in the image, with this terminal and the working directory at /work; returns its exit code."""
+    """Run a command in the image, with this terminal and the working directory at /work; returns its exit code.
+
+    Says first which walls around it this machine lacks.
+    """
+    if lacking := walls.sentence(walls.missing(), os.uname().release):
+        ctx.progress.note(lacking)
     here = Exec(
         command,
         environment={name: ctx.environment[name] for name in ("TERM",) if name in ctx.environment},

@@ -274,7 +274,10 @@ def _pyproject(folder: Path) -> dict[str, Any]:
 
 def compiled_sources(path: Path) -> list[str]:
     """List the files of an sdist that a compiler wants, outside of tests and documents. Raises IntegrityError."""
-    return _to_compile(_files(path, path.name))
+    files = _files(path, path.name)
+    if not files:
+        raise _broken(path.name, "it has no files")
+    return _to_compile(files)
 
 
 def _to_compile(names: Iterable[str]) -> list[str]:
@@ -440,8 +443,6 @@ def _tarred(path: Path, name: str) -> dict[str, bytes]:
                     files[inside] = b"".join(stream.chunks(min(size, LARGEST)))
         except LayoutError as error:
             raise _broken(name, error.what) from error
-    if not files:
-        raise _broken(name, "it has no files")
     return files
 
 
