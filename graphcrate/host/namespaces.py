@@ -149,7 +149,7 @@ def execute(orders: dict[str, Any]) -> NoReturn:
     """Become the command. Exit codes 126 and 127 as in a shell."""
     die_with(0)
     try:
-        fence_in(orders["writable"], orders["internet"])
+        fence_in(orders["writable"], orders["internet"], orders["network"])
     except OSError as error:
         sys.stderr.write(f"Landlock fails on this kernel: {error}\n")
         os._exit(126)
@@ -400,10 +400,11 @@ def drop_privileges(kept: frozenset[int]) -> None:
     die_with(0)
 
 
-def fence_in(writable: list[str], internet: bool) -> None:
+def fence_in(writable: list[str], internet: bool, network: bool) -> None:
     """A second wall, by Landlock, where the kernel has it: files change below these paths alone.
 
-    It also keeps from abstract sockets and processes outside, and without `internet` from TCP, as far as it knows them.
+    It also keeps from processes outside, without the host's network from abstract sockets (by which NCCL talks to other
+    tasks on a node), and without `internet` from TCP, as far as it knows them.
     """
     version = _libc.syscall(
         ctypes.c_long(SYS_LANDLOCK_CREATE), None, ctypes.c_size_t(0), ctypes.c_uint(LANDLOCK_VERSION)
@@ -415,7 +416,7 @@ def fence_in(writable: list[str], internet: bool) -> None:
     if version >= LANDLOCK_TCP:
         words.append(0 if internet else 0b11)  # bind, connect
     if version >= LANDLOCK_SCOPES:
-        words.append(0b11)  # abstract sockets, signals
+        words.append(0b10 | (not network))  # signals; abstract sockets
     attributes = struct.pack(f"={len(words)}Q", *words)
     size = ctypes.c_size_t(len(attributes))
     rules = _libc.syscall(ctypes.c_long(SYS_LANDLOCK_CREATE), attributes, size, ctypes.c_uint(0))

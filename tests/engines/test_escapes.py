@@ -34,7 +34,7 @@ IPC_CREAT, IPC_EXCL, IPC_RMID = 0o1000, 0o2000, 0
 NETWORK = {"the host's loopback", "the host's loopback, IPv6", "the cloud's metadata", "the cloud's metadata, IPv6"}
 GRANTED = {
     "script": {"the image's own files", "the Python that runs it", "a set-user-ID program"},
-    "run": {*NETWORK, "a socket in no folder"},  # the last on kernels before 6.12
+    "run": {*NETWORK, "a socket in no folder"},
 }
 pytestmark = [
     pytest.mark.slow,
