@@ -266,6 +266,29 @@ def test_dpkgs_script_ends_with_what_the_packages_made_for_one_machine(tmp_path,
     assert scripts[1].index("dpkg --force-unsafe-io --configure") < scripts[1].index("rm -rf /etc/ssh/ssh_host_*")
 
 
+@pytest.mark.parametrize("link", ["etc/fstab", "var/lib/apt"])
+def test_a_link_that_a_script_left_leads_no_file_of_ours_out_of_the_tree(tmp_path, monkeypatch, link):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("the host's")
+
+    def script(root, command):
+        (root / link).parent.mkdir(parents=True, exist_ok=True)
+        (root / link).symlink_to(outside / "file" if link == "etc/fstab" else outside)
+        return Completed(0, ())
+
+    monkeypatch.setattr(install, "run_in", script)
+    package = deb(tmp_path, "bad", [folder("./etc"), folder("./var/lib/dpkg"), folder("./var/lib")])
+    if link == "etc/fstab":
+        monkeypatch.setattr(install, "_FILES", {"etc/fstab": "ours", "etc/passwd": "", "etc/group": ""})
+    install.install([package], tmp_path / "root", "trixie", lambda _: None)
+    if link == "etc/fstab":
+        assert (tmp_path / "root/etc/fstab").read_text() == "ours"
+    else:  # it leads to a folder of this name in the tree
+        assert (tmp_path / "root" / str(outside)[1:] / "extended_states").is_file()
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"file": "the host's"}
+
+
 @pytest.mark.parametrize(
     ("line", "kind", "message"),
     [

@@ -263,17 +263,18 @@ def test_what_has_cuda_sources_and_no_gpu_code_is_not_kept(
     monkeypatch.setattr(house, "_load", lambda *_: [])
     made = step(architectures=architectures)
     (package,) = made.packages
-    path = tmp_path / f"{package.name}-{package.version}" / source
+    build = tmp_path / "build"
+    path = build / f"{package.name}-{package.version}" / source
     path.parent.mkdir(parents=True)
     path.touch()
     tag, library = "cp311-cp311-linux_x86_64", make_elf(needed=("libtorch_cpu.so",), defined=(), fatbin=fatbin)
     wheel = make_wheel(tmp_path, "torch_scatter", "2.1.1", {"x/_x.so": library}, tag=tag, purelib=False)
     job = SimpleNamespace(step=made, base=SimpleNamespace(glibc="2.36"), cache=cache)
     if kept:
-        assert house.keep(job, {package: wheel}, tmp_path, tmp_path) == extensions.cached(made, cache)
+        assert house.keep(job, {package: wheel}, tmp_path, build) == extensions.cached(made, cache)
     else:
         with pytest.raises(BuildError, match=r"torch-scatter has CUDA sources and no GPU code"):
-            house.keep(job, {package: wheel}, tmp_path, tmp_path / "build")
+            house.keep(job, {package: wheel}, tmp_path, build)
     assert bool(extensions.cached(made, cache)) is kept
 
 
@@ -299,7 +300,7 @@ def test_a_wheel_that_the_images_python_cannot_load_is_not_kept(tmp_path, cache,
     assert extensions.cached(made, cache) == {}
     shutil.rmtree(tmp_path / "checked")
     monkeypatch.setattr(house.sandbox, "run_in", lambda *_: Completed(0, ()))
-    assert house.keep(job, {package: wheel}, tmp_path, tmp_path) == extensions.cached(made, cache) != {}
+    assert house.keep(job, {package: wheel}, tmp_path, tmp_path / "build") == extensions.cached(made, cache) != {}
 
 
 @pytest.mark.parametrize(("gigabytes", "cores", "jobs"), [(7, 32, 2), (100, 4, 4), (1, 32, 1), (0, 1, 1)])

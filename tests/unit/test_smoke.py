@@ -72,6 +72,21 @@ def test_a_passing_run_becomes_a_report_with_log_and_curve(tmp_path):
     assert written == {"smoke-dna.log": "\n".join([*CURVE, line(), ""]), "smoke-dna.svg": "<svg/>"}
 
 
+def test_a_drawing_that_is_a_link_is_not_followed(tmp_path):
+    """Else an image could have a file of the host copied beside it, and published."""
+    (tmp_path / "secret").write_text("the host's")
+
+    class Linking(Inside):
+        def run(self, command):
+            (bind,) = command.binds
+            (bind.source / "dna.svg").symlink_to(tmp_path / "secret")
+            self.drawing = None
+            return super().run(command)
+
+    run_dna(Linking(*CURVE, line()), tmp_path / "image")
+    assert {path.name for path in (tmp_path / "image").iterdir()} == {"smoke-dna.log"}
+
+
 @pytest.mark.parametrize(
     ("there", "device", "on_gpu"),
     [([], "auto", False), (["/dev/nvidia0"], "auto", True), (["/dev/nvidia0"], "cpu", False)],
