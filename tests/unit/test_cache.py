@@ -103,7 +103,7 @@ def test_a_folder_that_another_run_finished_first_stays(cache):
     ("kind", "codes"),
     [(DiskFullError, (errno.ENOSPC, errno.EDQUOT)), (CacheError, (errno.EROFS, errno.EACCES, errno.ENOLCK))],
 )
-def test_disk_trouble_is_told_with_a_next_step(cache, kind, codes):
+def test_what_the_disk_says_is_sorted_and_has_a_next_step(cache, kind, codes):
     for code in codes:
         with refused(kind, "GRAPHCRATE_CACHE="), cache.guard():
             raise OSError(code, os.strerror(code))

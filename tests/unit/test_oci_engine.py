@@ -1,5 +1,6 @@
 """Docker's and podman's command lines as builder and runner use them; the commands' answers are given by the tests."""
 
+import gzip
 import io
 import json
 import tarfile
@@ -8,6 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from graphcrate.build import with_engine
+from graphcrate.compat import planning
+from graphcrate.compat.request import SourceOptions
 from graphcrate.engines import context, oci
 from graphcrate.engines.backend import Order
 from graphcrate.engines.output import Output
@@ -16,9 +20,14 @@ from graphcrate.host.gpu import HostGpu
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, Exec
+from graphcrate.inputs.bases import mirrors
 from graphcrate.model.errors import BuildError, HostError
+from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import Artifact
-from tests.made import refused
+from graphcrate.resolve import base as resolve_base
+from tests import ROOT
+from tests.made import RECIPES, place, refused
+from tests.unit import tars
 from tests.unit.docker_daemon import DockerDaemon
 from tests.unit.test_build_context import make_layer
 from tests.unit.test_embedded_builder import BASE, planned
@@ -232,6 +241,40 @@ def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypa
     inspected["RootFS"]["Layers"] = ["sha256:another"]
     oci.load_base(order, engine, order.folder)
     assert program.loaded
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_from_a_lock_to_the_base_that_the_engine_builds_on(
+    program, name, environment, cache, progress, tmp_path, monkeypatch, made
+):
+    """Its layers are loaded byte for byte, under the name that the text starts from; it is said where none is made."""
+    asked, layer = [], make_layer(cache, tmp_path, "one")
+
+    def prepare(ctx, base):
+        asked.append(base)
+        if not made:
+            raise HostError("user namespaces are off")
+        return msgspec.structs.replace(BASE, layers=(layer,))
+
+    monkeypatch.setattr(resolve_base, "prepare_base", prepare)
+    monkeypatch.setattr(mirrors, "own_mirror", lambda _: None)
+    monkeypatch.setattr(oci, "ends_with_us", lambda: ())
+    lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
+    plan = planning.make_plan(RECIPES["pyg"], lock, RECIPES["pyg"].variant("11.8").candidates[1], examples={})
+    with_engine.find(name).build(plan, lock, SourceOptions(), tmp_path / "out", place(cache, environment, progress))
+    assert asked == [lock.base]
+    ((words, variables),) = [call for call in program.calls if call[0][1] == "build"]
+    given = variables["BASE"] if "BASE" in words else ""
+    assert "\nFROM ${BASE}" in program.text
+    assert any("Debian's packages of today" in line for line in progress.lines) is not made
+    if not made:
+        assert (program.loaded, given) == (b"", "docker.io/library/debian:bookworm-slim" if name == "podman" else "")
+        return
+    with tarfile.open(fileobj=io.BytesIO(program.loaded)) as archive:
+        (entry,) = json.load(archive.extractfile("manifest.json"))
+        loaded = [tars.sha256(gzip.decompress(archive.extractfile(path).read())) for path in entry["Layers"]]
+    assert loaded == [layer.diff_id]
+    assert [given.removeprefix("localhost/")] == entry["RepoTags"]
 
 
 @pytest.mark.parametrize("tags", [[], ["other:1"]], ids=["nameless", "named"])

@@ -280,6 +280,16 @@ def test_pygs_complaint_fails_it_too(stack):
         ops.run(ops.arguments([]), Proof("ops"))
 
 
+@pytest.mark.parametrize("lacking", ["torch_scatter", "torch_sparse", "torch_cluster"])
+def test_an_image_without_an_extension_that_its_lock_has_fails(stack, lacking):
+    """The program is called as the image calls it, by what its lock says is in it."""
+    program = suites.suite("ops", on_gpu=False, packages=("torch", "numpy", "torch-sparse", "torch-scatter"))
+    stack.there.update(dict.fromkeys({"torch_scatter", "torch_sparse", "torch_cluster"} - {lacking}, "2.1.2"))
+    is_locked = lacking != "torch_cluster"
+    with pytest.raises(Fault, match=f"{lacking} must be here") if is_locked else contextlib.nullcontext():
+        ops.run(ops.arguments(program.argv[2:]), Proof("ops"))
+
+
 def test_an_operator_that_raises_is_noted_and_an_error_of_cuda_ends_it(monkeypatch):
     torch = SimpleNamespace(Generator=lambda: SimpleNamespace(manual_seed=lambda seed: None), cuda=SimpleNamespace())
     said = "undefined\nsymbol"

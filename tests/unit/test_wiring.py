@@ -4,8 +4,11 @@ The commands run in this process on an image of a few bytes. Stand-ins are what 
 Debian's tools, the image's Python.
 """
 
+import errno
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 import socket
 import tempfile
@@ -100,7 +103,8 @@ class World:
 
     def wheel(self, name, files):
         """A locked wheel, in the cache."""
-        package = locked(make_wheel(self.root / "wheels", name, files=files, method=zipfile.ZIP_STORED), name)
+        file = make_wheel(self.root / "wheels", name.replace("-", "_"), files=files, method=zipfile.ZIP_STORED)
+        package = locked(file, name)
         cached = self.place.cache.file(package.file.sha256, package.file.name)
         cached.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.root / "wheels" / package.file.name, cached)
@@ -350,6 +354,49 @@ def test_every_exit_code_is_the_end_of_a_command_here():
     assert codes | {130} == {code for code, *_ in ROWS}
 
 
+#: what the system does for a build where the cache lies → (module or class, function)
+ON_THE_DISK = {
+    "a lock": (fcntl, "flock"),
+    "a folder": (tempfile, "mkdtemp"),
+    "bytes that have to stay": (os, "fsync"),
+    "a new name": (Path, "replace"),
+}
+TROUBLES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), 8),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOLCK), 11),
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "number"),
+    [
+        pytest.param(what, number, id=f"{what}: {errno.errorcode[number]}")
+        for what in ON_THE_DISK
+        for number in TROUBLES
+        if (what, number) != ("a lock", errno.EACCES)  # how fcntl, which is not asked, says that another has it
+    ],
+)
+def test_trouble_with_the_caches_disk_is_told_wherever_it_comes(world, what, number):
+    (owner, name), code = ON_THE_DISK[what], TROUBLES[number]
+    real, failed = getattr(owner, name), []
+
+    def failing(*arguments, **options):
+        first = next(iter(arguments), options.get("dir"))
+        is_open = isinstance(first, int)
+        path = Path(f"/proc/self/fd/{first}").readlink() if is_open else Path(options.get("dir") or first)
+        if path.is_relative_to(world.root / "cache"):
+            failed.append(path)
+            raise OSError(number, os.strerror(number), str(path))
+        return real(*arguments, **options)
+
+    world.patch.setattr(owner, name, failing)
+    ended, out, err = world.typed(*BUILD)
+    assert failed, "the build asks for it"
+    assert (ended, out, "GRAPHCRATE_CACHE=" in err, "Traceback" in err) == (code, "", True, False), err
+    world.patch.setattr(owner, name, real)
+    assert world.typed(*BUILD)[0] == 0, "nothing stands against the same command again"
+
+
 def test_what_failed_once_is_not_answered_as_good(world):
     world.completed = Completed(1, (FAILED,))
     assert [world.typed(*BUILD)[0] for _ in range(2)] == [10, 10]
@@ -357,6 +404,20 @@ def test_what_failed_once_is_not_answered_as_good(world):
     assert [world.typed(*BUILD)[0] for _ in range(2)] == [0, 0]
     world.lock(library=BROKEN)
     assert [world.typed(*BUILD)[0] for _ in range(2)] == [15, 15]
+
+
+def test_the_packages_of_a_lock_are_what_its_suites_look_for(world):
+    """The argument is what `ops` fails by where an extension is not installed (test_suites)."""
+    required = []
+    for more in ({}, {"torch-scatter": {"torch_scatter/__init__.py": b""}}):
+        world.lock(**more)
+        (world.root / "recipes/torch.toml").write_text(RECIPE.replace('smoke = ["torch"]', 'smoke = ["ops"]'))
+        world.completed = Completed(0, (PASSED.replace('"torch"', '"ops"'),))
+        code, _, err = world.typed(*BUILD)
+        assert code == 0, err
+        argv = list(world.ran[-1].argv)
+        required.append(argv[argv.index("--require") + 1] if "--require" in argv else "")
+    assert required == ["", "torch_scatter"]
 
 
 def test_an_unchanged_image_is_answered_and_another_plan_is_built(world):
