@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help image images sif publish render generate lock list test test-unit test-engines test-all faults fuzz lint bench clean
+.PHONY: help image images sif publish render generate lock list test test-unit test-engines test-all faults fuzz mutations lint bench clean
 
 STACK ?= pyg
 # A setting that is misspelt would be left out in silence. What programs read from the environment may be given here too.
@@ -86,6 +86,9 @@ faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes docs/
 
 fuzz: .venv/ready-dev ## read mutated wheels, packages, locks, images, answers and what people type: FUZZ of each (20000); race what is shared: RACES seconds of each (10)
 	@FUZZ='$(or $(FUZZ),20000)' RACES='$(or $(RACES),10)' $(python) -m pytest -n 2 -m fuzz tests/unit
+
+mutations: .venv/ready-dev ## break the code on purpose, a line at a time, and see that the tests notice: some six minutes
+	@$(python) -m tools.mutations
 
 lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck and zizmor over what is rendered, scripts and workflows
 	@$(python) -m ruff check . && $(python) -m ruff format --check . && $(python) -m mypy
