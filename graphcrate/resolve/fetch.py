@@ -191,5 +191,10 @@ def _copy(source: Path, target: Path) -> str:
     with stream, target.open("wb") as copy:
         shutil.copyfileobj(stream, copy, 1 << 20)
         os.fsync(copy.fileno())
-    with target.open("rb") as copied:
-        return hashlib.file_digest(copied, "sha256").hexdigest()
+    return sha256_of(target)
+
+
+def sha256_of(path: Path) -> str:
+    """Hash the file that is there."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

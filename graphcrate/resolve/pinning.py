@@ -23,7 +23,7 @@ from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import Kind, Link, Source, mirror_of
-from graphcrate.resolve.fetch import store, store_unhashed
+from graphcrate.resolve.fetch import sha256_of, store, store_unhashed
 from graphcrate.resolve.offers import Offer, Offers, Sources, uv_program
 from graphcrate.resolve.target import Target
 
@@ -214,5 +214,6 @@ def _locked_file(link: Link, sources: Sources) -> LockedFile:
         return store_unhashed(link, sources.client, sources.cache)
     if size is None:
         cached = sources.cache.file(link.sha256, link.name)
-        size = cached.stat().st_size if cached.is_file() else sources.client.size(link.url)
+        is_whole = cached.is_file() and sha256_of(cached) == link.sha256  # a part of it has another size
+        size = cached.stat().st_size if is_whole else sources.client.size(link.url)
     return LockedFile(name=link.name, size=size, sha256=link.sha256)

@@ -144,6 +144,19 @@ def test_sizes_that_no_page_states_are_asked_for(server, lock, refused):
     assert f"/files/{name}" in server.paths("HEAD")
 
 
+@pytest.mark.parametrize("damage", [None, lambda content: content[:-1]], ids=["whole", "cut"])
+def test_the_size_of_a_cached_file_is_that_of_the_whole_one(server, cache, lock, damage):
+    """A lock with the size of a part would refuse the right file for ever."""
+    made = small_wheel("numpy", "1.26.4", tag=CP311)
+    name, content = made
+    server.simple("numpy", {name: content}, sizes=False)
+    cached = cache.file(file_of(*made).sha256, name)
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(damage(content) if damage else content)
+    assert lock().package("numpy").file == file_of(*made)
+    assert (f"/files/{name}" in server.paths("HEAD")) is bool(damage)
+
+
 def test_a_mirror_of_the_index_is_resolved_against_when_it_answers(server, lock, monkeypatch):
     with WheelServer() as mirror:
         small_index.fill(mirror)
