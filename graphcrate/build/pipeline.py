@@ -62,9 +62,8 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
         except (HostError, BuildError, NetworkError) as second:
             # The engine is the second choice: what keeps the first one from working may be the easier to mend.
             why = f"{error.what} ({error.cause.rstrip('.')})" if error.cause else error.what
-            second.cause = (
-                f"{second.cause} {engine.name} was tried because the embedded builder could not: {why}.".lstrip()
-            )
+            tried = f"{engine.name} was tried because the embedded builder could not: {why}."
+            second.cause = f"{tried} {second.cause}".rstrip()
             second.next_step = f"{error.next_step}; or, for {engine.name}: {second.next_step}"
             raise
 
