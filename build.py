@@ -12,6 +12,7 @@ def start() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
     root = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib would be a third of the start-up time
 
     if sys.argv[1:2] == ["doctor"]:

@@ -20,6 +20,7 @@ def prepare() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.set_inheritable(number, True)  # child processes expect theirs to be open, too
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", errors="replace", closefd=False))
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":

@@ -13,7 +13,7 @@ from tests.faults.rows import ALL, GROUPS, ROWS
 
 PAGE = ROOT / "docs" / "faults.md"
 WRITTEN = ROOT / "dist" / "faults.md" if IN_CI else PAGE  #: a run that decides on a change leaves the clone as it is
-MODULES = ("wheels", "layers", "network", "host", "killed", "same")
+MODULES = ("wheels", "layers", "network", "host", "killed", "streams", "same")
 HEAD = """# Faults
 What happens to graphcrate on machines and networks that fail. Each row is a real run of the command line against real
 bytes: an image of 19 MB whose base has a Python, built without a daemon, from a registry and a package index on the
