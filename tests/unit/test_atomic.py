@@ -134,12 +134,13 @@ def test_a_folder_that_cannot_be_replaced_is_still_there(tmp_path, monkeypatch, 
     with pytest.raises((HostError, KeyboardInterrupt)), replacing(target) as partial:  # noqa: PT012
         (partial / "index.json").write_text("new")
         assert target.exists() is was_there
-    assert names(tmp_path) == [".oci.lock", *(["oci"] if was_there else [])]
+    assert set(names(tmp_path)) - {".oci.lock"} == {*(["oci"] if was_there else [])}
     assert not was_there or (target / "index.json").read_text() == "old"
     monkeypatch.undo()
     with replacing(target) as partial:
         (partial / "index.json").write_text("new")
-    assert ((target / "index.json").read_text(), names(tmp_path)) == ("new", [".oci.lock", "oci"])
+    assert (target / "index.json").read_text() == "new"
+    assert set(names(tmp_path)) - {".oci.lock"} == {"oci"}
 
 
 #: below a file, below a link to nothing, too long a name, and where the system has none

@@ -15,14 +15,14 @@ def wheels(tmp_path, cache, monkeypatch):
     """Makes the wheel of a folder; how often that was really done."""
     made = []
 
-    def make(source, name, back_end, work, environment):
+    def make(source, name, back_end, work, environment, note):
         made.append(name)
         return make_wheel(work / "wheel", "demo")
 
     monkeypatch.setattr(project, "_make", make)
 
     def count():
-        project.of_folder(tmp_path / "demo", lambda _: (), cache, {})
+        project.of_folder(tmp_path / "demo", lambda _: (), cache, {}, print)
         return len(made)
 
     return count
@@ -59,8 +59,9 @@ def test_git_asks_no_questions_and_has_a_time_limit(cache, monkeypatch, mine):
 
     monkeypatch.setattr(project.process, "run", run)
     for revision in (COMMIT, "main"):
+        address = f"git+https://me@git.example/x.git@{revision}"
         with pytest.raises(NetworkError, match="could not read Password"):
-            project.of_commit(f"git+https://me@git.example/x.git@{revision}", lambda _: (), cache, {"PATH": "", **mine})
+            project.of_commit(address, lambda _: (), cache, {"PATH": "", **mine}, print)
     assert [argv[1] for argv, *_ in asked] == ["clone", "ls-remote"]
     assert {environment["GIT_TERMINAL_PROMPT"] for _, environment, _ in asked} == {"0"}
     assert all(0 < timeout <= 1800 for *_, timeout in asked)
