@@ -8,6 +8,7 @@ import binascii
 import contextlib
 import errno
 import hashlib
+import io
 import os
 import re
 import stat
@@ -22,7 +23,7 @@ import deflate
 import msgspec
 
 from graphcrate.model.errors import IntegrityError
-from graphcrate.model.limits import WHEEL, Gauge
+from graphcrate.model.limits import DIRECTORY, WHEEL, Gauge
 from graphcrate.oci.layer import inflate
 
 CHUNK = 1 << 20
@@ -49,6 +50,15 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     deflated: bool  #: else stored
     executable: bool
     offset: int
+
+
+class _Directory(io.BufferedReader):
+    """What `zipfile` reads the central directory from, whole and into objects: so it may have a size."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > DIRECTORY:
+            raise zipfile.BadZipFile(f"its directory has {size} bytes, and at most {DIRECTORY} are read")
+        return super().read(size)
 
 
 class Archive(contextlib.AbstractContextManager["Archive"]):
@@ -119,7 +129,10 @@ class Archive(contextlib.AbstractContextManager["Archive"]):
 
     def _central_directory(self) -> tuple[Sequence[zipfile.ZipInfo], int]:
         try:
-            with open(self._descriptor, "rb", closefd=False) as stream, zipfile.ZipFile(stream) as archive:
+            with (
+                open(self._descriptor, "rb", buffering=0, closefd=False) as raw,
+                zipfile.ZipFile(_Directory(raw)) as archive,
+            ):
                 return archive.infolist(), archive.start_dir
         except OSError as error:
             if error.errno != errno.EINVAL:  # a position before the file's start

@@ -24,8 +24,9 @@ class Limits(NamedTuple):
     free: int  #: inflated bytes that need no such relation: a file of zeros may well be large
 
 
-#: The largest image of Docker's hub that we know has 27 GB in a layer. Zeros, as in a library of SLIM, pack 1000 to 1.
-LAYER = Limits("layer", members=4_000_000, names=512 * _MB, size=1024 * _GB, ratio=200, free=_GB)
+#: The largest image of Docker's hub that we know has 27 GB in a layer. Zeros, as in a library of SLIM, pack 1000 to 1,
+#: and a `useradd` with a large number leaves gigabytes of them in /var/log/lastlog.
+LAYER = Limits("layer", members=4_000_000, names=512 * _MB, size=1024 * _GB, ratio=200, free=8 * _GB)
 #: The index takes no wheel above 10 GB; torch's has 1.9 inflated.
 WHEEL = Limits("wheel", members=1_000_000, names=256 * _MB, size=256 * _GB, ratio=200, free=_GB)
 #: Debian's largest, of NVIDIA's libraries, have 4 GB.
@@ -33,10 +34,11 @@ PACKAGE = Limits("package", members=1_000_000, names=256 * _MB, size=64 * _GB, r
 #: Sources of programs; the largest sdists of the index have 1 GB. Their text packs 10 to 1.
 SOURCES = Limits("source archive", members=500_000, names=128 * _MB, size=16 * _GB, ratio=200, free=256 * _MB)
 #: A squashfs or SIF. Holes take no bytes, so its files may be larger than it is; all of them are read.
-SQUASHFS = Limits("squashfs", members=4_000_000, names=512 * _MB, size=1024 * _GB, ratio=200, free=4 * _GB)
+SQUASHFS = Limits("squashfs", members=4_000_000, names=512 * _MB, size=1024 * _GB, ratio=200, free=8 * _GB)
 #: Lists of packages, which are read whole: Debian's of all packages has 60 MB, and packs 5 to 1.
 LIST = Limits("list of packages", members=1, names=0, size=512 * _MB, ratio=200, free=64 * _MB)
 ANSWER = 256 * _MB  #: bytes of an index page; the largest of the index has 30 MB
+DIRECTORY = 32 * _MB  #: bytes of a wheel's list of members, each of which takes ten times that; torch's has 1.5 MB
 METADATA = (
     64 * _MB
 )  #: bytes of RECORD, METADATA, PKG-INFO and their like, which are read whole; torch's RECORD has 1 MB

@@ -97,6 +97,18 @@ def tree(root):
     return seen
 
 
+def without_rights(seen):
+    """What is left of a tree's entries in a folder that we unpack: no devices, set-user-id bits, capabilities."""
+    left = {}
+    for name, (mode, *more, attributes) in seen.items():
+        if mode[0] in "bc":
+            continue
+        if mode[0] != "d":
+            mode = mode.translate(str.maketrans("sS", "x-"))
+        left[name] = (mode, *more, {key: value for key, value in attributes.items() if key.startswith("user.")})
+    return left
+
+
 @dataclass(frozen=True)
 class Finished:
     """A command that ended: its exit code, its result (stdout) and what was for eyes (stderr)."""

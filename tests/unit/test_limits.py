@@ -24,6 +24,7 @@ from graphcrate.oci import blob, spec
 from graphcrate.oci.spec import LayerBlob
 from graphcrate.oci.validate import inspect_layer
 from tests.unit import squashfs_samples, tars, test_debian
+from tests.unit.wheelmaker import wheel_bytes
 
 SMALL = Limits("thing", members=3, names=40, size=1 << 40, ratio=10, free=1 << 20)
 ZEROS = bytes(8 << 20)
@@ -142,6 +143,16 @@ def test_a_wheel_with_a_bomb_is_refused_before_it_is_read(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("pkg/zeros", ZEROS)
     with pytest.raises(IntegrityError, match="its headers say 8 MiB"), open_wheel(path):
+        pass
+
+
+def test_a_wheels_directory_is_not_read_when_it_is_too_long(tmp_path, monkeypatch):
+    path = tmp_path / "pkg-1.0-py3-none-any.whl"
+    path.write_bytes(wheel_bytes("pkg", "1.0", {f"pkg/{number}.py": b"" for number in range(20)}))
+    with open_wheel(path) as wheel:
+        assert len(wheel.members) >= 20
+    monkeypatch.setattr(wheel_archive, "DIRECTORY", 999)
+    with pytest.raises(IntegrityError, match=r"directory has \d{4} bytes"), open_wheel(path):
         pass
 
 
