@@ -213,7 +213,7 @@ def test_conflicts_are_found_across_layers_made_or_cached(tmp_path, cache, one, 
 def test_an_sdist_becomes_a_layer(tmp_path, cache, monkeypatch):
     monkeypatch.setattr(sdist.sandbox, "run_in", Pip())
     package = made.sdist("pkg", compiled=False)
-    (tmp_path / package.file.name).write_bytes(b"tar")
+    (tmp_path / package.file.name).write_bytes(gzip.compress(tars.tar([tars.file("pkg-1.0/PKG-INFO")])))
     packages, files = wheels(tmp_path, one={"one/x": b"1"})
     plan = planned(wheels_step("t", (*packages, package)))
     record = build(plan, files | {package.file.sha256: tmp_path / package.file.name}, cache)[0]

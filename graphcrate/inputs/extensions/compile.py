@@ -133,25 +133,7 @@ def _compile(job: Job, wanted: Sequence[LockedPackage], build: Path, venv: Path)
         job.progress.note(
             f"compiling: {memory / 1e9:.1f} GB of memory are free, enough for {jobs} compilers and not for {job.jobs}"
         )
-    for name in ("logs", "tmp", "wheels"):
-        (build / name).mkdir()
-    orders = [
-        {
-            "headers": f"{BUILD}/{_HEADERS}" if folder_for(package.name) else "",
-            "seconds": SECONDS,
-            "name": package.name,
-            "sdist": f"{BUILD}/{package.file.name}",
-            "folder": f"{BUILD}/{package.name}-{package.version}",
-            "log": f"{BUILD}/logs/{package.name}",
-            "wheels": f"{BUILD}/wheels/{package.name}",
-        }
-        for package in wanted
-    ]
-    for package in wanted:
-        check(job.files[package.file.sha256], package.file.name)
-        shutil.copyfile(job.files[package.file.sha256], build / package.file.name)
-    (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": orders}))
-    shutil.copyfile(worker.__file__, build / _PROGRAM)
+    _lay_out(job, wanted, build, jobs)
     binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
     if job.toolkit is not None:
         binds.append(sandbox.Bind(job.toolkit, CUDA_HOME))
@@ -183,6 +165,29 @@ def _compile(job: Job, wanted: Sequence[LockedPackage], build: Path, venv: Path)
         failed = next((one for one in wanted if one.name == watcher.failed), unfinished[0])
         raise _failure(job, failed, build, watcher, returncode)
     return wheels
+
+
+def _lay_out(job: Job, wanted: Sequence[LockedPackage], build: Path, jobs: int) -> None:
+    """Put the sources, the program that compiles them and its orders into the folder that it works in."""
+    for name in ("logs", "tmp", "wheels"):
+        (build / name).mkdir()
+    orders = [
+        {
+            "headers": f"{BUILD}/{_HEADERS}" if folder_for(package.name) else "",
+            "seconds": SECONDS,
+            "name": package.name,
+            "sdist": f"{BUILD}/{package.file.name}",
+            "folder": f"{BUILD}/{package.name}-{package.version}",
+            "log": f"{BUILD}/logs/{package.name}",
+            "wheels": f"{BUILD}/wheels/{package.name}",
+        }
+        for package in wanted
+    ]
+    for package in wanted:
+        check(job.files[package.file.sha256], package.file.name)
+        shutil.copyfile(job.files[package.file.sha256], build / package.file.name)
+    (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": orders}))
+    shutil.copyfile(worker.__file__, build / _PROGRAM)
 
 
 def _hanging(names: str) -> BuildError:
