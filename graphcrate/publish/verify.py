@@ -13,6 +13,7 @@ from graphcrate.compat import planning
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
+from graphcrate.model import codec
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.report import BuildReport
 from graphcrate.model.words import joined
@@ -88,7 +89,8 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
         if best.is_verified:
             statements[predicate] = best.statement
         message = best.message if mine else "nothing of the kind is attached to this image"
-        checks.append(Check(words, best.is_verified, message))
+        other = _ran_elsewhere(best.statement, document) if best.is_verified else ""
+        checks.append(Check(words, best.is_verified and not other, other or message))
     published = names.known(one.name for one in signatures if one.is_verified)
     checks.insert(1 if key else 0, _name(request, name, published, statements.get(statement.BILL)))
     if request.rebuild:
@@ -100,6 +102,20 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
         checks=tuple(checks),
         statements=tuple(sorted(statements)),
     )
+
+
+def _ran_elsewhere(about: Statement | None, document: Document) -> str:
+    """Say so where suites ran in an image of another configuration, so of other layers; empty where they did not.
+
+    The manifest that ran may differ from the registry's in its form. Statements of before November 2026 name none.
+    """
+    ran = about.predicate.get("ran") if about and isinstance(about.predicate, dict) else None
+    if not about or about.predicate_type != statement.SMOKE or not isinstance(ran, dict):
+        return ""
+    own = codec.decode(document.data, spec.Manifest).config.digest
+    if ran.get("config") == own:
+        return ""
+    return f"the suites ran in an image with the configuration {ran.get('config')}, and this one has {own}"
 
 
 def _name(request: Request, asked: Reference, published: Sequence[Reference], about: Statement | None) -> Check:

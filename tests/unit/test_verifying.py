@@ -267,6 +267,22 @@ def test_a_registry_without_artifacts_gets_the_tags_and_it_is_said(ctx, registry
     assert all(ok for ok, _ in checks(ctx, published.reference, key=public).values())
 
 
+def test_results_of_an_image_of_other_layers_are_told_and_those_of_before_are_taken(ctx, registry, publish, key):
+    published = publish(key=key[0])
+    for ran, ok in (({"manifest": OTHER, "config": OTHER}, False), (None, True), ({}, False)):
+        predicate = {"suites": [], "cpuOnlyAllowed": False, **({} if ran is None else {"ran": ran})}
+        attach(registry, published, published.digest, statement.SMOKE, predicate, key[2])
+        registry.documents = {path: one for path, one in registry.documents.items() if not is_bundle_of(path, one)}
+        found, said = checks(ctx, published.reference, key=key[1])["smoke suites"]
+        assert found is ok, said
+        assert ok or f"the configuration {ran.get('config')}, and this one has sha256:" in said
+
+
+def is_bundle_of(path, document):
+    """Whether it is a list of bundles: what is under the tags alone is to be read."""
+    return b"sigstore.bundle" in document[1]
+
+
 def test_a_digest_counts_more_than_a_tag(ctx, registry, publish, folder):
     """What is looked at is what a person named by its digest, wherever the tag leads by now."""
     published = publish()
