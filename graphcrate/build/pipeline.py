@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.locate import read_report
-from graphcrate.build import credit, extensions, summary, with_engine
+from graphcrate.build import extensions, summary, with_engine
 from graphcrate.build.with_engine import Engine
 from graphcrate.checks import new_image
 from graphcrate.compat import explain, own, planning, rules, slim
@@ -202,6 +202,8 @@ def _objection(below: BuildReport, report: BuildReport) -> str:
     """Say why results of the stack's image do not hold for this one; empty where they do."""
     if any(suite.image == below.artifact.digest for suite in report.suites):
         return ""  # judged when this very image was tested first
+    from graphcrate.build import credit  # reads layers: not for an image that is there unchanged
+
     return credit.objection(read_layout(Path(below.layout)), read_layout(Path(report.layout)), report.python)
 
 
