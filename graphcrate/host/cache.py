@@ -68,8 +68,10 @@ class Cache:
         try:
             self._tmp = root / "tmp"
             self._locks = root / "locks"
-            self.make_folders()
-            with self.exclusively("runs"):  # see `alone`
+            for folder in (self._tmp, self._locks):  # which nobody removes
+                folder.mkdir(parents=True, exist_ok=True)
+            with self.exclusively("runs"):  # see `alone`: who frees the cache is done, or comes later
+                self.make_folders()
                 remove_abandoned(self._tmp, "run-")
                 self._closing = contextlib.ExitStack()
                 self._run = self._closing.enter_context(living_folder(self._tmp, "run-"))
@@ -81,8 +83,8 @@ class Cache:
         return {name: value for name, value in self.__dict__.items() if name != "_closing"}
 
     def make_folders(self) -> None:
-        """Make the folders that every run expects."""
-        for folder in (self._tmp, self._locks, self.root / "files", self.root / "blobs" / "sha256"):
+        """Make the folders that every run expects. While no other run frees the cache."""
+        for folder in (self.root / "files", self.root / "blobs" / "sha256"):
             folder.mkdir(parents=True, exist_ok=True)
 
     def file(self, sha256: str, name: str) -> Path:

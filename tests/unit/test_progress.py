@@ -35,7 +35,7 @@ def test_what_is_not_bytes_is_counted_in_its_unit(monkeypatch, capsys):
 
 
 def test_bars_of_bytes_and_of_units_stand_side_by_side(monkeypatch):
-    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100, _environ={"TERM": "xterm"})
     monkeypatch.setitem(vars(seen := progress.Stderr()), "_console", screen)
     with seen.task("looking", 300, "files") as task, seen.task("fetching", 2 * MB):
         task.advance(200)
