@@ -54,11 +54,19 @@ def read_bytes(root: Path, path: str) -> bytes | None:
     return found.read_bytes() if found is not None and status is not None and stat.S_ISREG(status.st_mode) else None
 
 
+def make_folders(path: Path) -> None:
+    """Make a folder of a tree, and those above that are absent, for all to read whatever the umask. Raises OSError."""
+    if not path.is_dir():
+        make_folders(path.parent)
+        path.mkdir()
+        path.chmod(0o755)
+
+
 def write_text(root: Path, path: str, text: str, mode: int = 0o644) -> None:
     """Put a new file there, in place of what has its name. Raises OSError."""
     if (found := place(root, path)) is None:
         raise NotADirectoryError(f"/{path} of the tree has a file where a folder is needed")
-    found.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(found.parent)
     found.unlink(missing_ok=True)
     with found.open("x", encoding="utf-8") as file:
         file.write(text)

@@ -14,9 +14,11 @@ import pytest
 
 from graphcrate.build import pipeline
 from graphcrate.compat.request import BuildRequest
+from graphcrate.host import inflating
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import archive, debian, debs, mirrors
+from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import decode_lock, encode
 from tests.faults import project
 from tests.faults.ways import pretending
@@ -209,9 +211,10 @@ def stanzas(bookworm, base):
     """What Debian's own lists say of the packages of a base."""
     wanted, found = {package.file.sha256 for package in base.packages}, {}
     for path in (bookworm.cache.root / "bases/lists").iterdir():
-        for unpack in archive._UNPACKERS.values():
-            with contextlib.suppress(Exception):
-                for one in archive.parse(unpack(path.read_bytes())):
+        for packing in inflating.PACKINGS:
+            with contextlib.suppress(Exception), path.open("rb") as packed:
+                text = b"".join(inflating.pieces(path.name, packing, packed, Gauge(LIST, path.name)))
+                for one in archive.parse(text):
                     if one.fields["SHA256"] in wanted:
                         found[one.name] = one
                 break

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import itertools
 import lzma
+import os
 import stat
 import tarfile
 
@@ -264,6 +265,18 @@ def test_dpkgs_script_ends_with_what_the_packages_made_for_one_machine(tmp_path,
     assert scripts[1].startswith(scripts[0])
     assert "ssh_host" not in scripts[0]
     assert scripts[1].index("dpkg --force-unsafe-io --configure") < scripts[1].index("rm -rf /etc/ssh/ssh_host_*")
+
+
+def test_folders_that_no_package_has_are_for_all_to_read_whatever_the_umask(tmp_path, monkeypatch):
+    monkeypatch.setattr(install, "run_in", lambda root, command: Completed(0, ()))
+    package = deb(tmp_path, "small", [folder("./etc"), file("./usr/share/doc/small/copyright", b"mine")])
+    before = os.umask(0o077)
+    try:
+        install.install([package], tmp_path / "root", "bookworm", lambda _: None)
+    finally:
+        os.umask(before)
+    made = [path for path in (tmp_path / "root").rglob("*") if not path.is_symlink()]
+    assert {path: f"{path.stat().st_mode & 0o777:o}" for path in made if path.stat().st_mode & 0o044 != 0o044} == {}
 
 
 @pytest.mark.parametrize("link", ["etc/fstab", "var/lib/apt"])

@@ -116,7 +116,7 @@ def _write(stream: TarStream, member: tarfile.TarInfo, place: Path, root: Path) 
     is_folder = place.is_dir() and not place.is_symlink()
     if member.isdir():
         if not os.path.lexists(place):
-            place.mkdir(parents=True)
+            rooted.make_folders(place)
         if place.is_dir() and not place.is_symlink():  # what a link leads to keeps its mode
             place.chmod(member.mode & 0o7777)
         return
@@ -128,7 +128,7 @@ def _write(stream: TarStream, member: tarfile.TarInfo, place: Path, root: Path) 
         source = rooted.place(root, path) if path else None
         if source is None or source == place or source.is_symlink() or not source.is_file():
             return
-    place.parent.mkdir(parents=True, exist_ok=True)
+    rooted.make_folders(place.parent)
     place.unlink(missing_ok=True)
     if source is not None:
         place.hardlink_to(source)

@@ -82,7 +82,7 @@ def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int
     root.mkdir(0o755)
     if suite in MERGED_HERE:
         for name in ("bin", "sbin", "lib", "lib64"):
-            (root / "usr" / name).mkdir(parents=True, exist_ok=True)
+            rooted.make_folders(root / "usr" / name)
             (root / name).symlink_to(f"usr/{name}")
     with tempfile.TemporaryDirectory(dir=root.parent, ignore_cleanup_errors=True) as folder:
         work = Path(folder)
