@@ -110,7 +110,9 @@ def start_again(post: int, size: int) -> NoReturn:
     mount(program, program, None, MS_BIND)
     remount(program, MS_RDONLY)
     os.set_inheritable(post, True)
-    os.execv(program, [sys.executable, "-I", "-S", os.path.abspath(__file__), str(post), str(size)])
+    # Where a loader or a wrapper starts Python, the program is that one, and is found again by Python's own name.
+    start = program if os.path.samefile(program, sys.executable) else sys.executable
+    os.execv(start, [sys.executable, "-I", "-S", os.path.abspath(__file__), str(post), str(size)])
 
 
 @contextlib.contextmanager

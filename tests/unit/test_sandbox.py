@@ -1,6 +1,8 @@
 """What of the sandbox needs no process; the rest is in tests/engines/test_sandbox_run.py."""
 
 import errno
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -156,3 +158,20 @@ def test_landlock_s_words_are_those_of_its_header():
 
 def test_a_mount_s_path_is_read_as_the_kernel_writes_it():
     assert namespaces.unescaped(r"/mnt/a\040b\134c\011") == "/mnt/a b\\c\t"
+
+
+@pytest.mark.parametrize("through_a_loader", [False, True])
+def test_the_starter_starts_itself_again_however_its_python_was_started(tmp_path, monkeypatch, through_a_loader):
+    """Some Pythons are started by a script that calls the loader (ld.so), which then is the process's program."""
+    wrapper = tmp_path / "python3"
+    wrapper.touch()
+    own = os.path.realpath("/proc/self/exe")
+    monkeypatch.setattr(sys, "executable", str(wrapper) if through_a_loader else own)
+    done = []
+    for name in ("mount", "remount"):
+        monkeypatch.setattr(namespaces, name, lambda *told: done.append(told[0]))
+    monkeypatch.setattr(os, "set_inheritable", lambda *_: None)
+    monkeypatch.setattr(os, "execv", lambda program, argv: done.append((program, argv[0])))
+    namespaces.start_again(7, 100)
+    assert done[:2] == [own, own], "what runs is read-only"
+    assert done[2] == ((str(wrapper),) * 2 if through_a_loader else (own, own))
