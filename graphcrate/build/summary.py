@@ -116,7 +116,7 @@ def _compiled_lines(lock: Lock) -> list[str]:
 
 def lines(report: BuildReport, seconds: float) -> Iterator[str]:
     """Six lines at most. `seconds`: what this command took, whatever the image took once."""
-    below = [suite for suite in report.suites if suite.image not in ("", report.artifact.digest)]
+    below = [suite for suite in report.suites if report.is_from_below(suite)]
     if inside := [suite for suite in report.suites if suite not in below]:
         yield f"tested  {_tested(inside)}"
     if below:

@@ -198,7 +198,7 @@ def write(value: Any, answer: Answer, *, as_json: bool) -> None:  # noqa: ANN401
 
 
 def _smoke(suite: SmokeReport, report: BuildReport) -> Entry:
-    where = f" in the image below it, {suite.image}" if suite.image not in ("", report.artifact.digest) else ""
+    where = f" in the image below it, {suite.image}" if report.is_from_below(suite) else ""
     return Entry(suite.suite, f"{suite.status} on {suite.device} in {suite.seconds:.0f} s{where}")
 
 

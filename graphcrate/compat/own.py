@@ -213,17 +213,20 @@ class _Requirements:
 def _text(path: Path) -> str:
     """What a text file has, of which no more is read than one may have. Raises UsageError."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(LARGEST_FILE + 1)
-        if len(data) > LARGEST_FILE:
-            raise UsageError(
-                f"{path} has more than {LARGEST_FILE >> 20} MB", next_step=f"head -c 300 {shlex.quote(str(path))}"
-            )
-        return data.decode("utf-8")
+        return _bounded(path, "", f"head -c 300 {shlex.quote(str(path))}").decode("utf-8")
     except (OSError, ValueError) as error:  # a name with a NUL is a ValueError, as what is no UTF-8 is
         raise UsageError(
             f"{printable(str(path))} cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
         ) from error
+
+
+def _bounded(path: Path, cause: str, next_step: str) -> bytes:
+    """Read a file, of which no more is read than one may have. Raises OSError, UsageError with these words."""
+    with path.open("rb") as stream:
+        data = stream.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        raise UsageError(f"{path} has more than {LARGEST_FILE >> 20} MB", cause=cause, next_step=next_step)
+    return data
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -329,14 +332,11 @@ def _content(folder: Path, source: str) -> str:
             )
         if real.exists() and not real.is_file():
             raise UsageError(f"{path} is not a file", next_step="files takes text files beside the recipe")
-        with real.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
-        if len(data) > LARGEST_FILE:
-            raise UsageError(
-                f"{path} has more than {LARGEST_FILE >> 20} MB",
-                cause="Data does not belong into an image: every node would pull it.",
-                next_step="bind its folder when the image runs (--bind, --container-mounts)",
-            )
+        data = _bounded(
+            real,  # as it was checked, whatever a link becomes meanwhile
+            "Data does not belong into an image: every node would pull it.",
+            "bind its folder when the image runs (--bind, --container-mounts)",
+        )
         return re.sub("\r\n?", "\n", data.decode("utf-8"))
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a circle of links
         raise UsageError(

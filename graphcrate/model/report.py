@@ -212,6 +212,10 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
         """What a person calls it: `name:tag` of a layout, else where the image is."""
         return f"{self.name}:{self.tag}" if self.layout else self.artifact.location
 
+    def is_from_below(self, suite: SmokeReport) -> bool:
+        """Whether a result is that of the stack's image below this one. Older versions noted no image."""
+        return suite.image not in ("", self.artifact.digest)
+
     @property
     def reference(self) -> str:
         """What the next command takes: `name:tag@digest` of a layout, `name:tag` in a store, a file's path."""

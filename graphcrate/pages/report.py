@@ -225,7 +225,7 @@ def _gpus(looked: Look) -> list[Gpu]:
 
 
 def _suite(report: SmokeReport, own: BuildReport, folder: Path) -> Suite:
-    below = report.image not in ("", own.artifact.digest)
+    below = own.is_from_below(report)
     try:
         lines = (folder / f"smoke-{report.suite}.log").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
