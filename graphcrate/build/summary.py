@@ -61,13 +61,13 @@ def plan_lines(
     lines = [f"plan for {title}"]
     for outcome in outcomes:
         if outcome.chosen:
-            lines.append(f"  candidate {outcome.candidate}: chosen" + (f": {meaning}" if meaning else ""))
+            lines.append(f"  source {outcome.candidate}: chosen" + (f": {meaning}" if meaning else ""))
             torch = lock.package("torch")
             limits = fallback_limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
             lines += [f"    it {limit}" for limit in limits]
         else:
             fix = f" ({outcome.fix})" if outcome.fix else ""
-            lines.append(f"  candidate {outcome.candidate}: out: {outcome.constraint}{fix}")
+            lines.append(f"  source {outcome.candidate}: skipped: {outcome.constraint}{fix}")
     lines += _base_lines(lock, upkeep or Upkeep())
     for channel in dict.fromkeys(package.channel for package in lock.packages):
         members = [package for package in lock.packages if package.channel is channel]
@@ -124,7 +124,7 @@ def lines(report: BuildReport, seconds: float) -> Iterator[str]:
         yield f"below   {_tested(below)} in {stack}; before publishing: ./build.py test {report.image}"
     yield f"image   {report.image}, {size(report.bytes)}, after {seconds:.0f} s"
     if report.suites and report.cuda != "cpu" and not any(suite.driver for suite in report.suites):
-        yield f"mind    no suite of it has run on a GPU yet: ./build.py test {report.image} on a node with one"
+        yield f"note    no suite of it has run on a GPU yet: ./build.py test {report.image} on a node with one"
     if report.drift:
         yield f"drift   {planning.drift_line(report.drift)}; LOCKED=yes refuses that"
     if report.layout:
@@ -156,6 +156,6 @@ def fallback_lines(report: BuildReport, insist: str) -> Iterator[str]:
         return
     out = next((outcome for outcome in report.outcomes if outcome.candidate == known.preferred), None)
     if out is not None:
-        yield f"  torch {known.torch} is out: {out.constraint}" + (f" ({out.fix})" if out.fix else "")
+        yield f"  torch {known.torch} was skipped: {out.constraint}" + (f" ({out.fix})" if out.fix else "")
     more = f", which has code for {models_named(known.gains)}" if known.gains else ""
     yield f"  insist on torch {known.torch}{more}: {insist}"

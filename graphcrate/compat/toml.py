@@ -40,7 +40,7 @@ def parse(text: str, name: str, kind: type[Value], contradictions: Contradiction
     """Convert a TOML text; `name` stands before the line in errors."""
 
     def failure(line: int, what: str) -> RecipeError:
-        return RecipeError(f"{name}:{line}: {what}", next_step=f"mend line {line}; {fields}")
+        return RecipeError(f"{name}:{line}: {what}", next_step=f"fix line {line}; {fields}")
 
     try:
         value = tomllib.loads(text)

@@ -168,7 +168,7 @@ def test_flipped_bit(origin, warm, scratch):
             project.failed(warm, done, 6, 9, 12)
             slowest = max(slowest, project.goes_on(warm, origin.digest))
     told = sum(map(bool, ends))
-    how = f"{len(ends) - told} of {len(ends)} did not show or were mended at once, {told} ended with a sentence; "
+    how = f"{len(ends) - told} of {len(ends)} did not show or were made good at once, {told} ended with a sentence; "
     return Ended(how + "the same command again made the same digest", slowest)
 
 

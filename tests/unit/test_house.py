@@ -134,6 +134,9 @@ STUMBLED_OVER = {
     r"\banew\b": "again",
     r"\blies\b": "is",
     r"\bwants (?!to\b)": "needs",
+    r"\bmend(s|ed)?\b": "fix",
+    r"^mind +": "note",
+    r": out: ": ": skipped: ",
 }
 
 
