@@ -37,6 +37,8 @@ SOURCES = Limits("source archive", members=500_000, names=128 * _MB, size=16 * _
 SQUASHFS = Limits("squashfs", members=4_000_000, names=512 * _MB, size=1024 * _GB, ratio=200, free=8 * _GB)
 #: Lists of packages, which are read whole: Debian's of all packages has 60 MB, and packs 5 to 1.
 LIST = Limits("list of packages", members=1, names=0, size=512 * _MB, ratio=200, free=64 * _MB)
+#: Debian's index of all files of a suite, which is read in pieces: 170 MB, and packs 14 to 1.
+INDEX = Limits("index of files", members=1, names=0, size=2 * _GB, ratio=200, free=256 * _MB)
 ANSWER = 256 * _MB  #: bytes of an index page; the largest of the index has 30 MB
 DIRECTORY = 32 * _MB  #: bytes of a wheel's list of members, each of which takes ten times that; torch's has 1.5 MB
 METADATA = (

@@ -1,11 +1,14 @@
 """Debian's archives on loopback: lists of few packages, signed by a key of the test's own."""
 
 import dataclasses
+import functools
+import gzip
 import lzma
 
 import pysequoia
 
 from graphcrate.host.cache import Cache
+from graphcrate.inputs.bases import archive
 from graphcrate.inputs.bases.archive import Archive
 from tests.made import place
 from tests.unit.conftest import Recorder
@@ -17,6 +20,18 @@ def stanza(name, version="1", **fields):
     values |= {"Description": "words\n Size: of no matter here"}
     values |= {"Filename": f"pool/{name}_{version}_amd64.deb"}
     return "".join(f"{key.replace('_', '-')}: {value}\n" for key, value in {**values, **fields}.items()) + "\n"
+
+
+@functools.cache
+def signer():
+    return pysequoia.Tsk.generate("Someone <someone@debian.example>")
+
+
+def trusted(server, cache, progress, folder, monkeypatch):
+    """The archives, with a key that counts as one of Debian's; `folder` is for that key."""
+    (folder / "keys.asc").write_text(str(signer().extract_certificate()))
+    monkeypatch.setattr(archive, "_KEYS", folder / "keys.asc")
+    return Debian(server, signer(), cache, progress)
 
 
 @dataclasses.dataclass
@@ -40,14 +55,20 @@ class Debian:
         by_hash=False,
         until="Fri, 01 Jan 2100 00:00:00 UTC",
         date="Sat, 09 Aug 2025 10:00:00 UTC",
+        stem="binary-amd64/Packages",
     ):
         data, place = pack("".join(lists).encode()), f"{root}/dists/{suite}"
-        name = f"{section}/binary-amd64/Packages{kind}"
-        path = f"{section}/binary-amd64/by-hash/SHA256/{sha256(data)}" if by_hash else name
+        name = f"{section}/{stem}{kind}"
+        path = f"{name.rpartition('/')[0]}/by-hash/SHA256/{sha256(data)}" if by_hash else name
         release = f"Suite: x\nDate: {date}\nValid-Until: {until}\nAcquire-By-Hash: {'yes' if by_hash else 'no'}\n"
         release += f"SHA256:\n {self.server.put(f'{place}/{path}', data)} {len(data)} {name}\n"
         signed = pysequoia.sign(self.signer.signer(), release.encode(), mode=pysequoia.SignatureMode.CLEAR)
         self.server.put(f"{place}/InRelease", signed)
+
+    def put_contents(self, suite, *lines, **more):
+        """An index of files; each line has a path and where its packages are, separated by spaces."""
+        lists = [f"{line}\n" for line in lines]
+        self.put(suite, lists, stem="Contents-amd64", **{"pack": gzip.compress, "kind": ".gz", **more})
 
     def open(self, suite="bookworm", **variables):
         mirror = self.server.url("/debian")

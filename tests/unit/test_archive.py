@@ -12,20 +12,14 @@ from graphcrate.inputs.bases import archive
 from graphcrate.inputs.bases.archive import fits, version_key
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from tests.made import refused
-from tests.unit.small_debian import Debian, stanza
+from tests.unit import small_debian
+from tests.unit.small_debian import stanza
 from tests.unit.wheel_server import Fault
 
 
-@pytest.fixture(scope="module")
-def signer():
-    return pysequoia.Tsk.generate("Someone <someone@debian.example>")
-
-
 @pytest.fixture
-def debian(server, signer, cache, progress, tmp_path, monkeypatch):
-    (tmp_path / "keys.asc").write_text(str(signer.extract_certificate()))
-    monkeypatch.setattr(archive, "_KEYS", tmp_path / "keys.asc")
-    return Debian(server, signer, cache, progress)
+def debian(server, cache, progress, tmp_path, monkeypatch):
+    return small_debian.trusted(server, cache, progress, tmp_path, monkeypatch)
 
 
 def names(packages):

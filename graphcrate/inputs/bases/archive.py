@@ -20,7 +20,8 @@ from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.inflating import pieces
 from graphcrate.host.parallel import parallel
-from graphcrate.inputs.bases.mirrors import ABSENT, SECURITY_POOL, SNAPSHOT_TIME, Mirror, archives
+from graphcrate.host.retry import TRIES
+from graphcrate.inputs.bases.mirrors import ABSENT, SECURITY_POOL, SNAPSHOT_TIME, Archives, Mirror, archives
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import DebianPackage, LockedFile
@@ -72,11 +73,9 @@ class Archive:
         self._suite, self._ctx, self._client = suite, ctx, Client(ctx.environment, note=ctx.progress.note)
         self._components = ("main", *components)
         known = archives(ctx.environment)
-        mains = [Place(mirror.main, suite) for mirror in known.listing if mirror.main]
         securities = [Place(mirror.security, f"{suite}-security") for mirror in known.listing if mirror.security]
-        today = datetime.datetime.fromtimestamp(settings.now(), datetime.UTC).date()
-        retired = Mirror("") if suites.retired(suite, today) == "no" else known.retired
-        self._mains = [*mains, *([Place(retired.main, suite, is_retired=True)] if retired.main else [])]
+        self._mains = mains(suite, known)
+        retired = _of_retired(suite, known)
         of_retired = [Place(retired.security, f"{suite}-security", is_retired=True)] if retired.security else []
         updates = [place._replace(suite=f"{suite}-updates") for place in self._mains]
         lists = parallel(
@@ -191,40 +190,31 @@ class Archive:
 
     def _lists(self, place: "Place") -> "_Lists":
         """The lists of packages of a suite at one place. Raises HttpError, IntegrityError, NetworkError."""
-        release = verified(self._client.request("GET", f"{place.url}/InRelease").body, place.url)
-        if not place.is_retired:
-            check_valid(release, place.url, settings.now())
-        texts = tuple(self._list(place.url, release, component) for component in self._components)
-        date = re.search(r"^Date: (.+)$", release, re.MULTILINE)
+        release = Release.of(place, self._client)
+        texts = tuple(self._list(release, component) for component in self._components)
+        date = re.search(r"^Date: (.+)$", release.text, re.MULTILINE)
         moment = email.utils.parsedate_to_datetime(date[1]) if date else None
         return _Lists(texts, moment.strftime(SNAPSHOT_TIME) if moment else "")
 
-    def _list(self, place: str, release: str, component: str) -> bytes:
+    def _list(self, release: "Release", component: str) -> bytes:
         """The list of packages of a component, by its hash in the Release file."""
-        lines = re.findall(r"^ ([0-9a-f]{64}) +\d+ (\S+)$", release.partition("\nSHA256:")[2], re.MULTILINE)
-        by_name = {name: sha256 for sha256, name in lines}
-        stem = f"{component}/binary-{ARCHITECTURE}/Packages"
-        kind = next((kind for kind in _PACKINGS if f"{stem}{kind}" in by_name), None)
-        if kind is None:
+        found = release.file(f"{component}/binary-{ARCHITECTURE}/Packages")
+        if found is None:
             raise NetworkError(
-                f"{redacted(place)} has no list of packages of {component}",
+                f"{redacted(release.url)} has no list of packages of {component}",
                 next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
             )
-        sha256 = by_name[f"{stem}{kind}"]
-        # By its hash where the mirror has that: under its name there may be a newer list by now.
-        by_hash = "\nAcquire-By-Hash: yes" in release
-        name = f"{stem.rpartition('/')[0]}/by-hash/SHA256/{sha256}" if by_hash else f"{stem}{kind}"
         cache = self._ctx.cache
-        target = cache.path("bases", "lists", sha256)
+        target = cache.path("bases", "lists", found.sha256)
         if not target.is_file():
             with cache.folder() as folder:
                 self._client.download(
-                    f"{place}/{name}", folder / "list", size=None, sha256=sha256, advance=lambda _: None
+                    found.address, folder / "list", size=None, sha256=found.sha256, advance=lambda _: None
                 )
                 cache.adopt(folder / "list", target)
-        what, size = f"the list of packages {name} of {host_of(place)}", target.stat().st_size
+        what, size = f"the list of packages {found.name} of {host_of(release.url)}", target.stat().st_size
         with target.open("rb") as packed:
-            return b"".join(pieces(what, kind, packed, Gauge(LIST, what, packed=size)))
+            return b"".join(pieces(what, found.packing, packed, Gauge(LIST, what, packed=size)))
 
 
 class Place(NamedTuple):
@@ -237,6 +227,56 @@ class Place(NamedTuple):
     @property
     def url(self) -> str:
         return f"{self.archive}/dists/{self.suite}"
+
+
+def mains(suite: str, known: Archives) -> list[Place]:
+    """The main archives that may have a suite: mirrors, and the archive of retired ones where it may have left them."""
+    retired = _of_retired(suite, known).main
+    found = [Place(mirror.main, suite) for mirror in known.listing if mirror.main]
+    return [*found, *([Place(retired, suite, is_retired=True)] if retired else [])]
+
+
+def _of_retired(suite: str, known: Archives) -> Mirror:
+    today = datetime.datetime.fromtimestamp(settings.now(), datetime.UTC).date()
+    return Mirror("") if suites.retired(suite, today) == "no" else known.retired
+
+
+class Listed(NamedTuple):
+    """A file that a Release file names. `packing`: one of `inflating.PACKINGS`."""
+
+    name: str
+    packing: str
+    sha256: str
+    size: int
+    address: str
+
+
+class Release(NamedTuple):
+    """What Debian signed of a suite: the hashes of all its lists."""
+
+    url: str  #: of the suite
+    text: str
+
+    @classmethod
+    def of(cls, place: Place, client: Client, tries: int = TRIES) -> "Release":
+        """Fetch it. Raises HttpError, and IntegrityError for one that Debian did not sign, or no longer."""
+        text = verified(client.request("GET", f"{place.url}/InRelease", tries=tries).body, place.url)
+        if not place.is_retired:
+            check_valid(text, place.url, settings.now())
+        return cls(place.url, text)
+
+    def file(self, stem: str) -> Listed | None:
+        """The file of this name, packed or plain; None where there is none."""
+        lines = re.findall(r"^ ([0-9a-f]{64}) +(\d+) (\S+)$", self.text.partition("\nSHA256:")[2], re.MULTILINE)
+        by_name = {name: (sha256, int(size)) for sha256, size, name in lines}
+        packing = next((packing for packing in _PACKINGS if f"{stem}{packing}" in by_name), None)
+        if packing is None:
+            return None
+        sha256, size = by_name[f"{stem}{packing}"]
+        # By its hash where the mirror has that: under its name there may be a newer list by now.
+        by_hash = "\nAcquire-By-Hash: yes" in self.text
+        name = f"{stem.rpartition('/')[0]}/by-hash/SHA256/{sha256}" if by_hash else f"{stem}{packing}"
+        return Listed(name, packing, sha256, size, f"{self.url}/{name}")
 
 
 class _Lists(NamedTuple):

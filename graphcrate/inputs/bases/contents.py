@@ -1,0 +1,155 @@
+"""Which Debian package has a library, by the name that programs ask for: from Debian's own index of all files.
+
+The index (Contents-amd64: 11 MB, 150 inflated) counts only by its hash in a Release file that Debian signed. What is
+kept of it is which packages have which library where the loader looks (ld.so(8)). How a package for a library is named
+is Debian's policy, 8.1. Security updates have no index of their own, and bring no new names.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from graphcrate.host import settings
+from graphcrate.host.cache import kept
+from graphcrate.host.connections import host_of, redacted
+from graphcrate.host.context import Context
+from graphcrate.host.http import Client
+from graphcrate.host.inflating import pieces
+from graphcrate.inputs.bases.archive import ARCHITECTURE, Release, mains
+from graphcrate.inputs.bases.mirrors import archives
+from graphcrate.model.errors import IntegrityError, NetworkError
+from graphcrate.model.limits import INDEX, Gauge
+from graphcrate.model.lock import encode
+
+FRESH = 30 * 86_400.0  #: seconds that an index counts without asking again: suites hardly change once they are out
+_STEM = f"main/Contents-{ARCHITECTURE}"
+_TRIES = 1  #: more of one request, while another mirror may answer
+_LONGEST = 1 << 16  #: bytes of a line of the index
+_LINE = re.compile(
+    rb"^(?:usr/)?lib(?:64)?/(?:x86_64-linux-gnu/)?(?:([^/\s]+)/)?([^/\s]+\.so(?:\.[^/\s]+)?)[ \t]+(\S+)$", re.MULTILINE
+)
+#: packages for whoever compiles or debugs: nothing that runs should depend on one
+_NOT_TO_RUN = re.compile(r"(?:[^,]*/)?(?:debug|libdevel)/|.*-(?:dev|dbg|dbgsym|cross)$")
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a suite: name of a library ("libX11.so.6") → packages that have it where the loader looks, sorted."""
+
+    suite: str
+    sha256: str  #: of the file that it was made of
+    read: float  #: when Debian's Release file last had that hash, in Unix seconds
+    packages: Mapping[str, tuple[str, ...]]
+    format: Literal[1] = 1
+
+
+def index(suite: str, ctx: Context, *, ask: bool = True) -> Index | None:
+    """The index of a suite: as it was read lately, else as Debian has it now, else as it was read once.
+
+    `ask` False: none is fetched. None where there is none. Raises NetworkError, IntegrityError where one was asked for
+    and nothing was read before.
+    """
+    record = ctx.cache.path("bases", "contents", f"{suite}.json")
+    known = kept(record, Index)
+    if not ask or (known is not None and 0 <= settings.now() - known.read < FRESH):
+        return known
+    try:
+        found = _today(suite, ctx, known)
+    except (NetworkError, IntegrityError):
+        if known is None:
+            raise
+        return known
+    ctx.cache.keep(record, encode(found))
+    return found
+
+
+def choice(name: str, packages: Iterable[str]) -> tuple[str, ...]:
+    """Of packages that have a library of this name the one to install; several where each is another thing.
+
+    The one that is named after the library, as Debian's policy has it; else the one whose name all others go on from
+    (libqt5gui5, and libqt5gui5-gles).
+    """
+    found, usual = sorted(packages, key=len), package_name(name)
+    named = [package for package in found if package in (usual, f"{usual}t64")]
+    if named or not found:
+        return tuple(named[:1])
+    return tuple(found[:1] if all(package.startswith(found[0]) for package in found) else sorted(found))
+
+
+def package_name(library: str) -> str:
+    """The name of a package for a library alone: libX11.so.6 → libx11-6, libXext.so.6 → libxext6 (Policy 8.1)."""
+    name = re.sub(r"\.so(\.|$)", "", re.sub(r"([0-9])\.so\.", r"\1-", library))
+    return name.replace("_", "-").lower()
+
+
+def libraries(pieces: Iterable[bytes]) -> dict[str, tuple[str, ...]]:
+    """Read an index, which comes in pieces. Raises IntegrityError for one that is none."""
+    usual: dict[str, set[str]] = {}
+    inner: dict[str, set[str]] = {}
+    for block in _whole_lines(pieces):
+        for folder, name, names in _LINE.findall(block):
+            library = name.decode("utf-8", "replace")
+            for place in names.decode("utf-8", "replace").split(","):
+                package = place.rpartition("/")[2]
+                if _NOT_TO_RUN.match(place):
+                    continue
+                if not folder:
+                    usual.setdefault(library, set()).add(package)
+                elif (package + "-").startswith(package_name(library) + "-"):
+                    # What `update-alternatives` puts before the loader: libblas3's is in a folder of its own.
+                    inner.setdefault(library, set()).add(package)
+    return {name: tuple(sorted(packages)) for name, packages in sorted({**inner, **usual}.items())}
+
+
+def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        lines, newline, last = piece.rpartition(b"\n")
+        if newline:
+            yield rest + lines
+            rest = last
+        else:
+            rest += last
+        if len(rest) > _LONGEST:
+            raise IntegrityError(f"an index of Debian's files has a line of more than {_LONGEST >> 10} kB")
+    yield rest
+
+
+def _today(suite: str, ctx: Context, known: Index | None) -> Index:
+    """What the first mirror says that has it. Raises what the last one did that has not."""
+    client = Client(ctx.environment, note=ctx.progress.note)
+    failures: list[NetworkError | IntegrityError] = []
+    for place in mains(suite, archives(ctx.environment)):
+        try:
+            return _of(Release.of(place, client, tries=_TRIES), suite, ctx, client.download, known)
+        except (NetworkError, IntegrityError) as error:
+            failures.append(error)
+    told = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
+    raise NetworkError(
+        f"Debian {suite}'s index of files cannot be fetched: {told}",
+        cause="No network, a proxy that no variable names, or mirrors without this suite.",
+        next_step="DEBIAN_MIRROR=http://a-mirror/debian make image …",
+    )
+
+
+def _of(release: Release, suite: str, ctx: Context, download: Callable[..., str], known: Index | None) -> Index:
+    found = release.file(_STEM)
+    if found is None:
+        raise NetworkError(
+            f"{redacted(release.url)} has no index of its files",
+            next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
+        )
+    if known is not None and known.sha256 == found.sha256:
+        return msgspec.structs.replace(known, read=settings.now())
+    what = f"the index {found.name} of {host_of(release.url)}"
+    with (
+        ctx.cache.folder() as folder,
+        ctx.progress.task(f"Debian {suite}: index of files", found.size) as task,
+    ):
+        packed = folder / "index"
+        download(found.address, packed, size=found.size, sha256=found.sha256, advance=task.advance)
+        with packed.open("rb") as stream:
+            gauge = Gauge(INDEX, what, packed=found.size)
+            packages = libraries(pieces(what, found.packing, stream, gauge))
+    return Index(suite=suite, sha256=found.sha256, read=settings.now(), packages=packages)
