@@ -38,7 +38,7 @@ def audit(found: Audit, *, everything: bool = True) -> Answer:
         + (f"; its packages need {' and '.join(floors)}" if floors else "")
     )
     sections = Section(tuple(entries)), Section(tuple(packages), "GPU code")
-    return Answer(sections, summary=(*_unread(found.unread), summary))
+    return Answer(sections, summary=(*_unread(found.unread), *_unread(found.left, "looked at"), summary))
 
 
 def after_build(part: str, answer: Answer, fine: str, command: str) -> Iterator[str]:
@@ -60,8 +60,8 @@ def _entry(status: str, text: str, **details: str) -> Entry:
     return Entry(_WORDS[status], text, lines, _STYLES[status])
 
 
-def _unread(reasons: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"not read: {reason}" for reason in reasons)
+def _unread(reasons: Iterable[str], what: str = "read") -> tuple[str, ...]:
+    return tuple(f"not {what}: {reason}" for reason in reasons)
 
 
 def _code(package: PackageCode) -> str:

@@ -108,7 +108,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     architectures: tuple[str, ...] = ()  #: that the image says its extensions are compiled for
     toolkit: Mapping[str, int] = {}  #: CUDA toolkits on the disk, folder → bytes
     meant: bool = False  #: it says that it keeps its toolkit on purpose
-    unread: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  #: layers that cannot be read, and why
+    left: tuple[str, ...] = ()  #: layers that nobody asked to look at: what nothing has may be in them
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -159,3 +160,4 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     broken: tuple[str, ...]
     unread: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()

@@ -242,11 +242,40 @@ def test_only_the_lowest_layers_are_brought_and_no_foreign_ones(context, monkeyp
     lowest = len(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))
     monkeypatch.setattr(opening, "_MOST_FETCHED", lowest + 10)
     view = read_image(f"docker://{registry.host}/team/image:1.0", context, fetch="small").view
-    assert view.unread == ("2 of 3 layers were left on the registry (--fetch all brings them)",)
+    (left,) = view.unread
+    assert left.startswith("2 of 3 layers (")
+    assert left.endswith("were left on the registry (--fetch all brings them)")
     assert (view.c_library.version, view.torch) == ("2.36", "")
     view = read_image(f"docker://{registry.host}/team/image:2.0", context).view
     assert view.unread == (f"a layer of type {foreign} cannot be read",)
     assert view.layers[1].media_type == foreign
+
+
+@pytest.mark.parametrize("parts", [(), ("--only", "binaries")])
+def test_what_was_left_on_the_registry_by_choice_is_a_note_and_fails_nothing(typed, monkeypatch, registry, parts):
+    """A library that another layer may have is not absent, and nothing is called whole that nobody looked at."""
+    torch = [*WHEELS, file(f"{SITE}/torch/_C.so", make_elf(needed=("libabsent.so.1",)), mode=0o755)]
+    registry.image("team/large", [BASE, [PROFILE], torch, [file("opt/large", bytes(99))]], "1.0", run=RUN)
+    brought = (tars.compressed(tars.tar(layer), spec.LAYER_GZIP) for layer in (BASE, [PROFILE], torch))
+    monkeypatch.setattr(opening, "_MOST_FETCHED", sum(map(len, brought)))
+    image = f"{registry.host}/team/large:1.0"
+    code, out, err = typed("check", image, *HOST_OPTIONS, *parts)
+    assert code == 0, out + err
+    assert "not looked at: 1 of 4 layers" in out
+    assert "libabsent" not in out
+    said = json.loads(typed("check", image, *HOST_OPTIONS, *parts, "--json")[1])["binaries"]
+    severities = {one["severity"] for one in said["findings"] if "is not a whole ELF file" not in one["what"]}
+    assert (severities, len(said["left"]), said["unread"], said["broken"]) == ({"note"}, 1, [], [])
+    code, _, err = typed("check", image, *HOST_OPTIONS, *parts, "--fetch", "all")
+    assert (code, "of its findings fail" in err) == (15, True), err
+
+
+def test_a_layer_that_cannot_be_read_fails_whatever_was_left(typed, registry):
+    document = json.loads(registry.documents["team/image/manifests/1.0"][1])
+    document["layers"][1]["mediaType"] = "application/vnd.docker.image.rootfs.foreign.diff.tar"
+    registry.put("team/image", document, spec.MANIFEST, "2.0")
+    code, out, _ = typed("check", f"{registry.host}/team/image:2.0", "--fetch", "none", "--only", "binaries")
+    assert (code, "not looked at: 2 of 3" in out, "cannot be read" in out) == (15, True, True), out
 
 
 def test_an_index_without_platforms(judged, registry):

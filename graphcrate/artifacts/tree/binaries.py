@@ -124,7 +124,8 @@ def of_opened(
     raw = {path for path, size in kept.items() if kept_whole(path.removeprefix(below), size)}
     texts, programs = _sorted(data, raw)
     read = Contents(name=name, form=opened.form, binaries=programs, texts=texts, links=links)
-    return _described(msgspec.structs.replace(read, toolkit=toolkit, settings=settings, unread=opened.unread))
+    unread, left = opened.unread, opened.left
+    return _described(msgspec.structs.replace(read, toolkit=toolkit, settings=settings, unread=unread, left=left))
 
 
 def of_wheels(name: str, wheels: Sequence[Path], site: str, tools: Tools) -> Contents:
@@ -157,6 +158,7 @@ def over(upper: Contents, lower: Contents) -> Contents:
         texts={**lower.texts, **upper.texts},
         links={**lower.links, **upper.links},
         unread=(*lower.unread, *upper.unread),
+        left=(*lower.left, *upper.left),
     )
     return _described(both)
 

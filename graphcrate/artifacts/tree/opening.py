@@ -16,6 +16,7 @@ from graphcrate.artifacts.tree.compare import Allowance, Comparison, distil, is_
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.context import Context
 from graphcrate.model.errors import LayoutError, UsageError
+from graphcrate.model.words import size
 from graphcrate.oci import reference, spec
 from graphcrate.oci.layout import Layout
 
@@ -87,25 +88,28 @@ def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> Opened:
             document = source.manifest(index[0].digest)
     document = pull.for_platform(source, document, str(name))
     manifest, config = pull.documents(source, document.digest, tools.ctx.cache, any_platform=True)
-    brought, unread = _chosen(manifest.layers, fetch)
+    brought, unread, left = _chosen(manifest.layers, fetch)
     with tools.ctx.progress.task(f"pulling {name}", sum(layer.size for layer in brought)) as task:
         pull.download(source, brought, tools.ctx.cache, task.advance)
     descriptor = spec.Descriptor(media_type=document.media_type, digest=document.digest, size=len(document.data))
     layout = Layout(path=tools.ctx.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
     found = layers.read_layout(str(name), with_layers(layout, brought), tools)
     typed = msgspec.structs.replace(manifest, media_type=document.media_type)
-    return dataclasses.replace(found, form="registry", manifest=typed, index=index, unread=(*found.unread, *unread))
+    unread = (*found.unread, *unread)
+    return dataclasses.replace(found, form="registry", manifest=typed, index=index, unread=unread, left=left)
 
 
-def _chosen(listed: Sequence[spec.Descriptor], fetch: Fetch) -> tuple[list[spec.Descriptor], tuple[str, ...]]:
-    """The layers to bring, and what is said of the others."""
+def _chosen(
+    listed: Sequence[spec.Descriptor], fetch: Fetch
+) -> tuple[list[spec.Descriptor], tuple[str, ...], tuple[str, ...]]:
+    """The layers to bring, what is said of those that cannot be read, and of those that are left there by choice."""
     most = {"small": _MOST_FETCHED, "all": sum(layer.size for layer in listed), "none": -1}[fetch]
     chosen: list[spec.Descriptor] = []
     readable = [layer for layer in listed if layer.media_type in spec.LAYER_TYPES]
-    unread = [f"a layer of type {layer.media_type} cannot be read" for layer in listed if layer not in readable]
+    unread = tuple(f"a layer of type {layer.media_type} cannot be read" for layer in listed if layer not in readable)
     for layer in readable:
         if sum(one.size for one in chosen) + layer.size <= most:
             chosen.append(layer)
-    if left := len(readable) - len(chosen):
-        unread.append(f"{left} of {len(listed)} layers were left on the registry (--fetch all brings them)")
-    return chosen, tuple(unread)
+    left = [layer for layer in readable if layer not in chosen]
+    told = f"{len(left)} of {len(listed)} layers ({size(sum(one.size for one in left))}) were left on the registry"
+    return chosen, unread, (f"{told} (--fetch all brings them)",) if left else ()

@@ -53,7 +53,8 @@ class Opened:
     manifest: spec.Manifest | None = None
     index: tuple[spec.Descriptor, ...] = ()  #: entries of the index that the image was chosen from
     compression: str = ""  #: of a squashfs
-    unread: tuple[str, ...] = ()  #: layers that were not read, and why
+    unread: tuple[str, ...] = ()  #: layers that cannot be read, and why
+    left: tuple[str, ...] = ()  #: layers that were left on the registry, by choice
     broken: LayoutError | None = None  #: why the layers cannot be read or contradict each other: there are no entries
 
 

@@ -67,7 +67,7 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
         wanted.setdefault(compute_capability(model), []).append(model)
     libraries = [path for one in packages.with_binaries() if one.name == TORCH for path in packages.binaries(one)]
     for_cuda = any(basename(path).startswith(("libtorch_cuda", "libc10_cuda")) for path in libraries)
-    if gpus and libraries and not for_cuda:
+    if gpus and libraries and not for_cuda and not contents.left:  # those may be in a layer that nobody looked at
         what = "is PyTorch for the CPU: it has no code for any GPU"
         fix = f"make image GPU={gpus[0].lower()}    takes a PyTorch for CUDA"
         yield packages.finding("architectures", "fail", libraries[0], what, "the GPU stays idle", fix)

@@ -15,11 +15,13 @@ from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.checks.reading import read_image, tools
 from graphcrate.compat import facts
 from graphcrate.host.context import Context
-from graphcrate.model.audit import CHECKS, SEVERITIES, Audit, Contents, Finding, GpuVerdict
+from graphcrate.model.audit import CHECKS, SEVERITIES, Audit, Check, Contents, Finding, GpuVerdict
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import site_packages
 
 _UNKNOWN_PYTHON = "3"
+#: checks that may find what another layer would mend: it has the library, the version, the package
+_OF_WHAT_IS_ABSENT = frozenset[Check]({"libraries", "symbols", "versions", "strings", "metadata", "unused"})
 
 
 def run(
@@ -114,6 +116,9 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
         *space.findings(contents, packages, loader),
         *metadata.findings(contents, packages),
     ]
+    if contents.left:
+        note = Finding("files", "note", BASE.name, "", f"not looked at: {'; '.join(contents.left)}")
+        found = [note, *map(_unsure, found)]
     return Audit(
         subject=contents.name,
         form=contents.form,
@@ -125,9 +130,21 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
         gpus=tuple(gpus),
         code=code.of_packages(contents, packages),
         findings=tuple(sorted(found, key=_order)),
-        broken=tuple(sorted(short(path) for path in linking.broken if packages.owner(path) != BASE)),
+        # what an absent library breaks may be whole: it may be among what was left
+        broken=tuple(
+            sorted(short(path) for path in linking.broken if packages.owner(path) != BASE and not contents.left)
+        ),
         unread=contents.unread,
+        left=contents.left,
     )
+
+
+def _unsure(finding: Finding) -> Finding:
+    """A finding on an image of which not everything was looked at: that nothing has a thing is then not known."""
+    if finding.check not in _OF_WHAT_IS_ABSENT:
+        return finding
+    what = f"{finding.what}, among the layers that were looked at"
+    return msgspec.structs.replace(finding, severity="note", what=what, fix="look at all of them: --fetch all")
 
 
 def _order(finding: Finding) -> tuple[int, int, str, str]:

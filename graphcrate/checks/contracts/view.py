@@ -96,7 +96,7 @@ def view_of(name: str, opened: Opened) -> ImageView:
         manifest_type=manifest_type,
         layers=layers,
         without_platform=sum(entry.platform is None for entry in opened.index),
-        unread=opened.unread,
+        unread=(*opened.unread, *opened.left),
         broken=opened.broken.what if opened.broken else "",
         compression=opened.compression,
         files={
