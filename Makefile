@@ -100,8 +100,8 @@ bench: .venv/ready-run ## measure the main job; writes docs/performance.md
 clean: ## remove images and the project's environment (the cache of wheels and layers stays)
 	@rm -rf dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-doctor.py: $(wildcard doctor/*) # one file to copy to a node
-	@python3 -m tools.doctor_file
+doctor.py: .venv/ready-run $(wildcard doctor/*) # one file to copy to a node
+	@$(python) -m tools.doctor_file
 
 .venv/ready-run: requirements.txt $(python)
 	@tools/prepare run

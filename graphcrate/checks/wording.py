@@ -32,10 +32,11 @@ def audit(found: Audit, *, everything: bool = True) -> Answer:
     ]
     packages = [Entry(f"{one.package} {one.version}".rstrip(), _code(one)) for one in found.code if everything]
     floors = [f"glibc {found.glibc}"] * bool(found.glibc) + [f"GLIBCXX {found.glibcxx}"] * bool(found.glibcxx)
+    whose = "those that were looked at" if found.left else "its packages"
     summary = (
         f"{found.binaries} programs and libraries of {found.bytes / 1e9:.1f} GB: "
         + (_counted(one.severity for one in found.findings) or "nothing is wrong")
-        + (f"; its packages need {' and '.join(floors)}" if floors else "")
+        + (f"; {whose} need {' and '.join(floors)}" if floors else "")
     )
     sections = Section(tuple(entries)), Section(tuple(packages), "GPU code")
     return Answer(sections, summary=(*_unread(found.unread), *_unread(found.left, "looked at"), summary))

@@ -102,6 +102,15 @@ def test_every_make_target_is_explained_and_phony():
     assert targets == set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
 
 
+def test_what_make_runs_of_the_project_runs_in_an_environment_that_it_has_prepared():
+    rules = re.findall(r"^([a-z.-]+):([^=\n]*)\n((?:\t.*\n)+)", TEXTS[ROOT / "Makefile"], re.MULTILINE)
+    prepared = {"test-all": "test"}  # by what it comes after
+    for target, needed, recipe in rules:
+        ready = ".venv/ready" in needed or prepared.get(target, "none") in needed.split()
+        assert ready or not re.search(r"\$\((python|graphcrate|pytest)\)", recipe), target
+        assert not re.search(r"(?<!\w)python3? ", recipe), target
+
+
 def test_every_error_has_a_next_step():
     """Those of its class, where whoever raises it has no better."""
     lacking = {kind.__name__ for kind in KINDS if not kind.usual}
