@@ -14,7 +14,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
@@ -143,11 +143,26 @@ def suffix(additions: Additions) -> str:
 def name_of(package: str) -> str:
     """The name to call a package by, normalised: of a path or an address its last part."""
     if is_local(package):
-        last = package.partition("#")[0].removesuffix(".git").rstrip("/").rpartition("/")[2]
-        if package.startswith(_GIT):
-            last = last.partition("@")[0].removesuffix(".git")
+        path = git_address(package).url if package.startswith(_GIT) else package
+        last = path.partition("#")[0].rstrip("/").rpartition("/")[2].removesuffix(".git")
         return str(canonicalize_name(last.partition("-")[0] if last.endswith(".whl") else last))
     return str(canonicalize_name(Requirement(package).name))
+
+
+class GitAddress(NamedTuple):
+    """What git is asked for: a repository, and a branch, tag or commit of it; empty: where its HEAD points."""
+
+    url: str
+    revision: str
+
+
+def git_address(package: str) -> GitAddress:
+    """A `git+…` address. As pip has it, an `@` before the path is a user's, and the last one of the path a commit's."""
+    url = package.removeprefix(_GIT).partition("#")[0]
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    path, _, revision = path.rpartition("@") if "@" in path else (path, "", "")
+    return GitAddress(f"{scheme}://{host}{slash}{path}", revision)
 
 
 def is_local(package: str) -> bool:

@@ -107,12 +107,14 @@ class HttpError(NetworkError):
 
 
 def redacted(url: str) -> str:
-    """The address without user, password, query and fragment."""
+    """The address without user, password, query and fragment. The user of ssh stays: `git` is everybody's there."""
     try:
         parts = urllib.parse.urlsplit(url)
     except ValueError:
         return "a malformed address"
-    return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    user, at, host = parts.netloc.rpartition("@")
+    shown = user.partition(":")[0] + at if parts.scheme.endswith("ssh") else ""
+    return urllib.parse.urlunsplit((parts.scheme, shown + host, parts.path, "", ""))
 
 
 def host_of(url: str) -> str:

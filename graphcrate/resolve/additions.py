@@ -350,7 +350,8 @@ def _first_reason(error: ResolutionError) -> str:
 def _store_local(package: str, offers: Offers, context: ResolveContext) -> LockedPackage:
     """A wheel file, a project's folder or a commit, in the cache: as a wheel, or as an sdist to be compiled."""
     sources = offers.sources
-    environment, note = settings.select_for_child(context.ctx.environment), context.ctx.progress.note
+    environment = settings.select_for_child(context.ctx.environment, project.GIT_VARIABLES)
+    note = context.ctx.progress.note
 
     def back_end(folder: Path) -> Sequence[Path]:
         wheels = lock_back_end(build_requires(folder), package, offers)

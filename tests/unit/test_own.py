@@ -194,6 +194,7 @@ def test_a_recipe_that_cannot_be_taken_names_the_line(folder, line, error, what)
         (Additions(packages=("Lightning==2.1", "wandb"), apt=("git",)), "-lightning-wandb-git"),
         (Additions(packages=("/home/me/my_pkg", "/tmp/a-1.0-py3-none-any.whl")), "-my-pkg-a"),
         (Additions(packages=(f"git+https://git.example/team/Tool.git@{COMMIT}",)), "-tool"),
+        (Additions(packages=("git+ssh://git@git.example/team/Tool@feature/x",)), "-tool"),
         (Additions(packages=("a" * 20, "b" * 20, "c" * 20)), f"-{'a' * 20}-{'b' * 20}-and-1-more"),
         (Additions(packages=("lightning",), name="mine"), ""),
         (Additions(), ""),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from graphcrate.compat import own
 from graphcrate.host.process import Completed
 from graphcrate.inputs.wheels import project
 from graphcrate.model.errors import NetworkError
@@ -64,4 +65,35 @@ def test_git_asks_no_questions_and_has_a_time_limit(cache, monkeypatch, mine):
             project.of_commit(address, lambda _: (), cache, {"PATH": "", **mine}, print)
     assert [argv[1] for argv, *_ in asked] == ["clone", "ls-remote"]
     assert {environment["GIT_TERMINAL_PROMPT"] for _, environment, _ in asked} == {"0"}
+    assert {environment["SSH_ASKPASS_REQUIRE"] for _, environment, _ in asked} == {"force"}
     assert all(0 < timeout <= 1800 for *_, timeout in asked)
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "revision"),
+    [
+        ("git+ssh://git@git.example/team/repo", "ssh://git@git.example/team/repo", "HEAD"),
+        ("git+ssh://git@git.example:2222/team/repo.git@v1.0", "ssh://git@git.example:2222/team/repo.git", "v1.0"),
+        (f"git+ssh://git@git.example/team/repo@{COMMIT}#egg=repo", "ssh://git@git.example/team/repo", COMMIT),
+        ("git+https://me@git.example/team/repo@feature/x", "https://me@git.example/team/repo", "feature/x"),
+        ("git+https://git.example/@team/repo@main", "https://git.example/@team/repo", "main"),
+        ("git+file:///srv/repo@main", "file:///srv/repo", "main"),
+    ],
+)
+def test_the_at_of_a_user_is_none_of_a_commit(cache, monkeypatch, address, url, revision):
+    """How private repositories of a group are named: `git+ssh://git@HOST/…`."""
+    asked = []
+
+    def run(argv, **_):
+        asked.append(argv)
+        return Completed(128, ("fatal: Host key verification failed.",))
+
+    monkeypatch.setattr(project.process, "run", run)
+    with pytest.raises(NetworkError, match="git cannot fetch") as caught:
+        project.of_commit(address, lambda _: (), cache, {}, print)
+    assert url in asked[0]
+    assert own.git_address(address) == (url, "" if revision == "HEAD" else revision)
+    if "ssh:" in address:
+        assert f"git clone {url} " in caught.value.next_step, "a command that works as typed"
+    else:
+        assert "me@" not in str(caught.value)

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from graphcrate.compat.own import git_address
 from graphcrate.host import process
 from graphcrate.host.cache import Cache
 from graphcrate.host.connections import redacted
@@ -23,6 +24,8 @@ PROJECT_FORMAT = 1
 _NOT_SOURCE = re.compile(
     r"\.git|\.hg|\.venv|venv|__pycache__|build|dist|\.tox|\.nox|\.eggs|.*\.egg-info|.*\.pyc|\.\w+_cache"
 )
+#: of a person's variables those by which git reaches a private repository
+GIT_VARIABLES = ("SSH_AUTH_SOCK", "SSH_ASKPASS", "GIT_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MINUTE = 60.0
 
@@ -49,14 +52,12 @@ def of_folder(
 def of_commit(
     address: str, back_end: BackEnd, cache: Cache, environment: Mapping[str, str], note: Callable[[str], None]
 ) -> Path:
-    """The same of a git repository, `git+https://HOST/PATH@REVISION`; a branch or tag is its commit of today.
+    """The same of a git repository, as `own.git_address` reads it; a branch or tag is its commit of today.
 
     Raises NetworkError when git cannot fetch it, BuildError, and what `back_end` raises.
     """
-    url, _, revision = address.removeprefix("git+").partition("#")[0].rpartition("@")
-    if not url.partition("://")[2]:  # no revision; any `@` is that of a user
-        url, revision = address.removeprefix("git+").partition("#")[0], "HEAD"
-    commit = revision if _COMMIT.fullmatch(revision) else _commit(url, revision, environment)
+    url, revision = git_address(address)
+    commit = revision if _COMMIT.fullmatch(revision) else _commit(url, revision or "HEAD", environment)
     key = hashlib.sha256(f"{PROJECT_FORMAT} {commit}".encode()).hexdigest()
 
     def make(work: Path) -> Path:
@@ -110,14 +111,14 @@ def _commit(url: str, revision: str, environment: Mapping[str, str]) -> str:
 
 def _git(arguments: Sequence[str], url: str, environment: Mapping[str, str]) -> Sequence[str]:
     lines: list[str] = []
-    # A question for a password would wait for ever.
-    variables = {**environment, "GIT_TERMINAL_PROMPT": "0"}
+    # A question for a password, or whether a host is known, would wait for ever.
+    variables = {"SSH_ASKPASS": "/bin/false", **environment, "GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "force"}
     done = process.run(["git", *arguments], environment=variables, on_line=lines.append, timeout=10 * _MINUTE)
     if done.returncode:
         tail = "".join(f"\n    {line}" for line in done.lines[-4:])
         raise NetworkError(
             f"git cannot fetch {redacted(url)}{tail}",
-            cause="No network, no such repository or commit, or one that asks for a password.",
+            cause="No network, no such repository or commit, or one that asks for a password or a key.",
             next_step=f"git clone {redacted(url)}    (and give the folder: ./NAME)",
         )
     return lines
