@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 
 from graphcrate.compat import catalog
-from graphcrate.compat.explain import support
+from graphcrate.compat.support import MARKS, support
 from graphcrate.host.context import Context
 from graphcrate.model.words import size
 from graphcrate.pages.charts import curve, treemap
@@ -28,7 +28,12 @@ def pictures() -> Iterator[tuple[Path, str]]:
     found = support(recipe)
     rows = 100 + len(found.rows) * 30
     yield _drawn(
-        "matrix", 780, rows + 30, "GPUs against CUDA versions: green runs, yellow compiles first", support=found
+        "matrix",
+        780,
+        rows + 30,
+        "GPUs against CUDA versions: green runs, yellow compiles first",
+        support=found,
+        marks=MARKS,
     )
     yield _drawn("bytes", 780, 420, "treemap of the files of pyg for CUDA 11.8 by size", **_bytes())
     lines = (DATA / "dna.log").read_text(encoding="utf-8").splitlines()

@@ -212,17 +212,17 @@ def list_(
     as_json: options.Json = False,
 ) -> None:
     """List stacks and their variants."""
+    from graphcrate.cli import tables
     from graphcrate.compat import catalog
 
     ctx = here()
     recipes = catalog.all_recipes(ctx)
     if as_json:
-        write(catalog.describe(ctx, recipes), "", as_json=True)
+        write(tables.described(ctx, recipes), "", as_json=True)
         return
     from rich.console import Console
 
-    from graphcrate.cli import tables
-    from graphcrate.compat.explain import MARKS, support
+    from graphcrate.compat.support import MARKS, support
 
     if not gpus:
         sys.stdout.write("".join(f"{line}\n" for line in tables.variants(ctx, recipes)))

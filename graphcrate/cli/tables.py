@@ -4,14 +4,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from graphcrate.build.matrix import Result
 from graphcrate.cli import options
-from graphcrate.compat import facts, planning
+from graphcrate.compat import catalog, facts, planning
 from graphcrate.compat.catalog import lock_path
-from graphcrate.compat.explain import MARKS, Support
+from graphcrate.compat.support import MARKS, Mark, Support, models_with, support
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.lock_proof import LockProof
@@ -20,7 +21,9 @@ from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
 from graphcrate.model.standing import FileStanding, LockStanding, Standing, SuiteLists, Update
 from graphcrate.model.words import joined, listed, size
 
-_MARK_STYLES = {"native": "green", "jit": "yellow", "unknown": "dim", "rejected": "dim"}
+_MARK_STYLES: dict[Mark, str] = {
+    "native": "green", "jit": "yellow", "built": "cyan", "unknown": "dim", "rejected": "dim",
+}  # fmt: skip
 _COLUMNS = (
     *("lock", "files", "on mirrors", "elsewhere", "nowhere", "not known", "one place"),
     *("updates", "security", "yanked"),
@@ -35,15 +38,18 @@ _HEADS = ("stack", "CUDA", "torch", "PyG", "Python", "GPUs", "driver from", "loc
 
 
 def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
-    """Yield a line for each variant, at most 80 wide."""
+    """Yield a line for each variant, at most 80 wide, and one below on GPUs that an image has to be built for."""
     rows: list[tuple[str, ...]] = [_HEADS]
+    built: set[str] = set()
     for recipe in recipes:
+        found = support(recipe)
         for variant in recipe.variants:
             if variant.unavailable is not None:
                 rows.append((recipe.name, variant.cuda, "not available: ./build.py image explains", *[""] * 5))
                 continue
             first = variant.candidates[0]
-            capabilities = [facts.compute_capability(model).replace(".", "") for model in facts.gpu_names(first)]
+            runs, apart = ([], []) if variant.cuda == "cpu" else _gpus_of(found, variant.cuda)
+            built.update(apart)
             is_locked = any(lock_path(ctx, recipe, variant, one).is_file() for one in variant.candidates)
             rows.append(
                 (
@@ -52,7 +58,7 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
                     "of a folder" if first.torch == "*" else first.torch,
                     variant.torch_geometric or "-",
                     variant.python,
-                    f"sm_{capabilities[0]} to sm_{capabilities[-1]}" if capabilities else "-",
+                    f"{runs[0]} to {runs[-1]}{' *' if apart else ''}" if runs else "-",
                     facts.oldest_driver(variant.cuda) or "-",
                     "yes" if is_locked else "no",
                 )
@@ -60,6 +66,40 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(_HEADS))]
     for row in rows:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    if built:
+        names = joined(sorted(built))
+        yield f"* {names} too, when built for it: GPU=… (./build.py list --gpus)"
+
+
+def _gpus_of(found: Support, cuda: str) -> tuple[list[str], list[str]]:
+    """GPUs that the image of a CUDA version runs on, and those that it has to be built for: sm_70, sm_75."""
+    runs, built = found.with_mark(cuda, "native", "jit"), found.with_mark(cuda, "built")
+    return [f"sm_{one.replace('.', '')}" for one in runs], [f"sm_{one.replace('.', '')}" for one in built]
+
+
+def described(ctx: Context, found: Sequence[Recipe]) -> list[dict[str, Any]]:
+    """`list --json`: one object per variant and candidate; so none for an unavailable variant."""
+    return [
+        {
+            "recipe": recipe.name,
+            "cuda": variant.cuda,
+            "torch": candidate.torch,
+            "torch_cuda": candidate.torch_cuda,
+            "torch_geometric": variant.torch_geometric or None,
+            "python": variant.python,
+            "base": msgspec.to_builtins(variant.base),
+            "candidate": candidate.name,
+            "meaning": candidate.meaning or None,
+            "channels": [channel.value for channel in candidate.channels],
+            "tag": catalog.short_tag(variant, candidate),
+            "locked": lock_path(ctx, recipe, variant, candidate).is_file(),
+            "gpus": models_with(recipe, variant, candidate, "native", "jit"),
+            "gpus_when_built_for": models_with(recipe, variant, candidate, "built"),
+        }
+        for recipe in found
+        for variant in recipe.variants
+        for candidate in variant.candidates
+    ]
 
 
 def proofs(results: Sequence[Result]) -> Iterator[str]:
@@ -182,8 +222,8 @@ def heat_map(found: Support) -> Text:
     for name, row in zip(names, found.rows, strict=True):
         drawn.append(f"\n{name:{width}}")
         for cuda in found.drivers:
-            status = row.cells[cuda].status
-            drawn.append(f"{MARKS[status][0]:>6}", _MARK_STYLES[status])
+            mark = row.cells[cuda].mark
+            drawn.append(f"{MARKS[mark][0]:>6}", _MARK_STYLES[mark])
     return drawn
 
 

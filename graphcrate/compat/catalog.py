@@ -3,11 +3,8 @@
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from graphcrate.compat import facts, recipes
+from graphcrate.compat import recipes
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.host import documents
 from graphcrate.host.context import Context
@@ -57,30 +54,6 @@ def refuse_unknown_cuda(recipe: Recipe, cuda: str) -> Variant:
 def all_recipes(ctx: Context) -> list[Recipe]:
     """Every recipe, by name. Raises RecipeError."""
     return [recipes.load(path) for path in sorted((ctx.root / "recipes").glob("*.toml"))]
-
-
-def describe(ctx: Context, found: Sequence[Recipe]) -> list[dict[str, Any]]:
-    """`list --json`: one object per variant and candidate; so none for an unavailable variant."""
-    return [
-        {
-            "recipe": recipe.name,
-            "cuda": variant.cuda,
-            "torch": candidate.torch,
-            "torch_cuda": candidate.torch_cuda,
-            "torch_geometric": variant.torch_geometric or None,
-            "python": variant.python,
-            "base": msgspec.to_builtins(variant.base),
-            "candidate": candidate.name,
-            "meaning": candidate.meaning or None,
-            "channels": [channel.value for channel in candidate.channels],
-            "tag": short_tag(variant, candidate),
-            "locked": lock_path(ctx, recipe, variant, candidate).is_file(),
-            "gpus": list(facts.gpu_names(candidate)),
-        }
-        for recipe in found
-        for variant in recipe.variants
-        for candidate in variant.candidates
-    ]
 
 
 def short_tag(variant: Variant, candidate: Candidate) -> str:

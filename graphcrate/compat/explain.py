@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from graphcrate.compat import catalog, facts, glt, rules, suites, targets, toolkits
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.request import BuildRequest
-from graphcrate.compat.rules import STATUSES, Reason, Software, Status, Verdict
+from graphcrate.compat.rules import Reason, Software, Status, Verdict
 from graphcrate.compat.targets import Partition, Said, Target
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, Entry, Section
@@ -28,22 +28,28 @@ from graphcrate.model.report import Outcome
 #: what is built where neither a CUDA version nor a machine is named
 USUAL_CUDA = "11.8"
 _USUAL = "the default where no machine is named, which runs on most"
-#: of a verdict, in one character and in words
-MARKS: dict[Status, tuple[str, str]] = {
-    "native": ("●", "runs"),
-    "jit": ("◐", "runs, slow first start: the driver compiles PTX"),
-    "unknown": ("?", "not known"),
-    "rejected": ("·", "does not run"),
-}
 _WORDS = {
     "native": "runs natively", "jit": "runs, slow first start", "unknown": "not known", "rejected": "does not run",
 }  # fmt: skip
 _STYLES = {"rejected": "red", "unknown": "dim", "jit": "yellow", "native": "green"}
 
 
+class Judged(NamedTuple):
+    """The verdict of an image that is built for the target's GPUs, and of the one for no GPU in particular."""
+
+    built: Verdict
+    plain: Verdict
+
+    @property
+    def is_only_built(self) -> bool:
+        """Whether it runs where it was built for these GPUs, and not else."""
+        return self.built.accepted and not self.plain.accepted
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate of a variant, judged. `command` builds its image for the target.
 
+    `plain`: the status of the image that is built for no GPU in particular.
     `support`: that its base gets no security updates any more, and which variant's does; empty where it gets some.
     """
 
@@ -53,6 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     torch: str
     torch_geometric: str
     verdict: Verdict
+    plain: Status
     chosen: bool
     command: str
     base: str = ""  #: its Debian, where one is known
@@ -76,31 +83,6 @@ class Settled(NamedTuple):
     gpu: str  #: "v100,a100"; empty: no GPU, or none was named
     usable: tuple[Candidate, ...]
     out: tuple[Outcome, ...] = ()
-
-
-class Cell(NamedTuple):
-    """The best verdict of a variant's candidates on a GPU, why where it is not native, and which candidates run."""
-
-    status: Status
-    torch: str
-    why: str = ""
-    ways: tuple[str, ...] = ()  #: candidates
-
-
-class GpuRow(NamedTuple):
-    """GPU models of one compute capability ("7.0"), with a cell for each CUDA version."""
-
-    capability: str
-    models: tuple[str, ...]
-    cells: Mapping[str, Cell]
-
-
-class Support(NamedTuple):
-    """A recipe's CUDA versions, the newest first, each with the oldest driver ("450.80.02"), and the GPUs."""
-
-    recipe: str
-    drivers: Mapping[str, str]
-    rows: tuple[GpuRow, ...]
 
 
 def find_target(ctx: Context, said: Said) -> Target:
@@ -305,31 +287,41 @@ def by_capability(
 def _rows(recipe: Recipe, variant: Variant, target: Target, said: Said) -> Iterator[Row]:
     gpu = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
     request = BuildRequest(name=recipe.name, cuda=variant.cuda, target=said.target, gpu=gpu, driver=said.driver)
-    nothing = Candidate(name="", channels=(), torch="", torch_cuda=variant.cuda)
-    for candidate in variant.candidates or (nothing,):
+    for candidate in candidates_of(variant):
+        judged = judge(recipe, variant, candidate, target)
         yield Row(
             recipe=recipe.name,
             cuda=variant.cuda,
             candidate=candidate.name,
             torch=candidate.torch,
             torch_geometric=variant.torch_geometric,
-            verdict=_verdict(recipe, variant, candidate, target),
+            verdict=judged.built,
+            plain=judged.plain.status,
             chosen=False,
             command=request.command(),
             base=suites.of_base(variant.base),
         )
 
 
-def _verdict(recipe: Recipe, variant: Variant, candidate: Candidate, target: Target) -> Verdict:
+def candidates_of(variant: Variant) -> tuple[Candidate, ...]:
+    """The variant's candidates; of one that is not available a nameless one."""
+    return variant.candidates or (Candidate(name="", channels=(), torch="", torch_cuda=variant.cuda),)
+
+
+def judge(recipe: Recipe, variant: Variant, candidate: Candidate, target: Target) -> Judged:
+    """Judge both images of a candidate: what `make image GPU=…` makes for the target's GPUs, and without GPU=."""
     if refusal := variant.unavailable:
         reason = Reason(rule="recipe", what=refusal.why, source="", fix=refusal.instead)
-        return Verdict(status="rejected", reasons=(reason,))
+        verdict = Verdict(status="rejected", reasons=(reason,))
+        return Judged(verdict, verdict)
     verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
-    published = rules.judge(stack_of(recipe, variant, candidate, None), target) if target.gpus else verdict
-    if verdict.accepted and not published.accepted:
-        note = f"only when built for it (GPU={','.join(target.gpus or ()).lower()}): {published.reasons[0].what}"
+    plain = rules.judge(stack_of(recipe, variant, candidate, None), target) if target.gpus else verdict
+    if verdict.accepted and plain.status != verdict.status:
+        setting = _setting(target)
+        without = f"without {setting} it {_WORDS[plain.status]}"
+        note = f"{without if plain.accepted else f'only when built for it ({setting})'}: {plain.reasons[0].what}"
         verdict = msgspec.structs.replace(verdict, notes=(*verdict.notes, note))
-    return verdict
+    return Judged(verdict, plain)
 
 
 def _age(row: Row) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
@@ -360,7 +352,9 @@ def answer(explanation: Explanation) -> Answer:
         if row.chosen:
             headline = f"chosen, {words}: {row.command}"
         else:
-            headline = f"{words}: {row.verdict.reasons[0].what}" if row.verdict.reasons else f"{words} too"
+            apart = row.verdict.accepted and row.plain == "rejected"
+            too = f"{words} too" + (f", when built for it ({_setting(explanation.target)})" if apart else "")
+            headline = f"{words}: {row.verdict.reasons[0].what}" if row.verdict.reasons else too
         by = f" ({row.candidate})" if row.candidate not in ("", "pypi", "pytorch") else ""
         if row.cuda == explanation.asked:
             opening.append(f"CUDA {row.cuda}{by}: {headline}")
@@ -377,6 +371,11 @@ def answer(explanation: Explanation) -> Answer:
             details.append("smaller: SLIM=yes, with code for these GPUs alone (docs/slim.md)")
         entries.append(Entry(label, headline, tuple(details), style))
     return Answer((Section(tuple(entries)),), opening=tuple(opening))
+
+
+def _setting(target: Target) -> str:
+    """What builds an image for these GPUs: "GPU=p100"."""
+    return f"GPU={','.join(target.gpus or ()).lower()}"
 
 
 def _details(row: Row, asked: str) -> Iterator[str]:
@@ -396,21 +395,3 @@ def _details(row: Row, asked: str) -> Iterator[str]:
         yield f"with driver {verdict.driver} or newer"
     yield from (f"assumed: {what}" for what in verdict.assumes)
     yield from (f"note: {what}" for what in (*verdict.lost, *verdict.notes))
-
-
-def support(recipe: Recipe) -> Support:
-    """Judge every CUDA variant of a recipe on every GPU that lists name. Extensions count as compiled for that GPU."""
-    cudas = sorted((one.cuda for one in recipe.variants if one.cuda != "cpu"), key=numbers, reverse=True)
-    rows = []
-    for capability, names in facts.models_by_capability().items():
-        judged = explain(recipe, Target(gpus=(names[0],)), Said(gpu=names[0])).rows
-        cells = {cuda: _best([row for row in judged if row.cuda == cuda]) for cuda in cudas}
-        rows.append(GpuRow(capability, names, cells))
-    return Support(recipe.name, {cuda: facts.oldest_driver(cuda) for cuda in cudas}, tuple(rows))
-
-
-def _best(rows: list[Row]) -> Cell:
-    row = min(rows, key=lambda row: STATUSES.index(row.verdict.status))
-    why = row.verdict.reasons[0].what if row.verdict.reasons and row.verdict.status != "native" else ""
-    ways = tuple(one.candidate for one in rows if one.verdict.status in ("native", "jit"))
-    return Cell(row.verdict.status, row.torch, why, ways)

@@ -7,7 +7,7 @@ from pathlib import Path
 from graphcrate.artifacts.locate import read_report
 from graphcrate.compat import catalog, facts
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.explain import Cell, Support, support
+from graphcrate.compat.support import MARKS, Cell, Mark, Support, support
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock
@@ -15,6 +15,9 @@ from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
 from graphcrate.pages.html import rendered, words
 from graphcrate.pages.report import NAME
+
+#: a mark's class in the style sheet
+_CLASSES: dict[Mark, str] = {"native": "yes", "jit": "limits", "built": "built", "unknown": "no", "rejected": "no"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,13 @@ class Item:
     @property
     def elsewhere(self) -> list[str]:
         """GPU models that other candidates run, but not the locked one."""
-        return [model for model, cell in self.gpus.items() if self.lock and self.candidate not in cell.ways]
+        found = (model for model, cell in self.gpus.items() if cell.runs and self.candidate not in cell.ways)
+        return list(found) if self.lock else []
+
+    @property
+    def built(self) -> list[str]:
+        """GPU models that run an image which was built for them, and no other."""
+        return [model for model, cell in self.gpus.items() if cell.mark == "built"]
 
     @property
     def torch(self) -> str:
@@ -78,7 +87,8 @@ def write(ctx: Context, output: Path, site: Path) -> None:
     there = {path.stem for path in (*pages, *(site / "reports").glob("*.html"))}
     for language in ("en", "zh"):
         spoken = {word: texts[language] for word, texts in words().items() if language in texts}
-        values = {"t": spoken, "language": language, "items": items, "maps": maps, "there": there}
+        values: dict[str, object] = {"t": spoken, "language": language, "items": items, "maps": maps, "there": there}
+        values |= {"marks": MARKS, "classes": _CLASSES}
         pages[site / file_name("index", language)] = rendered("catalog.html", values).encode()
         for item in items:
             described = spoken.get(f"recipe_{item.recipe.name}", "")

@@ -104,17 +104,20 @@ def test_list_as_json_has_a_line_per_variant_and_candidate(call):
 def test_list_has_a_line_for_each_variant_in_80_columns(call):
     code, out, _ = call("list")
     lines = out.splitlines()
-    assert (code, len(lines)) == (0, 1 + sum(len(recipe.variants) for recipe in RECIPES.values()))
+    assert (code, len(lines)) == (0, 2 + sum(len(recipe.variants) for recipe in RECIPES.values()))
     assert max(map(len, lines)) <= 80
-    pyg = "pyg 11.8 2.0.1+cu118 2.3.1 3.11 sm_60 to sm_90 450.80.02 no"
+    pyg = "pyg 11.8 2.0.1+cu118 2.3.1 3.11 sm_70 to sm_90 * 450.80.02 no"
     assert pyg in [" ".join(line.split()) for line in lines]
+    assert "sm_60 and sm_61 too, when built for it: GPU=" in lines[-1]
 
 
 def test_list_draws_which_gpus_run_which_cuda(call):
     code, out, _ = call("list", "--gpus")
     pyg = out.partition("\npyg ")[2].partition("\n\n")[0].splitlines()
-    marks = next(line for line in pyg if line.startswith("V100")).split()[3:]
-    assert dict(zip(pyg[0].split(), marks, strict=True)) == {"13.0": "·", **dict.fromkeys(NEWEST[1:], "●")}
+    marks = {line.split()[0]: line.partition(")")[2].split() for line in pyg}
+    assert dict(zip(pyg[0].split(), marks["V100,"], strict=True)) == {"13.0": "·", **dict.fromkeys(NEWEST[1:], "●")}
+    assert marks["P100"] == ["·", "·", *["○"] * 5]
+    assert "○ runs when built for it: GPU=" in out
     assert (code, max(map(len, out.splitlines())) <= 120) == (0, True)
 
 
@@ -219,7 +222,7 @@ def test_a_refused_variant_says_why_and_stands_in_the_list_but_not_among_what_ca
     ctx, glt = Context(root=ROOT, environment={}), [RECIPES["glt"]]
     with refused(ResolutionError, "CUDA", "make image STACK=glt CUDA="):
         catalog.find_variant(ctx, "glt", "cpu")
-    assert [entry["cuda"] for entry in catalog.describe(ctx, glt)] == ["11.6", "11.6", "11.7", "12.1"]
+    assert [entry["cuda"] for entry in tables.described(ctx, glt)] == ["11.6", "11.6", "11.7", "12.1"]
     assert any("not available: " in line for line in tables.variants(ctx, glt))
 
 

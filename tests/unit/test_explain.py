@@ -142,7 +142,7 @@ def test_where_nothing_of_a_stack_runs_others_are_a_command_away():
             explain.settle(CTX, "glt", cuda, Said(gpu="b200"))
 
 
-def test_the_gpus_that_list_names_are_those_that_run_natively():
+def test_the_gpus_that_a_torch_is_said_to_have_code_for_run_natively_where_nothing_else_is_compiled():
     for recipe, variant, candidate in SHIPPED:
         bare = msgspec.structs.replace(explain.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
         native = {model for model in facts.gpus() if rules.judge(bare, Target(gpus=(model,))).status == "native"}

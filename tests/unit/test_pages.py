@@ -186,7 +186,14 @@ def test_a_variants_page_has_what_was_measured_and_what_only_another_candidate_r
     runs, _, others = re.search(r'id="gpus">(.*?)</section>', text, re.DOTALL)[1].partition('class="note"')
     assert (">A100<" in runs, ">H100<" in runs, ">H100<" in others, "(pytorch)" in others) == (True, False, True, True)
     assert "has no code for H100, GH200" in text
-    assert 'class="note"' not in (site / "pyg-cu126.html").read_text()
+    assert "but by another" not in (site / "pyg-cu126.html").read_text()
+
+
+def test_a_variants_page_tells_gpus_that_it_runs_on_from_those_it_has_to_be_built_for(site):
+    gpus = re.search(r'id="gpus">(.*?)</section>', (site / "pyg-cu118.html").read_text(), re.DOTALL)[1]
+    assert set(re.findall(r'class="badge built">([^<]*)<', gpus)) == {"P100", "P40", "P4"}
+    assert "make image STACK=pyg CUDA=11.8 GPU=p100" in gpus
+    assert "P100" not in re.findall(r'class="badge (?:yes|limits)"[^>]*>([^<]*)<', gpus)
 
 
 def test_every_recipe_is_described_in_chinese_and_a_cpu_needs_no_gpu(site):

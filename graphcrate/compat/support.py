@@ -1,0 +1,94 @@
+"""Which GPU runs which CUDA version of a recipe: what `list`, the catalogue and the picture in README show.
+
+One answer for all of them, by the verdicts of `explain`. It is about the image that `make image CUDA=…` makes; one
+that runs only where GPU= names the model has a mark of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from graphcrate.compat import facts
+from graphcrate.compat.explain import Judged, candidates_of, judge
+from graphcrate.compat.facts import numbers
+from graphcrate.compat.targets import Target
+from graphcrate.model.recipe import Candidate, Recipe, Variant
+
+#: `rules.Status` of the image that is built for no GPU in particular; `built`: it runs where it was built for this one
+Mark = Literal["native", "jit", "built", "unknown", "rejected"]
+#: in one character and in words, the best first
+MARKS: dict[Mark, tuple[str, str]] = {
+    "native": ("●", "runs"),
+    "jit": ("◐", "runs, slow first start (PTX)"),
+    "built": ("○", "runs when built for it: GPU=…"),
+    "unknown": ("?", "not known"),
+    "rejected": ("·", "does not run"),
+}
+
+
+class Cell(NamedTuple):
+    """The best mark of a variant's candidates on a GPU, why where it is not native, and which candidates it is of."""
+
+    mark: Mark
+    torch: str
+    why: str = ""
+    ways: tuple[str, ...] = ()  #: candidates that run, built for that GPU where none does else
+
+    @property
+    def runs(self) -> bool:
+        """Whether the image for no GPU in particular does."""
+        return self.mark in ("native", "jit")
+
+
+class GpuRow(NamedTuple):
+    """GPU models of one compute capability ("7.0"), with a cell for each CUDA version."""
+
+    capability: str
+    models: tuple[str, ...]
+    cells: Mapping[str, Cell]
+
+
+class Support(NamedTuple):
+    """A recipe's CUDA versions, the newest first, each with the oldest driver ("450.80.02"), and the GPUs."""
+
+    recipe: str
+    drivers: Mapping[str, str]
+    rows: tuple[GpuRow, ...]
+
+    def with_mark(self, cuda: str, *marks: Mark) -> list[str]:
+        """Compute capabilities that a CUDA version has one of these marks for."""
+        return [row.capability for row in self.rows if row.cells[cuda].mark in marks]
+
+
+def support(recipe: Recipe) -> Support:
+    """Judge every CUDA variant of a recipe on every GPU that lists name."""
+    variants = sorted((one for one in recipe.variants if one.cuda != "cpu"), key=lambda one: numbers(one.cuda))
+    rows = []
+    for capability, names in facts.models_by_capability().items():
+        cells = {variant.cuda: _cell(recipe, variant, names[0]) for variant in reversed(variants)}
+        rows.append(GpuRow(capability, names, cells))
+    return Support(recipe.name, {one.cuda: facts.oldest_driver(one.cuda) for one in reversed(variants)}, tuple(rows))
+
+
+def _cell(recipe: Recipe, variant: Variant, model: str) -> Cell:
+    judged = {one: judge(recipe, variant, one, Target(gpus=(model,))) for one in candidates_of(variant)}
+    marks = {one: _mark(found) for one, found in judged.items()}
+    best = min(judged, key=lambda one: [*MARKS].index(marks[one]))
+    reasons = judged[best].plain.reasons
+    why = reasons[0].what if reasons and marks[best] != "native" else ""
+    alike = ("native", "jit") if marks[best] != "built" else ("built",)
+    return Cell(marks[best], best.torch, why, tuple(one.name for one, mark in marks.items() if mark in alike))
+
+
+def _mark(judged: Judged) -> Mark:
+    return "built" if judged.is_only_built else judged.plain.status
+
+
+def models_with(recipe: Recipe, variant: Variant, candidate: Candidate, *marks: Mark) -> list[str]:
+    """GPU models that lists name with one of these marks; none for the CPU."""
+    by_capability = facts.models_by_capability().values() if variant.cuda != "cpu" else ()
+    return [
+        model
+        for models in by_capability
+        if _mark(judge(recipe, variant, candidate, Target(gpus=models[:1]))) in marks
+        for model in models
+    ]
