@@ -4,7 +4,6 @@ What is proved of a committed lock is written beside it (`CANDIDATE.proof.json`)
 stopped. A candidate without a lock is tested where its channel answers; nothing is committed of it.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from graphcrate.compat import catalog, facts
 from graphcrate.compat.planning import make_plan
 from graphcrate.compat.programs import examples
 from graphcrate.compat.request import BuildRequest
-from graphcrate.host import cleaning, documents, process, settings
+from graphcrate.host import cleaning, process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
@@ -28,7 +27,6 @@ from graphcrate.model.errors import (
     DiskFullError,
     GraphcrateError,
     NetworkError,
-    RecipeError,
     ResolutionError,
     UsageError,
 )
@@ -62,7 +60,7 @@ class Row:
 
     @property
     def proof_path(self) -> Path:
-        return self.path.with_name(self.path.name.replace(".lock.json", ".proof.json"))
+        return catalog.proof_path(self.path)
 
 
 State = Literal["proved", "proved before", "tested", "unavailable", "failed"]
@@ -121,13 +119,7 @@ def rows(ctx: Context, request: Request) -> list[Row]:
 
 def proof_of(row: Row) -> LockProof | None:
     """The proof beside a lock; None where there is none, or it is damaged or another lock's."""
-    if row.lock is None:
-        return None
-    with contextlib.suppress(RecipeError):
-        proof = documents.read(row.proof_path, LockProof, "the proof of a lock", "./build.py matrix")
-        if proof and proof.lock_sha256 == row.lock.sha256:
-            return proof
-    return None
+    return catalog.read_proof(row.path, row.lock) if row.lock else None
 
 
 def run(

@@ -1,5 +1,6 @@
 """What there is: recipes and their variants, committed locks, images below the output folder."""
 
+import contextlib
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +9,9 @@ from graphcrate.compat import recipes
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.host import documents
 from graphcrate.host.context import Context
-from graphcrate.model.errors import ResolutionError, UsageError
+from graphcrate.model.errors import RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import Lock
+from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 
 
@@ -87,6 +89,20 @@ def read_lock(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candida
     """The candidate's committed lock; None where there is none. Raises RecipeError."""
     path = lock_path(ctx, recipe, variant, candidate)
     return documents.read_lock(path, renewal(recipe, variant, candidate), committed=True)
+
+
+def proof_path(lock: Path) -> Path:
+    """Where the proof of a lock is: beside it."""
+    return lock.with_name(lock.name.replace(".lock.json", ".proof.json"))
+
+
+def read_proof(path: Path, lock: Lock) -> LockProof | None:
+    """The proof beside a lock; None where there is none, or it is damaged or another lock's."""
+    with contextlib.suppress(RecipeError):
+        proof = documents.read(proof_path(path), LockProof, "the proof of a lock", "./build.py matrix")
+        if proof and proof.lock_sha256 == lock.sha256:
+            return proof
+    return None
 
 
 def renewal_of(ctx: Context, path: Path) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from graphcrate.artifacts.locate import read_report
 from graphcrate.compat import catalog, facts
@@ -11,6 +12,7 @@ from graphcrate.compat.support import MARKS, Cell, Mark, Support, support
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock
+from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
 from graphcrate.pages.html import rendered, words
@@ -18,6 +20,19 @@ from graphcrate.pages.report import NAME
 
 #: a mark's class in the style sheet
 _CLASSES: dict[Mark, str] = {"native": "yes", "jit": "limits", "built": "built", "unknown": "no", "rejected": "no"}
+
+
+class Measured(NamedTuple):
+    """An image that was built and tested: here, by its report, or where its lock was proved."""
+
+    tag: str
+    digest: str
+    bytes: int
+    suites: Sequence[tuple[str, str]]  #: with their status
+    device: str
+    is_plain: bool  #: the stack itself, without additions of a person and for no GPU in particular
+    made_for: Sequence[str]  #: GPU models
+    no_code: Sequence[str]  #: GPU models that it has no code for
 
 
 @dataclass(frozen=True)
@@ -28,7 +43,7 @@ class Item:
     variant: Variant
     candidate: str  #: that the lock is of
     lock: Lock | None
-    reports: Sequence[tuple[BuildReport, Path]]  #: of its images here, with their folders; newest first
+    measured: Sequence[Measured]  #: images here, newest first; last the one that proved the lock
     gpus: Mapping[str, Cell]  #: GPU model → the verdict, where a candidate runs
 
     @property
@@ -54,11 +69,15 @@ class Item:
 
     @property
     def torch(self) -> str:
-        """The version that the lock has, else the first candidate's; empty where nobody knows."""
+        """The version that the lock has, else that of the first candidate which names one; empty where none does."""
         if self.lock:
             return next((one.version for one in self.lock.packages if one.name == "torch"), "")
-        first = next(iter(self.variant.candidates), None)
-        return first.torch.replace("*", "") if first else ""
+        return next((one.torch for one in self.variant.candidates if one.torch != "*"), "")
+
+    @property
+    def plain(self) -> Measured | None:
+        """The image that `make image CUDA=…` makes, as it was measured."""
+        return next((one for one in self.measured if one.is_plain), None)
 
     @property
     def driver(self) -> str:
@@ -81,7 +100,7 @@ def write(ctx: Context, output: Path, site: Path) -> None:
     maps = [support(recipe) for recipe in recipes]
     items = list(_items(ctx, output, recipes, maps))
     pages = {}
-    for report, folder in (one for item in items for one in item.reports):
+    for report, folder in (one for recipe in recipes for one in _reports(output / recipe.name)):
         if (folder / NAME).is_file():
             pages[site / "reports" / f"{report.name}-{report.tag}.html"] = (folder / NAME).read_bytes()
     there = {path.stem for path in (*pages, *(site / "reports").glob("*.html"))}
@@ -108,13 +127,16 @@ def _items(ctx: Context, output: Path, recipes: Sequence[Recipe], maps: Sequence
         reports = list(_reports(output / recipe.name))
         for variant in recipe.variants:
             cells = {model: row.cells.get(variant.cuda) for row in found.rows for model in row.models}
-            candidate, lock = _lock(ctx, recipe, variant)
+            candidate, lock, proof = _lock(ctx, recipe, variant)
+            measured = [_of_report(one) for one, _ in reports if one.cuda == variant.cuda]
+            if proof and proof.digest not in {one.digest for one in measured}:
+                measured.append(_of_proof(proof))
             yield Item(
                 recipe=recipe,
                 variant=variant,
                 candidate=candidate,
                 lock=lock,
-                reports=[one for one in reports if one[0].cuda == variant.cuda],
+                measured=measured,
                 gpus={model: cell for model, cell in cells.items() if cell and cell.ways},
             )
 
@@ -128,8 +150,42 @@ def _reports(folder: Path) -> Iterator[tuple[BuildReport, Path]]:
             yield report, path.parent
 
 
-def _lock(ctx: Context, recipe: Recipe, variant: Variant) -> tuple[str, Lock | None]:
+def _lock(ctx: Context, recipe: Recipe, variant: Variant) -> tuple[str, Lock | None, LockProof | None]:
     for candidate in variant.candidates:
         if lock := catalog.read_lock(ctx, recipe, variant, candidate):
-            return candidate.name, lock
-    return "", None
+            return candidate.name, lock, catalog.read_proof(catalog.lock_path(ctx, recipe, variant, candidate), lock)
+    return "", None, None
+
+
+def _of_report(report: BuildReport) -> Measured:
+    asked = report.asked
+    gpus = report.audit.gpus if report.audit else {}
+    known = _without_code(gpus) if gpus else report.fallback.no_code if report.fallback else ()
+    return Measured(
+        tag=report.tag,
+        digest=report.digest,
+        bytes=report.bytes,
+        suites=[(suite.suite, suite.status) for suite in report.suites],
+        device=report.suites[0].device if report.suites else "",
+        is_plain=not report.own and not (asked and (asked.additions or asked.gpus or asked.flavour)),
+        made_for=[name.upper() for name in asked.gpus] if asked else (),
+        no_code=() if asked and asked.gpus else known,
+    )
+
+
+def _of_proof(proof: LockProof) -> Measured:
+    return Measured(
+        tag=proof.tag,
+        digest=proof.digest,
+        bytes=proof.bytes,
+        suites=[(suite.suite, "passed") for suite in proof.suites],
+        device=proof.suites[0].device if proof.suites else "",
+        is_plain=True,
+        made_for=(),
+        no_code=_without_code(proof.gpus),
+    )
+
+
+def _without_code(gpus: Mapping[str, str]) -> list[str]:
+    """GPU models of lists that an image cannot run on, by its audit."""
+    return [model for model, capability in facts.gpus().items() if gpus.get(capability) == "fails"]

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from graphcrate.artifacts.locate import read_report
 from graphcrate.compat import recipes
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Fallback, LayerRecord, Owner, PackageLine, SmokeReport
+from graphcrate.model.lock_proof import decode_proof
+from graphcrate.model.recipe import Additions
+from graphcrate.model.report import Asked, Audited, Fallback, LayerRecord, Owner, PackageLine, SmokeReport
+from graphcrate.model.words import size
 from graphcrate.oci.layout import read_layout
 from graphcrate.pages import catalog, report
 from graphcrate.pages.charts import curve, treemap
@@ -194,6 +198,34 @@ def test_a_variants_page_tells_gpus_that_it_runs_on_from_those_it_has_to_be_buil
     assert set(re.findall(r'class="badge built">([^<]*)<', gpus)) == {"P100", "P40", "P4"}
     assert "make image STACK=pyg CUDA=11.8 GPU=p100" in gpus
     assert "P100" not in re.findall(r'class="badge (?:yes|limits)"[^>]*>([^<]*)<', gpus)
+
+
+def test_a_variants_page_has_the_image_that_proved_its_lock(site):
+    """Size, suites, GPUs, and the tag that Docker calls it by; a card its size; one without a proof none."""
+    proof = decode_proof((ROOT / "images/pyg/cu126/pypi.proof.json").read_bytes())
+    text = html.unescape((site / "pyg-cu126.html").read_text())
+    measured = re.search(r'id="measured">(.*?)</section>', text, re.DOTALL)[1]
+    assert (f"pyg:{proof.tag}<" in measured, size(proof.bytes) in measured) == (True, True)
+    assert ("P100, P40, P4" in measured, "V100" in measured) == (True, False)
+    assert f"pyg:{proof.tag} python train.py" in text
+    cards = (site / "index.html").read_text()
+    card = re.search(r'href="pyg-cu126.html" data-words.*?</a>', cards, re.DOTALL)[0]
+    assert size(proof.bytes) in card
+    assert "torch 2.12.1+cpu" in re.search(r'href="pyg-cpu.html".*?</a>', cards, re.DOTALL)[0]
+    assert "pyg:<tag>" in html.unescape((site / "pyg-cpu.html").read_text())
+
+
+def test_measured_by_an_audit_or_with_additions(site, context, tmp_path):
+    """P100 is among those without code by the audit, and the plain image alone lends its tag."""
+    path = tmp_path / "dist" / "pyg" / "tag" / "report.json"
+    made = read_report(path)
+    audit = Audited(binaries=1, fail=0, warn=0, note=0, gpus={"6.0": "fails", "7.0": "native"})
+    asked = Asked(recipe="pyg", variant="11.8", additions=Additions(packages=("ase",)))
+    path.write_bytes(encode(msgspec.structs.replace(made, audit=audit, asked=asked)))
+    catalog.write(context, tmp_path / "dist", tmp_path / "site")
+    text = (tmp_path / "site" / "pyg-cu118.html").read_text()
+    assert "has no code for P100</div>" in text
+    assert "pyg:tag python train.py" not in text
 
 
 def test_every_recipe_is_described_in_chinese_and_a_cpu_needs_no_gpu(site):
