@@ -5,6 +5,7 @@ import os
 import re
 import sys
 
+import dna as suite
 import pytest
 
 from tests import ROOT, imports
@@ -56,3 +57,15 @@ def test_a_process_of_multi_node_finds_its_place(variables, place, meeting, monk
     monkeypatch.setattr(os, "environ", dict(variables))
     assert scope["find_place"]() == place
     assert f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}" == meeting
+
+
+def test_the_example_trains_the_network_of_the_suite():
+    """README copies one and says that the build trained the other: the same layers and the same optimizer."""
+    tree = ast.parse((ROOT / "examples" / "dna.py").read_text(encoding="utf-8"))
+    made = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    calls = {ast.unparse(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    width = [value.value for value in made.args.defaults]
+    assert width == [suite.CHANNELS, suite.LAYERS, suite.HEADS, suite.GROUPS]
+    assert calls["DNAConv"].args[3].value == suite.ATTENTION_DROPOUT
+    rates = {word.arg: word.value.value for word in calls["torch.optim.Adam"].keywords}
+    assert rates == {"lr": suite.LEARNING_RATE, "weight_decay": suite.WEIGHT_DECAY}

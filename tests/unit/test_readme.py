@@ -102,14 +102,3 @@ def typed(page):
     sentences = re.findall(rf"(?<!`)`((?:{starts}) [^`\n]+)`", page)
     lines = "".join(BLOCK.findall(page)).splitlines()
     return [line.partition(" #")[0].strip() for line in [*lines, *sorted(set(sentences))]]
-
-
-@pytest.mark.parametrize("name", CHINESE)
-def test_a_chinese_page_has_the_commands_of_the_english_one(name):
-    english = typed(PAGES["README.md" if name == "docs/zh/README.md" else name.replace("/zh/", "/")])
-    chinese = typed(PAGES[name])
-    assert len(chinese) > 2
-    if name == "docs/zh/README.md":  # the first screen alone
-        assert set(chinese) <= set(english)
-    else:
-        assert chinese == english
