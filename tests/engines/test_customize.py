@@ -9,7 +9,7 @@ import pytest
 
 from graphcrate.resolve.offers import uv_program
 from tests.conftest import ROOT
-from tests.engines.typist import blocks, untyped
+from tests.engines.typist import blocks
 from tests.engines.workplace import Workplace, call, small_stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("uv", "user namespaces")]
@@ -127,7 +127,3 @@ def test_an_installed_package_works_without_a_checkout(outside, tmp_path):
     call(program, "doctor", environment=environment, folder=tmp_path, code=None)
     call(program, "lock", "torch", environment=environment, folder=tmp_path, code=2)
     call(program, "render", environment=environment, folder=tmp_path, code=2)
-
-
-def test_every_block_of_the_page_is_typed():
-    assert untyped(PAGE, Path(__file__)) == []

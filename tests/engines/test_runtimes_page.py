@@ -7,12 +7,11 @@ import json
 import os
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT, program
-from tests.engines.typist import TRAINED, TRAINING, blocks, in_project, untyped
+from tests.engines.typist import TRAINED, TRAINING, blocks, in_project
 from tests.engines.workplace import call
 from tests.pyxis import make_site
 
@@ -98,20 +97,3 @@ def test_testing(typist, built_image, slurm):
     for _ in range(2):
         other = ("glt:<tag>", "dist/pyg/<tag>/pyg.sif")
         user.types(TEST, "Many images, many partitions", "2 passed", changes=[other])
-
-
-@pytest.mark.parametrize(
-    ("page", "module"),
-    [
-        ("README", "test_readme"),
-        ("docs/runtimes", "test_runtimes_page"),
-        ("docs/test", "test_runtimes_page"),
-        ("docs/tutorials/dna", "test_tutorials"),
-        ("docs/tutorials/dgx2", "test_tutorials"),
-        ("docs/tutorials/multi-node", "test_multi_node"),
-        ("docs/tutorials/glt", "glt_pages"),
-    ],
-)
-def test_every_block_of_a_page_is_typed(page, module):
-    left = untyped(ROOT / f"{page}.md", Path(__file__).with_name(f"{module}.py"))
-    assert left == (["Get the image"] if module == "glt_pages" else [])  # test_stacks builds it by itself

@@ -14,7 +14,7 @@ TRAINING, TRAINED = "import torch\nprint('trained', torch.ones(2).sum().item())\
 #: what is typed of a page is what is in blocks of this language; what commands print is in blocks without one
 LANGUAGE = "sh"
 #: a line, with those that a backslash at its end or a here-document adds to it
-_COMMAND = re.compile(r"(?:.*\\\n)*.*?<<-?\s*'?(\w+)'?(?:.*\n)+?\1$|(?:.*\\\n)*.+", re.MULTILINE)
+COMMAND = re.compile(r"(?:.*\\\n)*.*?<<-?\s*'?(\w+)'?(?:.*\n)+?\1$|(?:.*\\\n)*.+", re.MULTILINE)
 
 
 def blocks(page, heading):
@@ -22,7 +22,7 @@ def blocks(page, heading):
     text = page.read_text(encoding="utf-8")
     section = re.search(rf"^##* {re.escape(heading)}$(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     found = re.findall(rf"^```{LANGUAGE}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    return [[command[0] for command in _COMMAND.finditer(block.strip())] for block in found]
+    return [[command[0] for command in COMMAND.finditer(block.strip())] for block in found]
 
 
 def untyped(page, module):

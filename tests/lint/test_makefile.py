@@ -1,15 +1,28 @@
-"""Settings of make: a misspelt one is refused with the nearest, and what programs read from the environment passes."""
+"""Settings of make: a misspelt one is refused with the nearest, and what programs read from the environment passes.
 
+Each `make` of the pages comes to a command of ours that its parser takes, and each setting there changes it.
+"""
+
+import functools
+import re
+import shlex
 import subprocess
 
 import pytest
 
 from tests import ROOT
+from tests.commands import commands, objection, parts
+from tests.unit.test_commands import PAGES
+
+#: has no say in what is built, but in how it is prepared
+PREPARING = ("PYTHON",)
 
 
+@functools.cache
 def make(*words):
     """What make would do; nothing is done."""
-    done = subprocess.run(["make", "-n", "list", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    prepared = ("-o", ".venv/ready-run", "-o", ".venv/ready-dev")
+    done = subprocess.run(["make", "-n", *prepared, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -23,11 +36,31 @@ def make(*words):
     ],
 )
 def test_a_misspelt_setting_is_refused(word, what):
-    code, text = make(word)
+    code, text = make("list", word)
     assert code == 2
     assert what in text
 
 
 def test_settings_and_the_environments_variables_pass():
     words = ("CUDA=11.8", "WITH=dgl==2.1 x>=3", "SLIM=yes", "PYTHON=python3", "DEBIAN_MIRROR=http://x", "https_proxy=y")
-    assert make(*words)[0] == 0
+    assert make("list", *words)[0] == 0
+
+
+def test_what_pages_type_comes_to_commands_that_are_taken():
+    typed = {
+        tuple(words[1:]): one
+        for page in PAGES
+        for one in commands(page)
+        for words in parts(one.text)
+        if words[0] == "make"
+    }
+    typed = {words: where for words, where in typed.items() if "ETC" not in words and not words[0].isupper()}
+    assert len(typed) > 30
+    for words, where in typed.items():
+        code, text = make(*words)
+        assert code == 0, f"{where}\n{text}"
+        for line in re.findall(r"build\.py (.*?)\)?(?: && \\)?$", text, re.MULTILINE):
+            assert objection(["./build.py", *shlex.split(line)]) == "", f"{where}\n{line}"
+        for setting in (word for word in words if "=" in word and word.partition("=")[0] not in PREPARING):
+            without = make(*(word for word in words if word != setting))
+            assert without != (code, text), f"{where}\n{setting} changes nothing"
