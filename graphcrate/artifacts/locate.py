@@ -1,16 +1,15 @@
 """Locate the image that a person names: a build of ours, a path, an engine's store, a registry."""
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
+from graphcrate.artifacts import names
 from graphcrate.artifacts.formats import sif, squashfs
-from graphcrate.host import documents
-from graphcrate.model.errors import RecipeError, UsageError
+from graphcrate.artifacts.reports import read_report
+from graphcrate.model.errors import UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.tree import Form
 from graphcrate.oci import reference
@@ -97,26 +96,6 @@ def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
     return layout, report if report and report.digest == layout.digest else _foreign_report(layout)
 
 
-def read_report(path: Path, say: Callable[[str], None] = lambda _: None) -> BuildReport | None:
-    """Read a build's report; None where there is none, and for one that is damaged or odd, of which `say` is told.
-
-    The layout is the one beside it, wherever its folder was moved to; a report of another's layout is odd.
-    """
-    try:
-        report = documents.read(path, BuildReport, "the report of an image", "make image CUDA=…")
-    except RecipeError as error:
-        say(f"a report is left aside: {error.what}")
-        return None
-    if report is None or not report.layout:
-        return report
-    if report.artifact.kind != "layout" or Path(report.layout).parts[-2:] != (report.tag, "oci"):
-        say(f"a report is left aside: {documents.shown(path)}: it is about {report.layout}, not the image beside it")
-        return None
-    layout = str(path.parent / "oci")
-    artifact = msgspec.structs.replace(report.artifact, reference=layout)
-    return msgspec.structs.replace(report, layout=layout, artifact=artifact)
-
-
 def kind_of(path: Path) -> Literal["sif", "squashfs", "archive"] | None:
     """What a file is by its first bytes, whatever its name: "archive" for a tar, compressed or not; or None."""
     with path.open("rb") as file:
@@ -169,15 +148,12 @@ def _at_path(ref: str) -> Located | None:
 
 
 def _built(ref: str, output: Path) -> Located | None:
-    """Find a build of ours by NAME:TAG[@DIGEST] below `output`; NAME alone is the newest build.
+    """Find a build of ours by NAME:TAG[@DIGEST] below `output`; for NAME:cu118 and NAME alone see `names`.
 
     Raises UsageError where it has another digest now.
     """
+    ref = names.full_name(ref, output)
     name = ref.partition("@")[0]
-    if ":" not in name and "/" not in name:
-        reports = [path for path in (output / name).glob("*/report.json") if not path.parent.is_symlink()]
-        newest = max(reports, key=lambda path: path.stat().st_mtime, default=None)
-        name += f":{newest.parent.name}" if newest else ""
     folder = output / name.replace(":", "/")
     if name.count(":") != 1 or not folder.is_dir():
         return None

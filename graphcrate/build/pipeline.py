@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.locate import read_report
+from graphcrate.artifacts import names
+from graphcrate.artifacts.reports import read_report
 from graphcrate.build import extensions, summary, with_engine
 from graphcrate.build.with_engine import Engine
 from graphcrate.checks import new_image
@@ -80,6 +81,8 @@ class _Job:
     out: tuple[Outcome, ...]
     engine: Engine
     start: float
+    said: set[tuple[str, str]] = field(default_factory=set)  #: image and line of plans that were told
+    made: set[str] = field(default_factory=set)  #: tags of images that were built
 
     def folder(self, name: str, tag: str) -> Path:
         """Where the image's files lie."""
@@ -108,10 +111,8 @@ def _build_and_test(job: _Job) -> BuildReport:
     if not additions:
         return _finish(job, stack)
     added = _for_gpus(job, _add(job, resolution))
-    below: BuildReport | None = None
-    if job.engine is with_engine.EMBEDDED and _may_be_on_top(added.lock, additions):
-        plain = msgspec.structs.replace(job.request, additions=Additions(), recipe=None)
-        below = _finish(dataclasses.replace(job, request=plain), stack)
+    may_be_on_top = job.engine is with_engine.EMBEDDED and _may_be_on_top(added.lock, additions)
+    below = _below(job, stack, added) if job.request.smoke and may_be_on_top else None
     return _finish(job, added, below)
 
 
@@ -146,17 +147,62 @@ def _resolve_all(job: _Job) -> Resolution:
     return _for_gpus(job, _add(job, resolution) if job.request.additions else resolution)
 
 
+def _below(job: _Job, stack: Resolution, added: Resolution) -> BuildReport | None:
+    """Return the report of the stack's own image, tested: its results count for images on top of it.
+
+    It is made where it is not there, and the plan of what was asked for is told before that. Nothing is compiled in
+    it, and what is built from source is often tried once: for that it is not made, and the suites run in the image.
+    """
+    request = msgspec.structs.replace(job.request, additions=Additions(), recipe=None)
+    plain = dataclasses.replace(job, request=request)
+    _, plan, there = _looked_up(plain, stack)
+    proven = there is not None and there.passed
+    on_top = added.lock.additions.packages
+    if not proven and any(one.is_sdist for one in added.lock.packages if one.name in on_top):
+        return None
+    if there is None:
+        resolution, wanted, image = _looked_up(job, added)
+        if image is None:
+            _tell(job, wanted, resolution)
+        title = f"{plan.name}:{plan.tag}"
+        job.ctx.progress.note(f"first the stack itself, {title}: its tests count for images on top of it")
+        job.said.update((title, line) for line in _plan_lines(plain, title, stack, plan))
+    return _finish(plain, stack)
+
+
 def _finish(job: _Job, resolution: Resolution, below: BuildReport | None = None) -> BuildReport:
-    """Build or reuse, test and judge the image of a resolution. `below`: the image under it."""
-    report = _reuse_or_build(job, resolution)
-    _link_newest(job, report)
-    if report.audit is not None and report.audit.fail:  # what cannot work is not tested for minutes
-        _draw(job, report)
-        new_image.raise_if_broken(report)
+    """Make the image of a resolution and prove it; only then it gets its further names. `below`: the image under it."""
+    try:
+        plan, report = _proven(job, resolution, below)
+    except BaseException:
+        with contextlib.suppress(HostError):  # what was here before may have had the name
+            names.tidy(job.request.output / (job.request.additions.name or job.recipe.name))
+        raise
+    for path in _aliases(job, plan):
+        link(path, Path(plan.tag))
+    names.give(job.request.output, report)
+    return report
+
+
+def _proven(job: _Job, resolution: Resolution, below: BuildReport | None) -> tuple[Plan, BuildReport]:
+    """Build or reuse, test and judge the image of a resolution."""
+    plan, report = _reuse_or_build(job, resolution)
+    if not job.request.keep_going:
+        _refuse_broken(job, report)  # what cannot work is not tested for minutes
+    for line in new_image.failures(report, job.folder(report.name, report.tag)):
+        job.ctx.progress.note(line)
     if job.request.smoke:
         report = _test(job, report, below)
+    _refuse_broken(job, report)
     _draw(job, report)
-    return report
+    return plan, report
+
+
+def _refuse_broken(job: _Job, report: BuildReport) -> None:
+    """Raises AuditError for an image in which something cannot be loaded; its page says what, too."""
+    if report.audit is not None and report.audit.fail:
+        _draw(job, report)
+        new_image.raise_if_broken(report, job.folder(report.name, report.tag))
 
 
 def _draw(job: _Job, report: BuildReport) -> None:
@@ -210,6 +256,8 @@ def _objection(below: BuildReport, report: BuildReport) -> str:
 def _test(job: _Job, report: BuildReport, below: BuildReport | None) -> BuildReport:
     """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, after writing the report."""
     folder, request = job.folder(report.name, report.tag), job.request
+    if report.tag in job.made and not report.suites:
+        job.ctx.progress.note(summary.step(4, f"test it by {listed(job.variant.smoke or job.recipe.smoke)}"))
     order = Order(
         artifact=report.artifact,
         suites=job.variant.smoke or job.recipe.smoke,
@@ -237,19 +285,28 @@ def _test(job: _Job, report: BuildReport, below: BuildReport | None) -> BuildRep
     return tested
 
 
-def _reuse_or_build(job: _Job, wanted: Resolution) -> BuildReport:
+def _looked_up(job: _Job, wanted: Resolution) -> tuple[Resolution, Plan, BuildReport | None]:
+    """Return what is to be built, with the bases that stand in for those that are gone, and the image if it is there.
+
+    That is one which was built from the same plan and is whole.
+    """
+    resolution = wanted if job.request.locked else base.with_living_base(job.ctx, wanted)
+    plan = _plan(job, resolution)
+    return resolution, plan, _reuse(job, plan, resolution)
+
+
+def _reuse_or_build(job: _Job, wanted: Resolution) -> tuple[Plan, BuildReport]:
     """Return the report of the image that is there, where nothing changed, else build it.
 
     A base with packages that no place has is built with those of today, which is said; each turn takes newer ones.
     """
     renewals, locked = 0, job.request.locked
     while True:
-        resolution = wanted if locked else base.with_living_base(job.ctx, wanted)
-        plan = _plan(job, resolution)
-        if report := _reuse(job, plan, resolution):
-            return report
+        resolution, plan, report = _looked_up(job, wanted)
+        if report is not None:
+            return plan, report
         try:
-            return _build(job, plan, resolution)
+            return plan, _build(job, plan, resolution)
         except BaseDriftError as drift:
             if locked:
                 raise LockedError(drift.what, cause=drift.cause) from drift
@@ -269,32 +326,39 @@ def _reuse(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport | None:
     if report is None or report.build_key != job.engine.key(plan) or not job.engine.exists(report, folder, job.ctx):
         return None
     # What is out is out for the reasons of today; tests are no part of a plan.
-    own = _own_tests(resolution.lock, job.request.additions)
+    own, short = _own_tests(resolution.lock, job.request.additions), planning.short_name(plan, resolution.candidate)
+    if report.short != short:  # of an older version
+        report = msgspec.structs.replace(report, short=short)
+        write_file(folder / "report.json", encode(report))
     report = msgspec.structs.replace(report, outcomes=resolution.outcomes, own=own)
     return _check(job, plan, report) if report.audit is None else report
 
 
 def _build(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport:
-    """Build the image, check it, write lock and report beside it and set its further tags."""
+    """Build the image, check it, and write lock and report beside it."""
     ctx, folder, lock = job.ctx, job.folder(plan.name, plan.tag), resolution.lock
     _check_output(job, plan)
-    for line in _plan_lines(job, f"{plan.name}:{plan.tag}", resolution, plan):
-        ctx.progress.note(line)
+    _tell(job, plan, resolution)
     try:
         artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
     except BaseException:
         with contextlib.suppress(OSError):  # empty: the first image of this name
             folder.parent.rmdir()
         raise
+    job.made.add(plan.tag)
     report = _report(job, plan, resolution, artifact, layers)
     write_file(folder / "lock.json", encode(lock))
     ctx.progress.note(summary.step(3, "check the image"))
-    report = _check(job, plan, report)
-    for path in _aliases(job, plan):
-        link(path, Path(plan.tag))
-    if job.request.smoke:
-        ctx.progress.note(summary.step(4, f"test it by {listed(job.variant.smoke or job.recipe.smoke)}"))
-    return report
+    return _check(job, plan, report)
+
+
+def _tell(job: _Job, plan: Plan, resolution: Resolution) -> None:
+    """Say what is built and from what; of a plan that was told already what is new in it."""
+    title = f"{plan.name}:{plan.tag}"
+    for line in _plan_lines(job, title, resolution, plan):
+        if (title, line) not in job.said:
+            job.said.add((title, line))
+            job.ctx.progress.note(line)
 
 
 def _check_output(job: _Job, plan: Plan) -> None:
@@ -315,13 +379,6 @@ def _check(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
     report = new_image.vet(report, folder, job.ctx, job.request.gpu)
     write_file(folder / "report.json", encode(report))
     return report
-
-
-def _link_newest(job: _Job, report: BuildReport) -> None:
-    """Let NAME:cu118 be this image. A name that a person gave to something else stays theirs."""
-    path = job.request.output / report.name / cuda_label(report.cuda)
-    if path.is_symlink() or not path.exists():
-        link(path, Path(report.tag))
 
 
 def _aliases(job: _Job, plan: Plan) -> list[Path]:
@@ -394,7 +451,11 @@ def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None
     missing = job.engine.bytes_to_fetch(lock, job.ctx, extensions.built(lock, job.ctx))
     machine = explain.find_target(job.ctx, job.request.said)
     upkeep = summary.upkeep_of(lock, job.recipe, job.request, machine, settings.today())
-    return summary.plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing, plan, upkeep)
+    fallback = rules.fallback(job.variant, resolution.candidate)
+    insisting = msgspec.structs.replace(job.request, cuda=lock.cuda, channel=fallback.channel if fallback else None)
+    insist = summary.insistence(fallback, insisting.command())
+    outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
+    return summary.plan_lines(title, lock, outcomes, meaning, missing, plan, upkeep, insist)
 
 
 def _own_tests(lock: Lock, additions: Additions) -> OwnTests:
@@ -436,6 +497,7 @@ def _report(
         drift=lock.drifted,
         fallback=rules.fallback(job.variant, resolution.candidate),
         build_key=job.engine.key(plan),
+        short=planning.short_name(plan, resolution.candidate),
         own=_own_tests(lock, job.request.additions),
     )
     return msgspec.structs.replace(report, asked=job.request.asked(report))

@@ -1,4 +1,7 @@
-"""What a build says: its plan, its progress as a whole, and last tests with figures, image, warnings, commands."""
+"""What a build says: its plan, its progress as a whole, and last tests with figures, image and commands.
+
+What a plan has said is not said again at the end.
+"""
 
 import datetime
 from collections.abc import Iterator, Sequence
@@ -14,7 +17,7 @@ from graphcrate.compat.targets import Target
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
-from graphcrate.model.report import BuildReport, Outcome, SmokeReport
+from graphcrate.model.report import BuildReport, Fallback, Outcome, SmokeReport
 from graphcrate.model.words import listed, size
 
 
@@ -56,8 +59,12 @@ def plan_lines(
     to_fetch: int,
     plan: Plan | None = None,
     upkeep: Upkeep | None = None,
+    insist: str = "",
 ) -> list[str]:
-    """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes."""
+    """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes.
+
+    `insist`: what `insistence` says of a fall-back.
+    """
     lines = [f"plan for {title}"]
     for outcome in outcomes:
         if outcome.chosen:
@@ -65,6 +72,7 @@ def plan_lines(
             torch = lock.package("torch")
             limits = fallback_limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
             lines += [f"    it {limit}" for limit in limits]
+            lines += [f"    {insist}"] if insist else []
         else:
             fix = f" ({outcome.fix})" if outcome.fix else ""
             lines.append(f"  source {outcome.candidate}: skipped: {outcome.constraint}{fix}")
@@ -115,7 +123,10 @@ def _compiled_lines(lock: Lock) -> list[str]:
 
 
 def lines(report: BuildReport, seconds: float) -> Iterator[str]:
-    """Six lines at most. `seconds`: what this command took, whatever the image took once."""
+    """Three lines, and one each for results of the image below and for a base that is not the lock's.
+
+    `seconds`: what this command took.
+    """
     below = [suite for suite in report.suites if report.is_from_below(suite)]
     if inside := [suite for suite in report.suites if suite not in below]:
         yield f"tested  {_tested(inside)}"
@@ -123,12 +134,12 @@ def lines(report: BuildReport, seconds: float) -> Iterator[str]:
         stack = f"the stack's image {below[0].image.removeprefix('sha256:')[:12]}, whose layers it has unchanged"
         yield f"below   {_tested(below)} in {stack}; before publishing: ./build.py test {report.image}"
     yield f"image   {report.image}, {size(report.bytes)}, after {seconds:.0f} s"
-    if report.suites and report.cuda != "cpu" and not any(suite.driver for suite in report.suites):
-        yield f"note    no suite of it has run on a GPU yet: ./build.py test {report.image} on a node with one"
     if report.drift:
         yield f"drift   {planning.drift_line(report.drift)}; LOCKED=yes refuses that"
     if report.layout:
-        yield f"next    ./build.py run {report.image} -- python …; ./build.py convert {report.image} --to sif"
+        untried = report.suites and report.cuda != "cpu" and not any(suite.driver for suite in report.suites)
+        on_gpu = f"; ./build.py test {report.image} on a node with a GPU" if untried else ""
+        yield f"next    ./build.py run {report.image} -- python …; ./build.py convert {report.image} --to sif{on_gpu}"
 
 
 def _tested(suites: Sequence[SmokeReport]) -> str:
@@ -145,8 +156,16 @@ def _with_figures(suite: SmokeReport) -> str:
     return f"{suite.suite} ({', '.join(figures)})" if figures else suite.suite
 
 
+def insistence(known: Fallback | None, command: str) -> str:
+    """Say how to get the torch that a fall-back stands in for; empty where the recipe has none. `command` does it."""
+    if known is None or not known.torch:
+        return ""
+    more = f", which has code for {models_named(known.gains)}" if known.gains else ""
+    return f"insist on torch {known.torch}{more}: {command}"
+
+
 def fallback_lines(report: BuildReport, insist: str) -> Iterator[str]:
-    """What a build says last; nothing of an image that is no fall-back. `insist`: the command that takes none."""
+    """What `publish` says of a fall-back; nothing of another image. `insist`: the command that takes none."""
     known = report.fallback
     if known is None:
         return
@@ -157,5 +176,4 @@ def fallback_lines(report: BuildReport, insist: str) -> Iterator[str]:
     out = next((outcome for outcome in report.outcomes if outcome.candidate == known.preferred), None)
     if out is not None:
         yield f"  torch {known.torch} was skipped: {out.constraint}" + (f" ({out.fix})" if out.fix else "")
-    more = f", which has code for {models_named(known.gains)}" if known.gains else ""
-    yield f"  insist on torch {known.torch}{more}: {insist}"
+    yield f"  {insistence(known, insist)}"

@@ -1,5 +1,6 @@
 """What a new image is held against before anything runs in it: contracts of runtimes, the audit of its libraries."""
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 
@@ -10,19 +11,24 @@ from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as checking
 from graphcrate.checks.reading import read_image
 from graphcrate.compat.facts import gpu_models
-from graphcrate.host import settings
+from graphcrate.host import documents, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
+from graphcrate.model.audit import Audit, Finding
 from graphcrate.model.contract import Host
-from graphcrate.model.errors import AuditError
+from graphcrate.model.errors import AuditError, RecipeError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Audited, BuildReport
+from graphcrate.model.words import listed, printable
 
 AUDIT = "audit.json"  #: beside report.json
 
 
 def vet(report: BuildReport, folder: Path, ctx: Context, gpu: str | None) -> BuildReport:
-    """Add what was found to the report, and tell what fails or warns; write the whole audit to the image's folder."""
+    """Add what was found to the report, and tell what warns; write the whole audit to the image's folder.
+
+    What fails is counted here, and said by `raise_if_broken`.
+    """
     gpus, command = gpu_models(gpu) if gpu else (), f"./build.py check {report.image}"
     image = read_image(report.artifact.location, ctx)
     found = msgspec.structs.replace(auditing.judge(image.contents, gpus), subject=report.image, digest=report.digest)
@@ -33,7 +39,7 @@ def vet(report: BuildReport, folder: Path, ctx: Context, gpu: str | None) -> Bui
     told = wording.contracts(contracts, everything=False), wording.audit(found, everything=False)
     for line in (
         *wording.after_build("contracts", told[0], kept, command),
-        *wording.after_build("audit", told[1], sound, f"{command} --only binaries"),
+        *wording.after_build("audit", told[1], sound, f"{command} --only binaries", counted=("fail",)),
     ):
         ctx.progress.note(line)
     counts = Counter(one.severity for one in found.findings)
@@ -50,12 +56,34 @@ def vet(report: BuildReport, folder: Path, ctx: Context, gpu: str | None) -> Bui
     return msgspec.structs.replace(report, contracts=contracts, audit=audited)
 
 
-def raise_if_broken(report: BuildReport) -> None:
-    """Raises AuditError for an image in which something cannot be loaded or run. It stays where it is."""
+def failures(report: BuildReport, folder: Path) -> list[str]:
+    """Say what cannot be loaded or run in an image, by package, each with what to do. `folder`: of the image."""
     if report.audit is None or not report.audit.fail:
+        return []
+    with contextlib.suppress(RecipeError):
+        found = documents.read(folder / AUDIT, Audit, "the audit of an image", "make image CUDA=…")
+        if found is not None and found.digest == report.digest:
+            broken = (one for one in found.findings if one.severity == "fail")
+            return [printable(f"  {_told(one)}") for one in sorted(broken, key=lambda one: one.package)]
+    return [printable(f"  {one}") for one in report.audit.failures]
+
+
+def _told(one: Finding) -> str:
+    """Word a finding, with what to do."""
+    fix = one.fix or f"another release of {one.package}, or an image without it"
+    return f"{one.package} {one.file}".rstrip() + f": {one.what}; fix: {fix}"
+
+
+def raise_if_broken(report: BuildReport, folder: Path) -> None:
+    """Raises AuditError, with every finding, for an image in which something cannot be loaded or run.
+
+    It stays where it is. `folder`: of the image.
+    """
+    if not (lines := failures(report, folder)):
         return
+    packages = listed(sorted({line.split()[0] for line in lines}))
     raise AuditError(
-        f"{report.name}:{report.tag} was built, and cannot work as a whole: {report.audit.failures[0]}",
-        cause=f"{report.audit.fail} of the audit's findings are failures.",
-        next_step=f"./build.py check {report.image} --only binaries    says what breaks and how to fix it",
+        "\n".join((f"{report.name}:{report.tag} was built, and cannot work as a whole: see {packages}", *lines)),
+        next_step=f"./build.py check {report.image} --only binaries    has the rest; --keep-going (KEEP_GOING=yes) "
+        "runs the tests all the same",
     )

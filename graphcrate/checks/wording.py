@@ -1,7 +1,7 @@
 """Word contracts' findings and audits for people and scripts. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.audit import Audit, PackageCode
@@ -42,11 +42,16 @@ def audit(found: Audit, *, everything: bool = True) -> Answer:
     return Answer(sections, summary=(*_unread(found.unread), *_unread(found.left, "looked at"), summary))
 
 
-def after_build(part: str, answer: Answer, fine: str, command: str) -> Iterator[str]:
-    """Yield a line that counts what an answer has, and one for each with its fix. `command` says more."""
+def after_build(part: str, answer: Answer, fine: str, command: str, *, counted: Collection[str] = ()) -> Iterator[str]:
+    """Yield a line that counts what an answer has, and one for each with its fix. `command` says more.
+
+    `counted`: labels of those that are counted, and said elsewhere.
+    """
     entries = answer.sections[0].entries
     yield f"{part}: " + (f"{_counted(one.label for one in entries)}    ({command})" if entries else fine)
     for one in entries:
+        if one.label in counted:
+            continue
         yield printable(f"  {one.label}  {'; '.join((one.text, *one.details[-1:]))}")
 
 

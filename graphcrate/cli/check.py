@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from graphcrate.cli import options
-from graphcrate.cli.options import config, cuda_version, here, joined
+from graphcrate.cli.options import config, cuda_version, here, joined, named
 from graphcrate.compat.targets import Said
 from graphcrate.model.errors import UsageError
 
@@ -72,7 +72,7 @@ def check(
     )
     machine = explain.find_target(ctx, said)
     found = parts.check(
-        ref,
+        named(ref, output),
         targets.host_of(machine, shm, settings.today()),
         ctx,
         parts=parts.parts_of(only or ()),
@@ -106,14 +106,15 @@ def audit(
     from graphcrate.compat.facts import gpu_models
     from graphcrate.model.errors import AuditError
 
-    ctx, named = here(), joined(gpu)
-    gpus = gpu_models(named) if named else ()
+    ctx, models = here(), joined(gpu)
+    gpus = gpu_models(models) if models else ()
     if target:
-        gpus = explain.find_target(ctx, Said(target=target, gpu=named)).gpus or ()
+        gpus = explain.find_target(ctx, Said(target=target, gpu=models)).gpus or ()
     if names[0].endswith(".lock.json"):
         found = _audited_lock(names, ctx, base, gpus, output)
     else:
-        found = auditing.run(names, ctx, base=base, gpus=gpus, output=output)
+        names = [named(one, output) for one in names]
+        found = auditing.run(names, ctx, base=base and named(base, output), gpus=gpus, output=output)
     tables.write(found, wording.audit(found), as_json=as_json)
     if failures := sum(one.severity == "fail" for one in found.findings):
         raise AuditError(f"{found.subject} will not work: {failures} of its findings fail")

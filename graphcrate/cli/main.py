@@ -12,7 +12,7 @@ import typer
 from graphcrate import __version__
 from graphcrate.cli import cache, check, options, publish, test
 from graphcrate.cli import exit as ending
-from graphcrate.cli.options import config, cuda_version, here, joined, write
+from graphcrate.cli.options import config, cuda_version, here, joined, named, write
 from graphcrate.host import defects, streams
 from graphcrate.model.errors import DifferenceError, UsageError
 
@@ -57,6 +57,9 @@ Slim = Annotated[
 ]
 Locked = Annotated[
     bool, typer.Option("--locked", help="Build from committed locks alone; where a file of one is nowhere, refuse.")
+]
+KeepGoing = Annotated[
+    bool, typer.Option("--keep-going", help="Run the tests too where the audit says that the image cannot work.")
 ]
 PlanOnly = Annotated[bool, typer.Option("--plan", "--dry-run", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
@@ -118,6 +121,7 @@ def image(
     smoke: Annotated[bool, typer.Option(help="Run the smoke test inside the image.")] = True,
     device: options.Device = "auto",
     rerun: Annotated[bool, typer.Option("--rerun", help="Run again what passed on such a machine before.")] = False,
+    keep_going: KeepGoing = False,
     engine: Engine = "auto",
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
@@ -128,8 +132,6 @@ def image(
     as_json: options.Json = False,
 ) -> None:
     """Build an image and test it by a training run inside."""
-    from graphcrate.build import pipeline
-
     request = _request(
         name,
         cuda,
@@ -145,6 +147,7 @@ def image(
         wheels=wheels,
         output=output,
         smoke=smoke,
+        keep_going=keep_going,
         rerun=rerun,
         device=device,
         engine=engine,
@@ -154,27 +157,22 @@ def image(
         slim=slim,
         locked=locked,
     )
-    if plan:
-        lines, value = pipeline.plan_image(request, here())
-        write(value, "".join(f"{line}\n" for line in lines), as_json=as_json)
-        return
-    _build(request, as_json)
+    _build(request, as_json, plan_only=plan)
 
 
-def _build(request: "BuildRequest", as_json: bool) -> None:
-    """Build the image, print it, and say last what of it has to be the last word."""
-    import msgspec
-
+def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool) -> None:
+    """Build the image and print it; then how it was tested, and what to type next. Or print its plan alone."""
     from graphcrate.build import pipeline, summary
     from graphcrate.host import settings
 
     start, ctx = settings.now(), here()
+    if plan_only:
+        told, value = pipeline.plan_image(request, ctx)
+        write(value, "".join(f"{line}\n" for line in told), as_json=as_json)
+        return
     report = pipeline.build_image(request, ctx)
     write(report, f"{report.reference}\n", as_json=as_json)
-    lines = list(summary.lines(report, settings.now() - start))
-    if report.fallback:
-        insisting = msgspec.structs.replace(request, cuda=report.cuda, channel=report.fallback.channel)
-        lines += summary.fallback_lines(report, insisting.command())
+    lines = summary.lines(report, settings.now() - start)
     sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
 
 
@@ -326,7 +324,7 @@ def inspect(ref: Ref, output: options.Output = Path("dist"), as_json: options.Js
     from graphcrate.artifacts.locate import find_image
     from graphcrate.cli import tables
 
-    layout, report = find_image(ref, output)
+    layout, report = find_image(named(ref, output), output)
     tables.write(report, tables.inspect(report, layout.environment), as_json=as_json)
 
 
@@ -342,10 +340,10 @@ def draw(
     from graphcrate.host.atomic import write_file
     from graphcrate.pages import report as pages
 
-    ctx = here()
+    ctx, ref = here(), named(ref, images)
     page = pages.read(ref, ctx, images)
     if other is not None:
-        text, target = pages.comparison(page, pages.read(other, ctx, images)), Path("comparison.html")
+        text, target = pages.comparison(page, pages.read(named(other, images), ctx, images)), Path("comparison.html")
     else:
         image = locate(ref, images)
         target = image.path.parent / pages.NAME if image.has_layout else Path(f"{page.name}.{pages.NAME}")
@@ -387,7 +385,7 @@ def convert(
     from graphcrate.artifacts.formats import packed
 
     request = converting.Request(
-        ref=ref,
+        ref=named(ref, Path("dist")),
         to=to,
         output=output,
         force=force,
@@ -415,6 +413,7 @@ def diff(
     from graphcrate.artifacts.tree import opening
     from graphcrate.artifacts.tree.compare import ALLOWANCES, lines, summary
 
+    first, second = named(first, output), named(second, output)
     comparison = opening.compare(first, second, here(), () if strict else ALLOWANCES, output)
     told = "".join(f"{line}\n" for line in lines(comparison, everything=everything))
     write(comparison, told, as_json=as_json)
@@ -433,7 +432,7 @@ def run(
     from graphcrate.artifacts.locate import find_image
     from graphcrate.engines.embedded.run import run_inside
 
-    layout, _ = find_image(ref, output)
+    layout, _ = find_image(named(ref, output), output)
     sys.exit(run_inside(layout, command, here(), network=network))
 
 

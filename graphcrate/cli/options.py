@@ -111,6 +111,13 @@ def here() -> Context:
     return Context(root=context.root, environment={**context.environment, "GRAPHCRATE_CACHE": cache})
 
 
+def named(ref: str, output: Path) -> str:
+    """What a person calls an image, by its whole name; which image a short name is, is said. Raises UsageError."""
+    from graphcrate.artifacts.names import full_name
+
+    return full_name(ref, output, here().progress.note)
+
+
 def _files() -> Iterator[Path]:
     environment = settings.environment()
     home = settings.home(environment)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from graphcrate.cli import options
-from graphcrate.cli.options import config, cuda_version, here, joined, write
+from graphcrate.cli.options import config, cuda_version, here, joined, named, write
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def publish(
         step = f"make publish … TO=registry.example/team    (./build.py publish {image} --to …)"
         raise UsageError("there is no destination: TO, or --to", next_step=step)
     request = policy.Request(
-        ref=image,
+        ref=named(image, output) if ":" in image else image,  # else a recipe, or a path
         output=output,
         form=form,
         tags=tuple(tag or ()),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphcrate.cli import options
-from graphcrate.cli.options import here, write
+from graphcrate.cli.options import here, named, write
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def try_image(
     suites = [name for name in suite.split(",") if name]
     partitions = [name for name in partition.split(",") if name]
     _check(refs, runner, partitions, matrix=matrix)
+    refs = [named(ref, output) for ref in refs]
     if not matrix and runner != "slurm":
         order = artifact.find(refs[0], runner, suites, ctx, output, device=device, rerun=rerun)
         _print(run_suites.run_suites(order, ctx), order.folder, as_json)
@@ -115,7 +116,7 @@ def job(
     from graphcrate.engines.render import jobs
 
     ctx = here()
-    where = jobs.read_runtime(runtime)
+    where, ref = jobs.read_runtime(runtime), named(ref, output)
     wanted = jobs.Job(
         runtime=where,
         name=name or jobs.image_name(ref),

@@ -151,6 +151,16 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions, slim: Slim | N
     )
 
 
+def short_name(plan: Plan, candidate: Candidate) -> str:
+    """What of a tag says which of a recipe's images it is, whatever its versions: `cu118`, `cu118-sm70-einops`.
+
+    Whether another candidate of the variant was taken is not in it.
+    """
+    label = cuda_label(plan.stack.cuda)
+    rest = plan.tag.partition(f"-{label}-py{plan.stack.python.replace('.', '')}")[2]
+    return label + rest.removeprefix(candidate.suffix)
+
+
 def compile_steps(lock: Lock) -> tuple[steps.CompileStep, ...]:
     """What is compiled, and against what: the stack's extensions, then what a person added (`ADDED_SOURCES`)."""
     added = lock.additions.packages

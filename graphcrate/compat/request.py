@@ -42,6 +42,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
     target: str = ""  #: a machine of targets/
     output: Path = Path("dist")
     smoke: bool = True
+    keep_going: bool = False  #: test what the audit says cannot work as a whole, too
     rerun: bool = False  #: run suites that the image passed on this kind of node before, too
     device: Literal["auto", "cpu", "cuda"] = "auto"  #: of the smoke test
     engine: str = "auto"  #: `auto`: the embedded builder, and where it cannot work the first engine that answers
@@ -70,6 +71,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         more = [] if self.output == Path("dist") else ["--output", str(self.output)]
         more += [] if self.smoke else ["--no-smoke"]
         more += ["--rerun"] if self.rerun else []
+        more += ["--keep-going"] if self.keep_going else []
         more += [] if self.device == "auto" else ["--device", self.device]
         if more:
             options = [word for name, value in said.items() for word in (f"--{name}", value)]

@@ -7,7 +7,7 @@ import msgspec
 from graphcrate.model.contract import Finding
 from graphcrate.model.lock import Drift
 from graphcrate.model.recipe import Additions
-from graphcrate.model.values import AnyDigest, AnySha256, Digest, FileName, ImageName, Size
+from graphcrate.model.values import AnyDigest, AnyFileName, AnySha256, Digest, FileName, ImageName, Size
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -206,11 +206,22 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     asked: Asked | None = None  #: what a person asked for; None: of a version that did not note it
     own: OwnTests = OwnTests()  #: tests beside the recipe's suites
     build_key: str = ""  #: content id of the plan and of the builder's format; equal: nothing to do
+    short: AnyFileName = ""  #: tag that the newest image of its kind goes by: "cu118"; empty: of an older version
 
     @property
     def image(self) -> str:
         """What a person calls it: `name:tag` of a layout, else where the image is."""
         return f"{self.name}:{self.tag}" if self.layout else self.artifact.location
+
+    @property
+    def failed(self) -> bool:
+        """Whether the audit or a test has something against it."""
+        return bool(self.audit and self.audit.fail) or any(suite.status == "failed" for suite in self.suites)
+
+    @property
+    def passed(self) -> bool:
+        """Whether it was tested, and nothing failed."""
+        return bool(self.suites) and not self.failed
 
     def is_from_below(self, suite: SmokeReport) -> bool:
         """Whether a result is that of the stack's image below this one. Older versions noted no image."""

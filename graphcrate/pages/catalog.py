@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from graphcrate.artifacts.locate import read_report
+from graphcrate.artifacts.reports import read_report
 from graphcrate.compat import catalog, facts
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.support import MARKS, Cell, Mark, Support, support

@@ -7,7 +7,10 @@ import pytest
 
 from graphcrate.artifacts.locate import locate
 from graphcrate.model.errors import UsageError
+from graphcrate.model.lock import encode
+from graphcrate.oci.layout import read_layout
 from tests.unit import small_layouts
+from tests.unit.test_gate import suite
 
 
 @pytest.fixture
@@ -68,13 +71,16 @@ def test_what_is_not_there_is_told_with_what_is(images, ref, words):
         locate(ref, images / "dist")
 
 
-def test_a_name_alone_is_the_newest_build_and_a_link_is_what_it_points_to(images):
-    older = small_layouts.layout(images / "dist/pyg/0.9").path.parent
-    for tag, when in ((older, 1), (images / "dist/pyg/1.0", 2)):
-        (tag / "report.json").write_text("{}")
-        os.utime(tag / "report.json", (when, when))
-    (images / "dist/pyg/cu118").symlink_to("0.9")
+def test_a_name_alone_is_the_newest_image_that_passed_and_a_link_of_a_person_is_what_it_points_to(images):
+    older = small_layouts.layout(images / "dist/pyg/0.9", tag="0.9")
+    newer = read_layout(images / "dist/pyg/1.0/oci")
+    for layout, when in ((older, 1), (newer, 2)):
+        report = small_layouts.report(layout, name="pyg", suites=(suite(),))
+        path = layout.path.parent / "report.json"
+        path.write_bytes(encode(report))
+        os.utime(path, (when, when))
+    (images / "dist/pyg/mine").symlink_to("0.9")
     assert locate("pyg", Path("dist")).name == "pyg:1.0"
-    assert locate("pyg:cu118", Path("dist")).path == Path("dist/pyg/cu118/oci")
+    assert locate("pyg:mine", Path("dist")).path == Path("dist/pyg/mine/oci")
     with pytest.raises(UsageError, match="no image 'glt'"):
         locate("glt", Path("dist"))

@@ -194,11 +194,10 @@ def test_an_image_that_the_audit_refuses_is_not_tested_for_minutes(monkeypatch, 
     broken = msgspec.structs.replace(
         report(), audit=msgspec.structs.replace(AUDIT, fail=1, failures=("torch: no code",))
     )
-    monkeypatch.setattr(pipeline, "_reuse_or_build", lambda *_: broken)
-    monkeypatch.setattr(pipeline, "_link_newest", lambda *_: None)
+    monkeypatch.setattr(pipeline, "_reuse_or_build", lambda *_: (None, broken))
     monkeypatch.setattr(pipeline, "_draw", lambda *_: None)
     monkeypatch.setattr(pipeline, "_test", lambda *_: pytest.fail("a suite ran"))
-    job = SimpleNamespace(request=SimpleNamespace(smoke=True))
-    with refused(AuditError, "cannot work as a whole: torch: no code"):
-        pipeline._finish(job, SimpleNamespace(lock=None))
-    assert new_image.raise_if_broken(report()) is None
+    job = SimpleNamespace(request=SimpleNamespace(smoke=True, keep_going=False), folder=lambda *_: tmp_path)
+    with refused(AuditError, "cannot work as a whole: see torch", "torch: no code"):
+        pipeline._proven(job, SimpleNamespace(lock=None), None)
+    assert new_image.raise_if_broken(report(), tmp_path) is None

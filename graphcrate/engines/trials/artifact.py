@@ -8,7 +8,8 @@ from typing import Literal
 import msgspec
 
 from graphcrate.artifacts import convert
-from graphcrate.artifacts.locate import Located, locate, read_report
+from graphcrate.artifacts.locate import Located, locate
+from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.catalog import find_variant
 from graphcrate.compat.targets import ALSO_CALLED
 from graphcrate.engines import oci

@@ -1,0 +1,104 @@
+"""Short names of images of ours: NAME:cu118 is the newest image of its kind here that passed all its tests.
+
+A link below `dist/NAME` says which. It moves when the last test of an image has passed. Where what it leads to is gone
+or has failed since, the name is the newest other image that passed; `tidy` puts the links right.
+"""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from graphcrate.artifacts.reports import read_report
+from graphcrate.host.atomic import link
+from graphcrate.model.errors import GraphcrateError, HostError, UsageError
+from graphcrate.model.report import BuildReport
+from graphcrate.oci.layout import read_layout
+
+
+def give(output: Path, report: BuildReport) -> None:
+    """Let the short name of an image that has passed be this one. What a person gave that name to stays theirs."""
+    path = output / report.name / (report.short or ".")
+    if report.passed and report.layout and (path.is_symlink() or not path.exists()):
+        link(path, Path(report.tag))
+    tidy(path.parent)
+
+
+def tidy(folder: Path) -> None:
+    """Let each short name in the folder of a recipe's images be one that passed, and leave no link that leads nowhere.
+
+    A link to another folder is a person's, and another name of one image stays while that is there.
+    """
+    images = _images(folder)
+    for path in sorted(folder.glob("*")):
+        with contextlib.suppress(FileNotFoundError):  # another run was faster
+            if not path.is_symlink() or "/" in str(path.readlink()):
+                continue
+            if path.exists() and not any(one.tag == path.readlink().name and one.short == path.name for one in images):
+                continue
+            meant = _meant(images, path)
+            if meant is None:
+                path.unlink()
+            elif str(path.readlink()) != meant.tag:
+                link(path, Path(meant.tag))
+
+
+def full_name(ref: str, output: Path, say: Callable[[str], None] = lambda _: None) -> str:
+    """Give NAME:TAG[@DIGEST] of the image that a short name (NAME:cu118) or NAME alone means; `say` is told which.
+
+    Anything else comes back as it is. Raises UsageError for a name whose images have failed or were not tested.
+    """
+    name, at, digest = ref.partition("@")
+    stack, colon, short = name.partition(":")
+    folder = output / stack
+    path = folder / short
+    if not stack or "/" in name or ":" in short or Path(ref).exists() or not folder.is_dir():
+        return ref
+    if colon and path.is_dir() and not path.is_symlink():
+        return ref
+    images = [one for one in _images(folder) if not colon or one.short == short]
+    if not images:
+        return ref
+    meant = _meant(images, path) if colon else _newest(images)
+    if meant is None:
+        newest = f"{stack}:{images[-1].tag}"
+        became = "failed its tests" if images[-1].failed else "was not tested to the end"
+        raise UsageError(
+            f"no image of the name {name} has passed its tests; the newest, {newest}, {became}",
+            next_step=f"./build.py inspect {newest}    run, convert and test take it by that name, too",
+        )
+    with contextlib.suppress(HostError):  # somebody else's images may be looked at
+        tidy(folder)
+    image = f"{stack}:{meant.tag}"
+    say(f"{name} is {image}, the newest {'of its kind ' if colon else ''}here that passed its tests")
+    return f"{image}{at}{digest}"
+
+
+def _meant(images: list[BuildReport], path: Path) -> BuildReport | None:
+    """The image that a short name means: what its link leads to where that has passed, else the newest that has."""
+    good = [one for one in images if one.passed and one.short == path.name]
+    linked = path.readlink().name if path.is_symlink() else ""
+    return next((one for one in good if one.tag == linked), good[-1] if good else None)
+
+
+def _newest(images: list[BuildReport]) -> BuildReport | None:
+    """The newest image that passed, of those of the stack as it is before those with additions."""
+    good = [one for one in images if one.passed]
+    plain = [one for one in good if one.short and "-" not in one.short]
+    return next(reversed(plain or good), None)
+
+
+def _images(folder: Path) -> list[BuildReport]:
+    """The reports of the images that are there, by when they were written, the newest last."""
+    written = []
+    for path in folder.glob("*/report.json"):
+        with contextlib.suppress(FileNotFoundError):
+            if not path.parent.is_symlink():
+                written.append((path.stat().st_mtime_ns, path))
+    reports = (read_report(path) for _, path in sorted(written))
+    return [one for one in reports if one is not None and _is_there(one)]
+
+
+def _is_there(report: BuildReport) -> bool:
+    with contextlib.suppress(GraphcrateError):
+        return bool(report.layout) and read_layout(Path(report.layout)).digest == report.digest
+    return False

@@ -1,0 +1,98 @@
+"""An image with additions: what is built and tested beside it, and what is said meanwhile."""
+
+import shutil
+
+import msgspec
+import pytest
+
+from graphcrate.engines.embedded import layers
+from tests.unit.elfmaker import make_elf
+from tests.unit.test_what_ran import in_image, mine  # noqa: F401 (a fixture)
+from tests.unit.test_wiring import BROKEN, world  # noqa: F401 (a fixture)
+
+MORE = {"more": {"more/__init__.py": b"1\n"}}
+
+
+@pytest.fixture
+def from_source(mine):  # noqa: F811
+    """What is added is a pure sdist: its wheel is what a back-end would make of it."""
+    world, made = mine.world, {}  # noqa: F811
+    wheel = world.wheel
+
+    def as_sdist(name, files):
+        package = wheel(name, files)
+        if name == "torch":
+            return package
+        file = msgspec.structs.replace(package.file, name=f"{name}-1.0.tar.gz")
+        cache = world.place.cache
+        made[file.sha256] = cache.file(file.sha256, package.file.name)
+        shutil.copyfile(made[file.sha256], cache.file(file.sha256, file.name))
+        return msgspec.structs.replace(package, file=file)
+
+    world.patch.setattr(type(world), "wheel", lambda self, *arguments: as_sdist(*arguments))
+    world.patch.setattr(layers.sdist, "build_wheel", lambda package, *_: made[package.file.sha256])
+    return mine
+
+
+def plans(said):
+    return [line.removeprefix("plan for ") for line in said.splitlines() if line.startswith("plan for ")]
+
+
+def images(mine):  # noqa: F811
+    return {path.parent.parent.name for path in (mine.world.root / "dist").glob("*/*/report.json")}
+
+
+def test_what_is_built_from_source_is_tested_itself_and_no_stack_is_made_for_it(from_source):
+    built = from_source.image(packages=MORE)
+    assert plans(built.said) == [built.name]
+    assert images(from_source) == {"mine"}
+    assert in_image(from_source, built.digest)
+    assert [suite["image"] for suite in built.report["suites"]] == [built.digest] * 2
+
+
+def test_a_stack_that_is_there_and_passed_counts_for_what_is_built_from_source_too(from_source):
+    from_source.world.built()
+    from_source.ran.clear()
+    built = from_source.image(packages=MORE)
+    assert plans(built.said) == [built.name]
+    assert not in_image(from_source, built.digest)
+    assert [suite["image"] == built.digest for suite in built.report["suites"]] == [False, True]
+
+
+def test_the_stacks_image_is_made_first_after_the_plan_that_was_asked_for_and_is_said_in_a_line(mine):  # noqa: F811
+    built = mine.image(packages=MORE)
+    assert plans(built.said) == [built.name]
+    lines = built.said.splitlines()
+    (first,) = [line for line in lines if line.startswith("first the stack itself, torch:1.0-cpu-py311: ")]
+    assert (
+        lines.index(f"plan for {built.name}")
+        < lines.index(first)
+        < lines.index("step 1 of 4: download files, make the base")
+    )
+    again = mine.image(packages=MORE)
+    assert [line[:6] for line in again.said.splitlines()] == ["tested", "below ", "image ", "next  "]
+
+
+def test_an_image_that_is_not_tested_needs_no_stack_that_is(mine):  # noqa: F811
+    (mine.world.root / "mine.toml").write_text('extends = "torch"\ncuda = "cpu"\n')
+    assert mine.typed("image", "./mine.toml", "--no-smoke")[0] == 0
+    assert images(mine) == {"mine"}
+
+
+def test_a_broken_image_is_named_with_every_finding_each_time_and_no_suite_runs(world):  # noqa: F811
+    world.lock(library=BROKEN, other={"other/b.so": make_elf(**BROKEN)})
+    for _ in range(2):
+        code, out, err = world.typed("image", "torch", "--cuda", "cpu")
+        assert (code, out, world.ran) == (15, "", []), err
+        last = err.rpartition("graphcrate: ")[2]
+        assert "cannot work as a whole: see other and torch" in last
+        assert [last.count(f"  {name}: ") for name in ("other other/b.so", "torch torch/lib/a.so")] == [1, 1], last
+        assert err.count("b.so") == last.count("b.so"), "nothing is said twice"
+        assert all("; fix: " in line for line in last.splitlines()[1:3])
+
+
+def test_the_tests_of_a_broken_image_run_where_that_is_asked_for(world):  # noqa: F811
+    world.lock(library=BROKEN)
+    code, _, err = world.typed("image", "torch", "--cuda", "cpu", "--keep-going")
+    assert (code, len(world.ran)) == (15, 1), err
+    assert not list((world.root / "dist/torch").glob("cpu")), "and it does not get the name"

@@ -1,0 +1,162 @@
+"""A short name is an image that passed all its tests: not the newest attempt, nor one with additions."""
+
+import json
+import os
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from graphcrate.artifacts import names
+from graphcrate.compat import planning
+from graphcrate.engines.embedded import run as running
+from graphcrate.host.process import Completed
+from graphcrate.model.recipe import Additions
+from tests.unit import small_layouts
+from tests.unit.test_build import LOCK, RECIPE
+from tests.unit.test_what_ran import mine  # noqa: F401 (a fixture)
+from tests.unit.test_wiring import BROKEN, BUILD, FAILED, world  # noqa: F401 (a fixture)
+
+LATER = small_layouts.CREATED + 1
+
+
+def links(world):  # noqa: F811
+    """Every link below dist, by its name."""
+    found = [path for path in (world.root / "dist").glob("*/*") if path.is_symlink()]
+    assert all(path.exists() for path in found), "dist has no dangling link"
+    return {f"{path.parent.name}:{path.name}": os.readlink(path) for path in found}  # noqa: PTH115
+
+
+def test_a_failed_image_does_not_take_the_name_and_one_of_the_same_tag_gives_it_back(world):  # noqa: F811
+    good = world.built()
+    assert links(world)["torch:cpu"] == good.name
+    # The same tag again, of other bytes: what had the name is gone, and nothing that passed is left.
+    world.lock(created=LATER)
+    world.completed = Completed(0, (FAILED,))
+    assert world.typed(*BUILD)[0] == 10
+    assert "torch:cpu" not in links(world)
+    code, out, err = world.typed("inspect", "torch:cpu")
+    assert (code, out) == (2, ""), err
+    assert (
+        f"no image of the name torch:cpu has passed its tests; the newest, torch:{good.name}, failed its tests" in err
+    )
+    assert world.typed("inspect", f"torch:{good.name}")[0] == 0, "it goes by its whole name"
+
+
+def test_the_name_moves_after_the_last_test(world):  # noqa: F811
+    seen = []
+
+    def run_in(rootfs, command):
+        seen.append(links(world))
+        return world.run_in(rootfs, command)
+
+    world.patch.setattr(running, "run_in", run_in)
+    tag = world.built().name
+    assert seen == [{}]
+    assert links(world)["torch:cpu"] == tag
+
+
+@pytest.mark.parametrize("options", [("--no-smoke",), ()], ids=["not tested", "broken libraries"])
+def test_an_image_that_was_not_tested_or_cannot_work_does_not_take_the_name(world, options):  # noqa: F811
+    if not options:
+        world.lock(library=BROKEN)
+    assert world.typed(*BUILD, *options)[0] == (0 if options else 15)
+    assert "torch:cpu" not in links(world)
+    assert world.typed("run", "torch:cpu", "--", "true")[0] == 2
+
+
+def test_an_image_with_additions_has_a_name_of_its_own(mine):  # noqa: F811
+    mine.world.built()
+    before = links(mine.world)
+    image = mine.image(packages={"more": {"more/__init__.py": b"1\n"}})
+    assert links(mine.world) == before | {"mine:cpu": image.folder.name}
+    code, _, err = mine.typed("inspect", "mine")
+    assert (code, f"mine is {image.name}, the newest here that passed its tests" in err) == (0, True), err
+
+
+@pytest.mark.parametrize(
+    ("made", "short"),
+    [
+        ({}, "cu118"),
+        ({"additions": Additions(packages=("einops", "wandb==0.1"))}, "cu118-einops-wandb"),
+        ({"additions": Additions(apt=("git",))}, "cu118-git"),
+        ({"additions": Additions(flavour="jupyter")}, "cu118-jupyter"),
+        ({"additions": Additions(packages=("einops",), name="mine")}, "cu118"),
+    ],
+)
+def test_a_short_name_says_what_was_added_and_not_which_source_was_taken(made, short):
+    candidate = RECIPE.variant("11.8").candidates[1]
+    assert candidate.suffix
+    assert planning.short_name(planning.make_plan(RECIPE, LOCK, candidate, examples={}, **made), candidate) == short
+
+
+def test_a_target_that_was_removed_by_hand_leaves_the_newest_good_image_and_no_link_to_nowhere(world):  # noqa: F811
+    newest = world.built()
+    older = newest.with_name("0.9-cpu-py311")
+    shutil.copytree(newest, older)
+    report = json.loads((older / "report.json").read_bytes())
+    report |= {"tag": older.name, "layout": str(older / "oci")}
+    report["artifact"]["reference"] = report["layout"]
+    (older / "report.json").write_text(json.dumps(report))
+    os.utime(older / "report.json", (1, 1))
+    assert links(world)["torch:cpu"] == newest.name
+    shutil.rmtree(newest)
+    code, _, err = world.typed("inspect", "torch:cpu")
+    assert (code, f"torch:cpu is torch:{older.name}, the newest of its kind here that passed its tests" in err) == (
+        0,
+        True,
+    )
+    assert links(world) == {"torch:cpu": older.name}, "links to nowhere are gone"
+    shutil.rmtree(older)
+    names.tidy(older.parent)
+    assert links(world) == {}
+    assert world.typed("inspect", "torch:cpu")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("inspect", "torch:cpu"),
+        ("run", "torch:cpu", "--", "true"),
+        ("convert", "torch:cpu", "--to", "oci-archive"),
+        ("check", "torch:cpu"),
+        ("test", "torch:cpu"),
+        ("report", "torch:cpu"),
+        ("diff", "torch:cpu", "torch"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_says_which_image_a_short_name_is_once(world, command):  # noqa: F811
+    tag = world.built().name
+    _, out, err = world.typed(*command)
+    assert err.count(f"torch:cpu is torch:{tag}") == 1, err
+    assert "torch:cpu" not in out
+
+
+def test_publish_says_which_image_it_takes(world):  # noqa: F811
+    tag = world.built().name
+    code, out, err = world.typed("publish", "torch:cpu", "--to", f"{world.registry.host}/team", "--allow-cpu-only")
+    assert (code, f":{tag}@" in out, err.count(f"torch:cpu is torch:{tag}")) == (0, True, 1), err
+
+
+def test_a_folder_that_a_person_gave_that_name_stays_theirs(world):  # noqa: F811
+    (world.root / "dist/torch/cpu").mkdir(parents=True)
+    world.built()
+    assert "torch:cpu" not in links(world)
+
+
+def test_a_report_of_an_older_version_gets_its_short_name_at_the_next_build(world):  # noqa: F811
+    folder = world.built()
+    report = json.loads((folder / "report.json").read_bytes())
+    del report["short"]
+    (folder / "report.json").write_text(json.dumps(report))
+    (folder.parent / "cpu").unlink()
+    assert world.built() == folder
+    assert links(world)["torch:cpu"] == folder.name
+    assert json.loads((folder / "report.json").read_bytes())["short"] == "cpu"
+
+
+def test_a_name_is_not_that_of_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for ref in ("docker:pyg", "a/b:1", "registry.example/team/pyg:1", "../x", "", ":", "pyg:a:b", "@sha256:0"):
+        assert names.full_name(ref, tmp_path, SimpleNamespace) == ref
