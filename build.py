@@ -15,21 +15,29 @@ def start() -> None:
             os.set_inheritable(number, True)
     root = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib would be a third of the start-up time
 
+    python = f"{root}/.venv/bin/python"
+    is_prepared = os.path.realpath(sys.prefix) == os.path.realpath(f"{root}/.venv")
     if sys.argv[1:2] == ["doctor"]:
-        # looks at machines that may lack all that the environment needs, with the Python that is there
-        sys.dont_write_bytecode = True
-        from doctor.__main__ import main as look_around
+        explains = any(word.startswith("--explain") for word in sys.argv)
+        if explains and not is_prepared and os.access(python, os.X_OK):
+            # the environment, where there is one, knows Debian's packages too
+            code = os.spawnv(os.P_WAIT, python, [python, "-E", "-s", __file__, *sys.argv[1:]])
+            if code in (0, 2):  # as the doctor ends; the environment may be another machine's
+                sys.exit(code)
+        if not (explains and is_prepared):
+            # looks at machines that may lack all that the environment needs, with the Python that is there
+            sys.dont_write_bytecode = True
+            from doctor.__main__ import main as look_around
 
-        sys.exit(look_around(sys.argv[2:]))
+            sys.exit(look_around(sys.argv[2:]))
 
-    if os.path.realpath(sys.prefix) != os.path.realpath(f"{root}/.venv"):
+    if not is_prepared:
         # a make that called us has flags and variables that are not for this one; stdout is for the result alone
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
         quiet = ["make", "--silent", "--no-print-directory", "-C", root, ".venv/ready-run"]
         made = os.posix_spawnp("make", quiet, environment, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
         if os.waitpid(made, 0)[1]:
             sys.exit(7)
-        python = f"{root}/.venv/bin/python"
         # -E -s: what environment modules leave in PYTHONPATH is not for us
         os.execv(python, [python, "-E", "-s", __file__, *sys.argv[1:]])
 

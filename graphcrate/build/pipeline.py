@@ -31,7 +31,7 @@ from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome,
 from graphcrate.model.trial import Order
 from graphcrate.model.words import listed
 from graphcrate.oci.layout import read_layout
-from graphcrate.resolve import additions, base
+from graphcrate.resolve import additions, base, libraries
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.locks import Resolution, ResolveContext
 from graphcrate.smoke import memory
@@ -202,7 +202,7 @@ def _refuse_broken(job: _Job, report: BuildReport) -> None:
     """Raises AuditError for an image in which something cannot be loaded; its page says what, too."""
     if report.audit is not None and report.audit.fail:
         _draw(job, report)
-        new_image.raise_if_broken(report, job.folder(report.name, report.tag))
+        new_image.raise_if_broken(report, job.folder(report.name, report.tag), job.request.command_with_apt)
 
 
 def _draw(job: _Job, report: BuildReport) -> None:
@@ -376,7 +376,7 @@ def _check_output(job: _Job, plan: Plan) -> None:
 def _check(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
     """Add what contracts and audit find to the report, and write it."""
     folder = job.folder(plan.name, plan.tag)
-    report = new_image.vet(report, folder, job.ctx, job.request.gpu)
+    report = new_image.vet(report, folder, job.ctx, job.request.gpu, libraries.advised)
     write_file(folder / "report.json", encode(report))
     return report
 

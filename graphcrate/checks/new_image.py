@@ -2,6 +2,7 @@
 
 import contextlib
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,14 +25,22 @@ from graphcrate.model.words import listed, printable
 AUDIT = "audit.json"  #: beside report.json
 
 
-def vet(report: BuildReport, folder: Path, ctx: Context, gpu: str | None) -> BuildReport:
+def vet(
+    report: BuildReport,
+    folder: Path,
+    ctx: Context,
+    gpu: str | None,
+    advise: Callable[[Audit, Context], Audit] = lambda found, _: found,
+) -> BuildReport:
     """Add what was found to the report, and tell what warns; write the whole audit to the image's folder.
 
-    What fails is counted here, and said by `raise_if_broken`.
+    What fails is counted here, and said by `raise_if_broken`. `advise` adds which packages of the system bring the
+    libraries that are missing.
     """
     gpus, command = gpu_models(gpu) if gpu else (), f"./build.py check {report.image}"
     image = read_image(report.artifact.location, ctx)
-    found = msgspec.structs.replace(auditing.judge(image.contents, gpus), subject=report.image, digest=report.digest)
+    judged = advise(auditing.judge(image.contents, gpus), ctx)
+    found = msgspec.structs.replace(judged, subject=report.image, digest=report.digest)
     write_file(folder / AUDIT, encode(found))
     contracts = checking.judge(image.view, Host(gpus=gpus, today=settings.today()), checking.targets(image.view))
     kept = "all kept that can be judged without the host"
@@ -51,6 +60,7 @@ def vet(report: BuildReport, folder: Path, ctx: Context, gpu: str | None) -> Bui
         warn=counts["warn"],
         note=counts["note"],
         failures=failures,
+        packages=tuple(sorted({name for one in broken for name in one.packages})),
         gpus={name: one.status for name, one in auditing.by_capability(image.contents).items()},
     )
     return msgspec.structs.replace(report, contracts=contracts, audit=audited)
@@ -74,16 +84,21 @@ def _told(one: Finding) -> str:
     return f"{one.package} {one.file}".rstrip() + f": {one.what}; fix: {fix}"
 
 
-def raise_if_broken(report: BuildReport, folder: Path) -> None:
+def raise_if_broken(report: BuildReport, folder: Path, again: Callable[[Sequence[str]], str] | None = None) -> None:
     """Raises AuditError, with every finding, for an image in which something cannot be loaded or run.
 
-    It stays where it is. `folder`: of the image.
+    It stays where it is. `folder`: of the image; `again`: the command that builds it with more of Debian's packages.
     """
     if not (lines := failures(report, folder)):
         return
     packages = listed(sorted({line.split()[0] for line in lines}))
+    step = (
+        f"./build.py check {report.image} --only binaries    has the rest; --keep-going (KEEP_GOING=yes) "
+        "runs the tests all the same"
+    )
+    if again is not None and report.audit is not None and report.audit.packages:
+        step = f"{again(report.audit.packages)}    (with the libraries that are missing); {step}"
     raise AuditError(
         "\n".join((f"{report.name}:{report.tag} was built, and cannot work as a whole: see {packages}", *lines)),
-        next_step=f"./build.py check {report.image} --only binaries    has the rest; --keep-going (KEEP_GOING=yes) "
-        "runs the tests all the same",
+        next_step=step,
     )

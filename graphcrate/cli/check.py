@@ -58,6 +58,7 @@ def check(
     from graphcrate.cli import tables
     from graphcrate.compat import explain, targets
     from graphcrate.host import settings
+    from graphcrate.resolve import libraries
 
     target = target or ("" if gpu or driver or kernel or glibc or runtime else config().target)
     ctx = here()
@@ -80,8 +81,11 @@ def check(
         output=output,
         fetch=fetch,
     )
+    if found.binaries:
+        found = msgspec.structs.replace(found, binaries=libraries.advised(found.binaries, ctx))
     tables.write(found, parts.answer(found, everything=everything), as_json=as_json)
     if error := parts.failure(found):
+        error.next_step = (found.binaries and libraries.next_step(found.binaries)) or error.next_step
         raise error
 
 
@@ -105,6 +109,7 @@ def audit(
     from graphcrate.compat import explain
     from graphcrate.compat.facts import gpu_models
     from graphcrate.model.errors import AuditError
+    from graphcrate.resolve import libraries
 
     ctx, models = here(), joined(gpu)
     gpus = gpu_models(models) if models else ()
@@ -115,9 +120,11 @@ def audit(
     else:
         names = [named(one, output) for one in names]
         found = auditing.run(names, ctx, base=base and named(base, output), gpus=gpus, output=output)
+    found = libraries.advised(found, ctx)
     tables.write(found, wording.audit(found), as_json=as_json)
     if failures := sum(one.severity == "fail" for one in found.findings):
-        raise AuditError(f"{found.subject} will not work: {failures} of its findings fail")
+        what = f"{found.subject} will not work: {failures} of its findings fail"
+        raise AuditError(what, next_step=libraries.next_step(found))
 
 
 def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[str], output: Path) -> "Audit":

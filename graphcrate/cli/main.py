@@ -454,7 +454,27 @@ def doctor(context: typer.Context) -> None:
     sys.path.insert(0, str(here().root))  # where it lies in an installed package too
     from doctor.__main__ import main as look_around
 
-    sys.exit(look_around(context.args))
+    arguments, pasted = _pasted(context.args)
+    code = look_around(arguments)
+    if pasted:
+        from graphcrate.resolve import libraries
+
+        sys.stdout.writelines(f"apt:   {here().as_typed(line)}\n" for line in libraries.of_error(pasted, here()))
+    sys.exit(code)
+
+
+def _pasted(arguments: list[str]) -> tuple[list[str], str]:
+    """The doctor's arguments, with what stdin has where they say so, and the error that people are to be told of."""
+    for number, word in enumerate(arguments):
+        option, equals, text = word.partition("=")
+        if option == "--explain":
+            rest = arguments[number + 1 :]
+            text, rest = (text, rest) if equals else ("".join(rest[:1]), rest[1:])
+            if text == "-":
+                text = sys.stdin.buffer.read().decode("utf-8", "replace")
+                arguments = [*arguments[:number], f"--explain={text}", *rest]
+            return arguments, "" if "--json" in arguments else text
+    return arguments, ""
 
 
 @app.command()

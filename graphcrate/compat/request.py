@@ -1,6 +1,7 @@
 """What a person asks for when an image is to be built."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,11 @@ from graphcrate.model.report import Asked, BuildReport
 #: Where compiled extensions come from. `auto`: wheels, and what has none is compiled here; `wheels`: what has no wheel
 #: is left out; `source`: compiled here even where there is a wheel; `none`: left out.
 Extensions = Literal["auto", "wheels", "source", "none"]
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """As in an array of TOML."""
+    return ", ".join(f'"{name}"' for name in names)
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +60,16 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
     def said(self) -> Said:
         """What was said of the machine that the image is for."""
         return Said(target=self.target, gpu=self.gpu, driver=self.driver)
+
+    def command_with_apt(self, packages: Sequence[str]) -> str:
+        """What to type for this request with more of Debian's packages; of a recipe of one's own, what to write."""
+        apt = tuple(dict.fromkeys((*self.additions.apt, *packages)))
+        if self.recipe:
+            return f"apt = [{_quoted(apt)}] in {self.recipe}, then the same command"
+        if self.additions.constraints:  # bounds of packages that are in a file
+            return f'the same command with APT="{" ".join(apt)}"'
+        more = msgspec.structs.replace(self.additions, apt=apt)
+        return msgspec.structs.replace(self, additions=more).command()
 
     def command(self) -> str:
         """What to type for this request: of make, where make has a setting for all of it. Passwords are left out."""

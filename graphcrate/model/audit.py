@@ -113,7 +113,11 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that is wrong. `file`: a path in the image; `bytes`: what is lost."""
+    """One thing that is wrong. `file`: a path in the image; `bytes`: what is lost.
+
+    `missing`: libraries that nothing in the image has; with all of any one of these groups it would be right.
+    `packages`: those of its system that bring them.
+    """
 
     check: Check
     severity: Severity
@@ -123,6 +127,8 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     breaks: str = ""
     fix: str = ""
     bytes: Size = 0
+    missing: tuple[tuple[str, ...], ...] = ()
+    packages: tuple[str, ...] = ()
 
 
 class GpuVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,3 +167,4 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     broken: tuple[str, ...]
     unread: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    system: str = ""  #: whose libraries it has, "debian bookworm"; empty where nothing tells

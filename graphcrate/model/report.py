@@ -160,6 +160,7 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     warn: Size
     note: Size
     failures: tuple[str, ...] = ()  #: "package file: what"
+    packages: tuple[str, ...] = ()  #: of Debian, which bring libraries that are missing
     #: compute capability ("7.0") → "native", "jit" (the driver compiles PTX), "fails" or "unknown"; of older reports {}
     gpus: dict[str, str] = {}
 

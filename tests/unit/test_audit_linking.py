@@ -227,6 +227,35 @@ def test_one_of_several_has_to_load(there, told):
     assert [each[0] for each in findings if each[1:3] == ("libraries", "torchcodec")] == told
 
 
+MPI = {
+    f"{SITE}/mpi4py/MPI.{name}.cpython-311-x86_64-linux-gnu.so": {"needed": (f"libmpi.so.{number}",)}
+    for name, number in (("mpich", 12), ("openmpi", 40))
+}
+
+
+@pytest.mark.parametrize("base", [TORCH, {}])
+def test_mpi4py_works_with_one_mpi_and_says_which_libraries_each_needs(base):
+    """No wheel of it can have all of its modules loaded, and it needs no torch."""
+
+    def told(there):
+        owners = (*(PACKAGES if base else ()), package("mpi4py", "4.1.2", MPI))
+        findings = audit.judge(contents({**PYTHON, **base, **MPI, **there}, *owners)).findings
+        return [(one.severity, one.file[7:17], one.missing) for one in findings if one.package == "mpi4py"]
+
+    closed = [("note", "MPI.mpich.", (("libmpi.so.12",),)), ("note", "MPI.openmp", (("libmpi.so.40",),))]
+    assert told({}) == [("fail", "", (("libmpi.so.12",), ("libmpi.so.40",))), *closed]
+    assert told({f"{SYSTEM}/libmpi.so.40": {}}) == closed[:1]
+
+
+def test_a_finding_names_all_libraries_that_nothing_has():
+    """However many the sentence shows; not torch's, which no package of the system brings."""
+    names = tuple(f"lib{letter}.so.1" for letter in "abcdefg")
+    needed = (*names, "libc10_hip.so", "libc.so.6")
+    path = f"{SITE}/torch_scatter/_more.so"
+    findings = audit.judge(stack(files={path: {"needed": needed}})).findings
+    assert [one.missing for one in findings if one.file.endswith("_more.so")] == [(names,)]
+
+
 def test_the_one_for_torchs_version_counts():
     def libraries(*versions):
         files = {

@@ -197,7 +197,8 @@ def test_an_image_that_the_audit_refuses_is_not_tested_for_minutes(monkeypatch, 
     monkeypatch.setattr(pipeline, "_reuse_or_build", lambda *_: (None, broken))
     monkeypatch.setattr(pipeline, "_draw", lambda *_: None)
     monkeypatch.setattr(pipeline, "_test", lambda *_: pytest.fail("a suite ran"))
-    job = SimpleNamespace(request=SimpleNamespace(smoke=True, keep_going=False), folder=lambda *_: tmp_path)
+    request = SimpleNamespace(smoke=True, keep_going=False, command_with_apt=list)
+    job = SimpleNamespace(request=request, folder=lambda *_: tmp_path)
     with refused(AuditError, "cannot work as a whole: see torch", "torch: no code"):
         pipeline._proven(job, SimpleNamespace(lock=None), None)
     assert new_image.raise_if_broken(report(), tmp_path) is None

@@ -35,6 +35,7 @@ _METADATA = re.compile(r"[^/]+\.(dist-info/METADATA|egg-info/PKG-INFO|egg-info)"
 _RECORD = re.compile(r"[^/]+\.dist-info/(RECORD|sboms/[^/]+\.json)")
 #: what Debian's packages are, whose sources they come from and their licences
 _SYSTEM = re.compile(r"/var/lib/dpkg/status|/usr/share/doc/[^/]+/copyright")
+RELEASES = ("/etc/os-release", "/usr/lib/os-release")  #: which system it is (os-release(5)): the first counts
 _INTERPRETER = re.compile(r"/.*/bin/python(3\.\d+)")
 _MODULE = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[^/]*\.so$")
 _LOADER_FOLDERS = re.compile(r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?")
@@ -258,7 +259,7 @@ def _python_of(contents: Contents) -> str:
 def _is_text(path: str) -> bool:
     if place := _SITE.fullmatch(path):
         return bool(_METADATA.fullmatch(place["rest"]) or _RECORD.fullmatch(place["rest"]))
-    return bool(_LOADER_FOLDERS.fullmatch(path) or _SYSTEM.fullmatch(path))
+    return bool(path in RELEASES or _LOADER_FOLDERS.fullmatch(path) or _SYSTEM.fullmatch(path))
 
 
 def _installed(name: str, site: str) -> str:

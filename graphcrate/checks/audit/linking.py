@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from posixpath import basename
 
 import itanium_demangler
+import msgspec
 
 from graphcrate.artifacts.formats.elf import MACHINE, is_driver
 from graphcrate.checks.audit.loading import Loader, loadable
@@ -62,12 +63,15 @@ class Linking:
             for (package, _), paths in groups.items():
                 torch = self._torch(package)
                 fitting = [path for path in paths if not one.by_torch or package_facts.is_for(path, torch)]
-                if torch and self.broken.issuperset(fitting):
+                # Without the torch that they are for nothing tells which would be used.
+                is_known = torch or not (one.by_torch or any(map(self._packages.refers_to_torch, paths)))
+                if is_known and self.broken.issuperset(fitting):
                     used = f"used with torch {torch}" if one.by_torch else "used"
                     what = f"none of {joined(map(short, paths))} can be {used}"
                     severity: Severity = "warn" if one.by_torch else "fail"
                     fix = self._other_build(paths[0])
-                    yield Finding("libraries", severity, package.name, "", what, one.why, fix)
+                    missing = tuple(filter(None, (_of_system(self._missing(path)) for path in fitting)))
+                    yield Finding("libraries", severity, package.name, "", what, one.why, fix, missing=missing)
 
     def _programs(self) -> Iterator[Finding]:
         """An image has programs for other machines here and there; one of which no program starts is for another."""
@@ -174,7 +178,8 @@ class Linking:
             fix = "install torch" if self._contents.base else "name torch's wheel too"
             yield self._fault("libraries", path, f"needs torch, which is not there: {joined(own)}", _CANNOT, fix)
         elif own:  # the others are said of the library that needs them
-            yield self._fault("libraries", path, f"needs {joined(own)}, which nothing in the image has", _CANNOT)
+            found = self._fault("libraries", path, f"needs {joined(own)}, which nothing in the image has", _CANNOT)
+            yield msgspec.structs.replace(found, missing=tuple(filter(None, [_of_system(own)])))
 
     def _versions(self, path: str, binary: Binary) -> Iterator[Finding]:
         """Symbol versions that the loader asks for before it looks at any symbol."""
@@ -262,6 +267,11 @@ class Linking:
             return self._packages.finding(check, "note", path, what, why)
         is_idle = self._packages.owner(path) == BASE and not self._contents.binaries[path].interpreter
         return self._packages.finding(check, "warn" if is_idle else "fail", path, what, breaks, fix)
+
+
+def _of_system(libraries: Collection[str]) -> tuple[str, ...]:
+    """Those that a package of the system may bring."""
+    return tuple(sorted(name for name in libraries if not is_torch_library(name)))
 
 
 def _names(symbols: Sequence[Wanted], most: int = 4) -> str:

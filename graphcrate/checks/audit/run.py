@@ -136,7 +136,15 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
         ),
         unread=contents.unread,
         left=contents.left,
+        system=_system(contents),
     )
+
+
+def _system(contents: Contents) -> str:
+    """The system of an image and which of its releases, as os-release(5) has them."""
+    texts = (contents.texts.get(path, b"").decode("utf-8", "replace") for path in binaries.RELEASES)
+    fields = dict(re.findall(r"^(\w+)=[\"']?([\w.-]+)[\"']?\s*$", next(filter(None, texts), ""), re.MULTILINE))
+    return f"{fields.get('ID', '')} {fields.get('VERSION_CODENAME') or fields.get('VERSION_ID', '')}".strip()
 
 
 def _unsure(finding: Finding) -> Finding:

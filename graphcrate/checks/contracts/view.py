@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from packaging.utils import canonicalize_name
 
 from graphcrate.artifacts.formats.runtime_files import read_settings
+from graphcrate.artifacts.tree.binaries import RELEASES
 from graphcrate.artifacts.tree.reader import Opened
 from graphcrate.checks.contracts.paths import find_program, is_below, resolve
 from graphcrate.compat.planning import SYSTEM_PATH
@@ -40,11 +41,10 @@ _CONDA = re.compile(r"(.*/conda-meta)/([^/]+)-([^-/]+)-[^-/]+\.json")
 #: what useradd copies into a new home, and package managers leave there; what engines put into /run
 _SKELETON = re.compile(r"/(?:root|home/[^/]+)/\.[^/]+(?:/.*)?|/run/(?:systemd/container|\.containerenv)")
 _ASKED_FOLDERS = ("/", "/etc", "/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/root", "/home", "/run", "/var/run")
-_RELEASES = ("/etc/os-release", "/usr/lib/os-release")  #: os-release(5): the first counts
 _ASKED_FILES = (
     *("/etc/passwd", "/etc/group", "/etc/profile", "/etc/environment", "/etc/rc", "/etc/localtime"),
     *("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/bin/sh", "/.singularity.d/runscript"),
-    *_RELEASES,
+    *RELEASES,
 )
 _PROGRAMS = ("sh", "bash", "kill", "python", "python3", "jupyter", "jupyter-lab", "jupyter-notebook")
 #: libraries of the driver, and large ones that CUDA's toolkit and its wheels both have
@@ -206,7 +206,7 @@ def text_of(view: ImageView, path: str) -> str:
 
 def distribution(view: ImageView) -> dict[str, str]:
     """What the image says of its distribution, as os-release(5) has it: ID, VERSION_CODENAME and the rest."""
-    text = next(filter(None, (text_of(view, path) for path in _RELEASES)), "")
+    text = next(filter(None, (text_of(view, path) for path in RELEASES)), "")
     return {name: value.strip("\"'") for name, value in re.findall(r"^(\w+)=(.*?)\s*$", text, re.MULTILINE)}
 
 

@@ -26,6 +26,7 @@ from graphcrate.model.lock import encode
 FRESH = 30 * 86_400.0  #: seconds that an index counts without asking again: suites hardly change once they are out
 _STEM = f"main/Contents-{ARCHITECTURE}"
 _TRIES = 1  #: more of one request, while another mirror may answer
+_CONNECTING = 3.0  #: seconds: this is advice, and nobody waits long for it
 _LONGEST = 1 << 16  #: bytes of a line of the index
 _LINE = re.compile(
     rb"^(?:usr/)?lib(?:64)?/(?:x86_64-linux-gnu/)?(?:([^/\s]+)/)?([^/\s]+\.so(?:\.[^/\s]+)?)[ \t]+(\S+)$", re.MULTILINE
@@ -121,13 +122,20 @@ def _today(suite: str, ctx: Context, known: Index | None) -> Index:
     client = Client(ctx.environment, note=ctx.progress.note)
     failures: list[NetworkError | IntegrityError] = []
     for place in mains(suite, archives(ctx.environment)):
+        if not client.reaches(place.url, _CONNECTING):
+            failures.append(_unreached(f"{host_of(place.url)} takes no connection"))
+            continue
         try:
             return _of(Release.of(place, client, tries=_TRIES), suite, ctx, client.download, known)
         except (NetworkError, IntegrityError) as error:
             failures.append(error)
     told = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
-    raise NetworkError(
-        f"Debian {suite}'s index of files cannot be fetched: {told}",
+    raise _unreached(f"Debian {suite}'s index of files cannot be fetched: {told}")
+
+
+def _unreached(what: str) -> NetworkError:
+    return NetworkError(
+        what,
         cause="No network, a proxy that no variable names, or mirrors without this suite.",
         next_step="DEBIAN_MIRROR=http://a-mirror/debian make image …",
     )
@@ -136,10 +144,7 @@ def _today(suite: str, ctx: Context, known: Index | None) -> Index:
 def _of(release: Release, suite: str, ctx: Context, download: Callable[..., str], known: Index | None) -> Index:
     found = release.file(_STEM)
     if found is None:
-        raise NetworkError(
-            f"{redacted(release.url)} has no index of its files",
-            next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
-        )
+        raise _unreached(f"{redacted(release.url)} has no index of its files")
     if known is not None and known.sha256 == found.sha256:
         return msgspec.structs.replace(known, read=settings.now())
     what = f"the index {found.name} of {host_of(release.url)}"

@@ -1,0 +1,150 @@
+"""Libraries of the system that packages need: which Debian packages bring those that an image lacks.
+
+Debian's own index of files says so (`inputs.bases.contents`). Of other systems, and where nobody answers, the command
+is named that would say it.
+"""
+
+import contextlib
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from graphcrate.compat import catalog, suites
+from graphcrate.compat.facts import table
+from graphcrate.host.context import Context
+from graphcrate.inputs.bases import contents as files
+from graphcrate.inputs.bases.contents import Index
+from graphcrate.model.audit import Audit, Finding
+from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
+from graphcrate.model.words import joined, listed
+
+#: how the loader says that it has not found a library (dlopen(3)), which a person may paste
+_MISSED = re.compile(r"(?<![\w+.-])(lib[\w+.-]{1,80}\.so[\w.]{0,20}): cannot open shared object file")
+
+
+class _Finder(msgspec.Struct, frozen=True, kw_only=True):
+    """`command` says which package of these systems has {library}."""
+
+    systems: tuple[str, ...]
+    command: str
+
+
+_finders = functools.cache(functools.partial(table, "finders", tuple[_Finder, ...], "finder"))
+
+
+class Brought(NamedTuple):
+    """What a suite's packages bring of some libraries."""
+
+    packages: tuple[str, ...] = ()  #: to install
+    either: tuple[tuple[str, tuple[str, ...]], ...] = ()  #: a library, and packages of which a person has to choose
+    nowhere: tuple[str, ...] = ()  #: libraries that no package has
+
+    @property
+    def is_all(self) -> bool:
+        return bool(self.packages) and not self.either and not self.nowhere
+
+
+def brought(libraries: Iterable[str], index: Index) -> Brought:
+    """Which packages of a suite to install for all of these."""
+    packages, either, nowhere = dict[str, None](), dict[str, tuple[str, ...]](), list[str]()
+    for library in libraries:
+        choice = files.choice(library, index.packages.get(library, ()))
+        if len(choice) > 1:
+            either[library] = choice
+        elif choice:
+            packages[choice[0]] = None
+        else:
+            nowhere.append(library)
+    chosen = {name: names for name, names in either.items() if packages.keys().isdisjoint(names)}
+    return Brought(tuple(sorted(packages)), tuple(chosen.items()), tuple(nowhere))
+
+
+def setting(packages: Sequence[str]) -> str:
+    """As make takes them: `APT="libx11-6 libxext6"`."""
+    return f'APT="{" ".join(packages)}"'
+
+
+def advised(found: Audit, ctx: Context) -> Audit:
+    """The audit, whose findings say which of the system's packages bring what they miss."""
+    asking = [one for one in found.findings if one.missing and one.severity != "note"]
+    if not asking:
+        return found
+    system, _, release = found.system.partition(" ")
+    index, why = None, ""
+    if system == "debian" and release in suites.known():
+        try:
+            index = files.index(release, ctx)
+        except (NetworkError, IntegrityError):
+            why = f"Debian {release}'s index of files is not reached from here"
+    told = {
+        id(one): _of_debian(one, index) if index else msgspec.structs.replace(one, fix=_by_hand(one, system, why))
+        for one in asking
+    }
+    findings = tuple(told.get(id(one), one) for one in found.findings)
+    return msgspec.structs.replace(found, findings=findings)
+
+
+def next_step(found: Audit) -> str:
+    """What to do about all that fails for want of a library; empty where no package is known that helps."""
+    packages = packages_of(found)
+    return (
+        f"{setting(packages)}    brings the libraries that are missing; the list above has the rest" if packages else ""
+    )
+
+
+def packages_of(found: Audit) -> tuple[str, ...]:
+    """All packages that would mend what fails, as far as packages can."""
+    return tuple(sorted({name for one in found.findings if one.severity == "fail" for name in one.packages}))
+
+
+def _of_debian(one: Finding, index: Index) -> Finding:
+    groups = [brought(group, index) for group in one.missing]
+    whole = [group for group in groups if group.is_all]
+    if not whole and len(groups) > 1:
+        lacking = joined((name for group in groups for name in group.nowhere), most=8)
+        return msgspec.structs.replace(one, fix=f"no package of Debian {index.suite} has {lacking}")
+    told = [described(group, index.suite) for group in whole or groups]
+    if not whole and groups[0].nowhere:
+        told.append(f"a wheel of {one.package} that brings what it needs, or another version")
+    chosen = (whole or groups)[0].packages
+    return msgspec.structs.replace(one, fix="; or ".join(told), packages=chosen)
+
+
+def of_error(text: str, ctx: Context) -> Iterator[str]:
+    """Which packages bring the libraries that an error's text misses, for each Debian of our stacks that is known.
+
+    The one of most stacks is asked for. Nothing where nobody answers, or no package has them.
+    """
+    names = dict.fromkeys(_MISSED.findall(text))
+    bases = [variant.base.suite for recipe in catalog.all_recipes(ctx) for variant in recipe.variants]
+    known = dict[tuple[str, ...], list[str]]()
+    for number, (suite, _) in enumerate(Counter(filter(None, bases)).most_common() if names else ()):
+        with contextlib.suppress(GraphcrateError):
+            index = files.index(suite, ctx, ask=number == 0)
+            if index is not None and (packages := brought(names, index).packages):
+                known.setdefault(packages, []).append(suite)
+    for packages, found in known.items():
+        yield f"{listed(packages)} of Debian {listed(found)}: make image … {setting(packages)}"
+
+
+def described(found: Brought, suite: str) -> str:
+    """Say which packages bring something, in one clause."""
+    told = [f"{listed(found.packages)} of Debian {suite} ({setting(found.packages)})"] if found.packages else []
+    told += [f"one of {listed(names)} of Debian {suite}, for {library}" for library, names in found.either]
+    if found.nowhere:
+        told.append(f"no package of Debian {suite} has {joined(found.nowhere, most=8)}")
+    return "; ".join(told)
+
+
+def _by_hand(one: Finding, system: str, why: str) -> str:
+    """How a person finds the package that nobody here knows."""
+    finder = next((finder for finder in _finders() if system in finder.systems), None)
+    library = one.missing[0][0]
+    if finder is None:
+        return f"the package of its system that has {library}"
+    command = finder.command.replace("{library}", library)
+    return f"its package: {command}" + (f"    ({why})" if why else f"    (on {system})")
