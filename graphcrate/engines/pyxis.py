@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.engines import slurm
+from graphcrate.compat import slurm_ends
+from graphcrate.engines import slurm, slurm_batch
 from graphcrate.engines.backend import Runtime
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
@@ -49,7 +50,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
             cause="This is not a job of Slurm.",
             next_step="./build.py test … --runner slurm --partition NAME    submits one",
         )
-    name = f"graphcrate-{environment['SLURM_JOB_ID']}"
+    name = slurm_batch.container(environment["SLURM_JOB_ID"])
     variables = variables_of(environment)
     try:
         # a step of its own: an import that breaks off leaves half an image under the name, where no suite may run
@@ -104,9 +105,18 @@ class Container:
     variables: Mapping[str, str]
 
     def run(self, command: Exec) -> Completed:
-        """See `host.sandbox.Inside.run`. The step has the job's GPUs and the node's network: enroot knows no other."""
+        """See `host.sandbox.Inside.run`. The step has the job's GPUs and the node's network: enroot knows no other.
+
+        Raises HostError for a step that Slurm or a node took away: nothing is known of what ran in it.
+        """
         words = step(self.name, command)
-        return process.run(words, environment=self.variables, on_line=command.on_line, timeout=command.timeout)
+        done = process.run(words, environment=self.variables, on_line=command.on_line, timeout=command.timeout)
+        if done.returncode and (why := slurm_ends.taken_away(done.lines)):
+            raise HostError(
+                f"Slurm took the step away: {why}",
+                next_step="sinfo -R; sacct --jobs=JOB    say what became of the node and the job; then run it again",
+            )
+        return done
 
 
 def step(name: str, command: Exec, image: str = "") -> list[str]:

@@ -7,7 +7,6 @@ see. sacct is asked second: sites without accounting have nothing behind it.
 import contextlib
 import math
 import re
-import shlex
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.engines import slurm_batch
 from graphcrate.host import process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
@@ -56,6 +56,8 @@ ENDED = frozenset(
         *("PREEMPTED", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL"),
     }
 )
+#: and of one that ended through Slurm or a node, whatever ran in it
+TAKEN_AWAY = ENDED - {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}
 #: reasons to wait for ever: what was asked for does not exist or is not allowed
 HOPELESS = re.compile(
     r"BadConstraints|InvalidAccount|InvalidQOS|PartitionNodeLimit|PartitionTimeLimit|AccountNotAllowed|QOSNotAllowed|"
@@ -180,7 +182,13 @@ class Scheduler:
         options = {**parameters(order, resources), "output": str(self.folder).replace("%", "%%") + "/%j.out"}
         # --no-requeue: a job whose node died would only look as if it waited, with no word of the node
         command = ["sbatch", "--parsable", "--no-requeue", *(f"--{name}={value}" for name, value in options.items())]
-        script = _script(file)
+        script = slurm_batch.script(
+            file,
+            root=Path(__file__).resolve().parents[2],
+            python=sys.executable,
+            module=NODE_PROGRAM,
+            has_container=order.artifact.engine == "pyxis",
+        )
         environment = submit_environment(self.environment)
         try:
             answer = process.output(command, environment=environment, stdin=script.encode(), timeout=SECONDS)
@@ -196,6 +204,13 @@ class Scheduler:
     def log(self, job: str) -> Path:
         """Return the file of all that the job prints."""
         return self.folder / f"{job}.out"
+
+    def left_behind(self, job: str) -> str:
+        """Return the node on which a job may have left its container; empty where it removed it, or had none."""
+        try:
+            return self.log(job).with_suffix(slurm_batch.LEFT).read_text(encoding="utf-8").strip()
+        except OSError:
+            return ""
 
     def new_lines(self, job: str) -> list[str]:
         """Read the whole lines that the job printed since the last call."""
@@ -247,10 +262,12 @@ def parameters(order: Order, resources: Resources) -> dict[str, str]:
     suites = [SUITES[name] for name in order.suites]
     limit = sum(max(suite.cpu_limit, suite.cuda_limit) + SECONDS_TO_SAY_SO for suite in suites)
     limit += sum(program.limit for program in programs(order.own))
+    time = resources.time or str(math.ceil((limit + SECONDS_TO_OPEN + slurm_batch.SECONDS_TO_LEAVE) / 60))
     options = {
         "job-name": JOB_NAME,
         "partition": resources.partition,
-        "time": resources.time or str(math.ceil((limit + SECONDS_TO_OPEN) / 60)),
+        "time": time,
+        "signal": slurm_batch.warning(time),
         "nodes": "1",
         "ntasks": "1",
         "gres": resources.gres,
@@ -259,18 +276,6 @@ def parameters(order: Order, resources: Resources) -> dict[str, str]:
         "cpus-per-task": str(resources.cpus or ""),
     }
     return {name: value for name, value in options.items() if value}
-
-
-def _script(order: Path) -> str:
-    """Write the batch script. Python replaces the shell, so that a signal of Slurm's reaches it."""
-    result = f'{shlex.quote(str(order.parent))}/"$SLURM_JOB_ID".json'
-    return (
-        "#!/bin/sh\n"
-        "unset PYTHONHOME\n"
-        # replaces what a cluster's modules leave there
-        f"export PYTHONPATH={shlex.quote(str(Path(__file__).resolve().parents[2]))}\n"
-        f"exec {shlex.quote(sys.executable)} -sP -m {NODE_PROGRAM} {shlex.quote(str(order))} {result}\n"
-    )
 
 
 def submit_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -115,6 +115,26 @@ def interrupt_on_terminate() -> None:
     signal.signal(signal.SIGTERM, interrupt)
 
 
+def interrupt_once() -> list[str]:
+    """Make the first SIGTERM or SIGUSR1 interrupt this program; later ones, and those to what it starts, do nothing.
+
+    For a job: Slurm sends them more than once, to every process of it, and what is removed then has to go on being
+    removed. Return the list that gets the signal's name.
+    """
+    came: list[str] = []
+    numbers = (signal.SIGTERM, signal.SIGUSR1)
+
+    def interrupt(number: int, frame: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        came.append(signal.Signals(number).name)
+        raise KeyboardInterrupt
+
+    for number in numbers:
+        signal.signal(number, interrupt)
+    return came
+
+
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Put off what would end this program (Ctrl-C, SIGTERM, a closed terminal) until the end of what is done here.

@@ -177,6 +177,64 @@ def test_a_container_that_pyxis_cannot_start_is_told(place, slurm, built_image, 
     assert site.containers() == []
 
 
+#: stands in for an Apptainer in which suites go on for ever, and nothing else
+ENDLESS = """#!/bin/sh
+case "$*" in
+*/suites/*) touch {begun}; while :; do sleep 0.2; done ;;
+esac
+exec {apptainer} "$@"
+"""
+
+
+def cancelled(slurm, job):
+    slurm.ask("scancel", job)
+
+
+def killed(slurm, job):
+    """Python of the job on its node, as the kernel kills it for want of memory."""
+    subprocess.run(["pkill", "-KILL", "-f", f"slurm_node .*/{job}.json"], check=True)
+
+
+def warned(slurm, job):
+    """Its time limit, of more than five minutes, comes near."""
+    slurm.ask("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+
+
+def out_of_time(slurm, job):
+    """Its time limit is a minute."""
+
+
+ENDS = {
+    cancelled: "ended as CANCELLED",
+    killed: "ended as FAILED",
+    warned: "could not run the suites: the job's time limit came",
+    out_of_time: "ended as TIMEOUT",
+}
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_a_job_that_is_ended_leaves_no_container_and_no_traceback(place, slurm, built_image, scratch, end):
+    begun, apptainer = scratch / "begun", scratch / "apptainer"
+    apptainer.write_text(ENDLESS.format(begun=begun, apptainer=program("apptainer")))
+    apptainer.chmod(0o755)
+    site = make_site(scratch / "site", program("srun"), str(apptainer))
+    here = place.having(PATH=site.path, NVIDIA_VISIBLE_DEVICES="void")
+    limit = ("--time", "1") if end is out_of_time else ()
+    process = here.start("test", built_image.layout, *ask(scratch, "--partition", "a100", *limit))
+    until(begun.exists)
+    (job,) = slurm.jobs()
+    assert site.containers() == [f"pyxis_graphcrate-{job}"]
+    end(slurm, job)
+    finished = finish(process)
+    assert (finished.code, f"job {job} {ENDS[end]}" in finished.err) == (7, True), finished.err
+    until(lambda: not slurm.jobs())
+    assert site.containers() == []
+    told = finished.err + (scratch / "100 % out" / "slurm" / f"{job}.out").read_text()
+    assert "Traceback" not in told
+    assert "may be left" not in finished.err
+    assert not list((scratch / "100 % out" / "slurm").glob("*.container"))
+
+
 @pytest.mark.parametrize("gpus", ["0", "1"])
 def test_the_job_for_pyxis_runs_on_a_node_without_nvidias_tools(place, slurm, built_image, scratch, gpus):
     """With GPUs it does not: enroot's words say why."""

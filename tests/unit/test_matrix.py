@@ -55,7 +55,7 @@ class FakeScheduler:
 
     def __init__(self, script, refuse=()):
         self.script, self.refuse, self.slurm = script, refuse, self
-        self.submitted, self.cancelled, self.jobs, self.broken = [], [], {}, None
+        self.submitted, self.cancelled, self.jobs, self.broken, self.left = [], [], {}, None, ""
 
     def submit(self, order, resources):
         if resources.partition in self.refuse:
@@ -87,6 +87,9 @@ class FakeScheduler:
             report = run_suites.report_of(self.jobs[job][0], result.suites)
             (folder / run_suites.REPORT).write_bytes(encode(report))
         return result
+
+    def left_behind(self, job):
+        return self.left
 
     def log(self, job):
         return f"/{job}.out"
@@ -126,6 +129,7 @@ def test_each_cell_gets_a_job():
 
 
 REMEMBERED = msgspec.structs.replace(PASSED.suites[0], remembered="2026-11-22T05:00:00Z")
+JUDGED = Returned(suites=(msgspec.structs.replace(FAILED.suites[0], metrics={"test_accuracy": 0.1}),))
 NO_RUNTIME = Returned(error="neither apptainer nor singularity is installed")
 #: what Slurm says at each look, and the result at the last; the cell's end
 ENDS = {
@@ -136,6 +140,16 @@ ENDS = {
     "error on the node": ([DONE], NO_RUNTIME, State.LOST, "job 0 could not run the suites: neither apptainer"),
     "dead node": ([JobView("NODE_FAIL", "n1", "NodeDown")], None, State.LOST, "as NODE_FAIL on n1 (NodeDown) and left"),
     "forgotten": ([RUNNING, None], None, State.LOST, "no longer knows job 0"),
+    "gone while a suite ran": (
+        [RUNNING, JobView("NODE_FAIL", "n1")],
+        FAILED,
+        State.LOST,
+        "NODE_FAIL on n1 while torch ran",
+    ),
+    "cancelled": ([RUNNING, JobView("CANCELLED", "n1")], FAILED, State.LOST, "ended as CANCELLED on n1 while torch"),
+    "preempted": ([JobView("PREEMPTED", "n1")], None, State.LOST, "ended as PREEMPTED on n1 and left no report"),
+    "no memory": ([RUNNING, JobView("OUT_OF_MEMORY", "n1")], None, State.FAILED, "OUT_OF_MEMORY on n1: it needs more"),
+    "judged, then cancelled": ([RUNNING, JobView("CANCELLED", "n1")], JUDGED, State.FAILED, "torch: no CUDA"),
     "never started": ([pending("PartitionDown")], None, State.LOST, "start within 0.5 min: PartitionDown"),
     "hopeless": ([pending("PartitionTimeLimit")], None, State.LOST, "can never start: PartitionTimeLimit"),
 }
@@ -154,6 +168,25 @@ def test_how_a_cell_ends(case, clock):
         assert clock.time >= matrix.GRACE  # for a slow network file system
     if case == "hopeless":
         assert clock.time == 0
+
+
+@pytest.mark.parametrize("returned", [None, Returned(error="its time is up")])
+def test_a_container_that_a_lost_job_left_is_named_with_what_removes_it(returned, clock):
+    scheduler = FakeScheduler({"1": ([RUNNING, JobView("TIMEOUT", "n1")], returned)})
+    scheduler.left = "n1"
+    (ended,) = followed([cell()], scheduler)
+    assert ended.state is State.LOST
+    command = "srun --partition=a100 --nodelist=n1 enroot remove --force pyxis_graphcrate-0"
+    assert ended.why.endswith(f"its container may be left on n1: {command}")
+    scheduler = FakeScheduler({"1": ([RUNNING, DONE], PASSED)})
+    scheduler.left = "n1"  # not yet gone
+    assert followed([cell()], scheduler)[0].why == ""
+
+
+def test_a_job_without_memory_is_a_failure_that_a_single_test_ends_with_too():
+    scheduler = FakeScheduler({"1": ([RUNNING, JobView("OUT_OF_MEMORY", "n1")], None)})
+    with refused(SmokeError, "job 0 ended as OUT_OF_MEMORY"):
+        matrix.run_job(cell(), scheduler, CONTEXT, PATIENCE)
 
 
 def test_what_is_refused_does_not_stop_the_others():

@@ -93,3 +93,15 @@ def test_an_image_that_pyxis_does_not_start_is_told_in_enroots_words(in_job):
         with in_job(steps, artifact):
             pass
     assert steps.containers == []
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_step_that_slurm_took_away_is_no_verdict_on_the_image(monkeypatch, lost):
+    said = "srun: error: Slurm job 16 has expired" if lost else "srun: error: n1: task 0: Segmentation fault"
+    monkeypatch.setattr(pyxis, "process", Steps([], ["Phase: training", said], code=1))
+    inside = pyxis.Container("graphcrate-16", JOB)
+    if lost:
+        with pytest.raises(HostError, match="Slurm took the step away: Slurm job 16 has expired"):
+            inside.run(Exec(["true"]))
+    else:
+        assert inside.run(Exec(["true"])).returncode == 1

@@ -1,19 +1,27 @@
 """Slurm: what its commands print, where it is, which partitions it has."""
 
 import json
+import math
 import os
+import signal
+from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.engines import slurm, slurm_node
+from graphcrate.compat import slurm_ends
+from graphcrate.engines import slurm, slurm_batch, slurm_node
 from graphcrate.engines.slurm import NODE_PROGRAM, JobView, Scheduler, Slurm, submit_environment
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
+from graphcrate.model.report import Artifact
 from graphcrate.model.trial import Order, Resources, Returned
 from tests.made import refused
+
+SIF = Artifact(engine="apptainer", kind="sif", reference="/a.sif", digest="x", bytes=0)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +75,22 @@ def test_the_time_of_a_job_is_what_its_suites_may_take():
     order = Order(artifact=None, suites=("torch",), device="auto", folder="/out", passes="/p")
     options = slurm.parameters(order, Resources(partition="a100", gres="gpu:1", account="gnn"))
     fixed = {"job-name": "graphcrate-test", "nodes": "1", "ntasks": "1"}
-    assert options == {**fixed, "partition": "a100", "time": "16", "gres": "gpu:1", "account": "gnn"}
-    assert slurm.parameters(order, Resources(partition="a100", time="01:00:00"))["time"] == "01:00:00"
+    told = {"signal": "B:USR1@60"}  # before its time is up
+    assert options == {**fixed, **told, "partition": "a100", "time": "17", "gres": "gpu:1", "account": "gnn"}
+    hour = slurm.parameters(order, Resources(partition="a100", time="01:00:00"))
+    assert (hour["time"], hour["signal"]) == ("01:00:00", "B:USR1@60")
+    assert "signal" not in slurm.parameters(order, Resources(partition="a100", time="1"))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        *(("1", 60), ("1:30", 90), ("1:0:5", 3605), ("1-2", 93600), ("1-2:3", 93780), ("1-2:3:4", 93784)),
+        *(("0", math.inf), ("UNLIMITED", math.inf), ("", math.inf)),
+    ],
+)
+def test_time_limits_are_read_as_sbatch_reads_them(text, seconds):
+    assert slurm_batch.seconds(text) == seconds
 
 
 def test_unknown_partitions_are_refused_with_those_that_exist(tmp_path, monkeypatch):
@@ -119,7 +141,7 @@ def test_a_job_is_never_run_again_by_itself(tmp_path, monkeypatch):
 
     monkeypatch.setattr(slurm.process, "output", output)
     scheduler = Scheduler(Slurm(version="22.05.8", environment={}), tmp_path, {"PATH": ""})
-    order = Order(artifact=None, suites=("torch",), device="auto", folder="/out", passes="/p")
+    order = Order(artifact=SIF, suites=("torch",), device="auto", folder="/out", passes="/p")
     assert scheduler.submit(order, Resources(partition="a100")) == "12"
     ((program, *options),) = asked
     assert (program, "--no-requeue" in options, "--requeue" in options) == ("sbatch", True, False)
@@ -138,3 +160,85 @@ def test_a_node_says_why_it_broke_off(tmp_path):
     slurm_node.main(tmp_path / "order.json", tmp_path / "12.json")
     assert "broke off: DecodeError" in json.loads((tmp_path / "12.json").read_text())["error"]
     assert [path.name for path in tmp_path.iterdir()] == ["12.json"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_job_that_slurm_ends_says_so_in_a_line_and_clears_up_undisturbed(tmp_path, monkeypatch, capsys, number):
+    """Slurm sends its signals more than once: what is removed meanwhile goes on being removed."""
+    removed = []
+
+    def run_suites(*_, **__):
+        try:
+            signal.raise_signal(number)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
+            removed.append("container")
+
+    monkeypatch.setattr(slurm_node.run_suites, "run_suites", run_suites)
+    order = Order(artifact=SIF, suites=("torch",), device="auto", folder=str(tmp_path), passes="/p")
+    (tmp_path / "order.json").write_bytes(msgspec.json.encode(order))
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        code = slurm_node.main(tmp_path / "order.json", tmp_path / "12.json")
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    told = capsys.readouterr()
+    assert (removed, told.err, told.out.count("\n")) == (["container"], "", 1)
+    assert not (tmp_path / "order.json").exists()
+    if number == signal.SIGUSR1:
+        assert (code, "time limit" in json.loads((tmp_path / "12.json").read_text())["error"]) == (0, True)
+    else:  # Slurm knows what became of it
+        assert (code, (tmp_path / "12.json").exists()) == (130, False)
+
+
+def test_the_batch_script_outlives_python_and_removes_its_container():
+    given = {"root": Path("/a b"), "python": "/p y/python", "module": "m"}
+    text = slurm_batch.script(Path("/o ut/order.json"), **given, has_container=True)
+    assert "'/p y/python' -sP -m m '/o ut/order.json' '/o ut'/\"$SLURM_JOB_ID\".json &\n" in text
+    assert "exec " not in text
+    assert (
+        text.index("trap 'kill -TERM") < text.index("wait") < text.index("enroot remove --force") < text.index("exit")
+    )
+    assert "enroot" not in slurm_batch.script(Path("/order.json"), **given, has_container=False)
+
+
+STEP = "slurmstepd: error: *** STEP 16.0 ON n1 CANCELLED AT 2026-11-24T20:01:02"
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["Epoch 1", "srun: error: Slurm job 16 has expired."], "Slurm job 16 has expired."),
+        (
+            ["srun: error: Node failure on n1", "srun: Job step aborted: Waiting up to 32 seconds …"],
+            "Node failure on n1",
+        ),
+        (
+            [f"{STEP} DUE TO TIME LIMIT ***"],
+            "*** STEP 16.0 ON n1 CANCELLED AT 2026-11-24T20:01:02 DUE TO TIME LIMIT ***",
+        ),
+        (["srun: Force Terminated StepId=16.0"], "Force Terminated StepId=16.0"),
+        (["slurmstepd-n1: error: *** JOB 16 ON n1 CANCELLED AT 2026 DUE TO PREEMPTION ***"], "*** JOB 16 ON n1"),
+        (
+            ["srun: error: Task launch for StepId=16.0 failed on node n1: Communication connection failure"],
+            "Task launch",
+        ),
+        (
+            ["srun: error: Unable to create step for job 16: Job/step already completing or completed"],
+            "Unable to create",
+        ),
+        # memory that ran out is the program's, though the step is cancelled for it
+        ([f"{STEP} ***", "slurmstepd: error: Detected 1 oom_kill event in StepId=16.0. Some of the step"], ""),
+        (["slurmstepd: error: Exceeded job memory limit", "srun: Job step aborted: Waiting up to 2 seconds for"], ""),
+        # what the program itself prints, or does
+        (["Slurm job 16 has expired", "srun: error: n1: task 0: Segmentation fault"], ""),
+        (["srun: error: n1: task 0: Exited with exit code 1"], ""),
+        ([], ""),
+    ],
+)
+def test_who_ended_a_step(lines, why):
+    said = slurm_ends.taken_away(lines)
+    assert said.startswith(why)
+    assert bool(said) == bool(why)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.engines import run_suites
-from graphcrate.engines.slurm import HOPELESS, SILENT, JobView, Scheduler
+from graphcrate.engines import run_suites, slurm_batch
+from graphcrate.engines.slurm import HOPELESS, SILENT, TAKEN_AWAY, JobView, Scheduler
 from graphcrate.engines.trials import progress
 from graphcrate.host import process, settings
 from graphcrate.host.cache import kept
@@ -23,6 +23,7 @@ from graphcrate.smoke import memory
 #: with a delay.
 GRACE = 15.0
 PAUSE = 2.0  #: seconds between two polls; the controller serves a whole cluster
+CLEARING = 9  #: looks at whether a job that gave its result has removed its container, before it is said to be left
 
 
 def new_cell(order: Order, resources: Resources) -> Cell:
@@ -35,7 +36,8 @@ def run_job(cell: Cell, scheduler: Scheduler, ctx: Context, patience: float) -> 
     """Run a cell, with the lines that its job prints. Raises HostError for a job without a report."""
     note = ctx.progress.note
     ended = follow([cell], scheduler, patience=patience, show=progress.changes(note), say=note)
-    raise_if_lost(ended, scheduler)
+    if not ended[0].suites:
+        raise_if_failed(ended, scheduler)
     return run_suites.report_of(cell.order, ended[0].suites)
 
 
@@ -115,9 +117,22 @@ def _poll(cell: Cell, view: JobView | None, scheduler: Scheduler, patience: floa
     except HostError as error:
         return _lost(cell, f"{error.what} ({error.next_step})")
     after = step(cell, view, returned, settings.now(), patience)
+    if after.state is State.LOST and (node := _left_behind(cell, scheduler, CLEARING if returned else 1)):
+        command = slurm_batch.removal(cell.job, node, cell.resources.partition)
+        after = _lost(after, f"{after.why}; its container may be left on {node}: {command}")
     if after.state is State.LOST and view is not None and not view.is_ended:
         scheduler.slurm.cancel([cell.job])
     return after
+
+
+def _left_behind(cell: Cell, scheduler: Scheduler, looks: int) -> str:
+    """Return the node on which a lost job has left its container; a job that gave a result clears up after it."""
+    for look in range(looks):
+        if look:
+            settings.wait(PAUSE)
+        if not (node := scheduler.left_behind(cell.job)):
+            return ""
+    return node
 
 
 def step(cell: Cell, view: JobView | None, returned: Returned | None, now: float, patience: float) -> Cell:
@@ -134,6 +149,11 @@ def step(cell: Cell, view: JobView | None, returned: Returned | None, now: float
         gone = cell.gone or now
         if now - gone < GRACE:
             return msgspec.structs.replace(cell, gone=gone)
+        if view is not None and view.state == "OUT_OF_MEMORY":  # of what ran in it
+            why = (
+                f"job {cell.job} ended as {view.words}: it needs more memory than Slurm gives it (--cpus, or sbatch's)"
+            )
+            return msgspec.structs.replace(cell, state=State.FAILED, why=why, node=view.node)
         how = f"Slurm no longer knows job {cell.job}" if view is None else f"job {cell.job} ended as {view.words}"
         return _lost(cell, f"{how} and left no report")
     cell = msgspec.structs.replace(cell, gone=0.0, node=view.node)
@@ -151,6 +171,8 @@ def _end(cell: Cell, returned: Returned, view: JobView | None) -> Cell:
     if returned.error:
         return _lost(cell, f"job {cell.job} could not run the suites: {returned.error}")
     failed = [suite for suite in returned.suites if suite.status == "failed"]
+    if failed and view is not None and view.state in TAKEN_AWAY and not any(suite.metrics for suite in failed):
+        return _lost(cell, f"job {cell.job} ended as {view.words} while {failed[0].suite} ran")
     skipped = [
         f"{suite.suite}: passed on {suite.remembered[:10]}, not run again"
         for suite in returned.suites

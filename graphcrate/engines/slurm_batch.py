@@ -1,0 +1,85 @@
+"""The batch script of a job: a shell that starts Python, passes Slurm's signals on, and clears up when Python is gone.
+
+Python removes the container that pyxis keeps. Where Slurm or the kernel kills it, the shell does; where that is killed
+too, a file beside the job's log says on which node a container may be left.
+"""
+
+import math
+import re
+import shlex
+from pathlib import Path
+
+#: of the containers that pyxis makes for jobs of ours; a dash and the job's number follow
+CONTAINER = "graphcrate"
+#: before a job's time limit it is told that the time is up: after it Slurm leaves 30 seconds (KillWait), often too few
+SECONDS_TO_LEAVE = 60
+#: below this limit it is not told: Slurm may do so a minute early
+SHORTEST = 5 * 60
+#: the file that names the node, beside the job's log
+LEFT = ".container"
+
+_SCRIPT = """\
+#!/bin/sh
+unset PYTHONHOME
+export PYTHONPATH={root}
+{before}{python} -sP -m {module} {order} {result} &
+python=$!
+# What Slurm sends reaches this shell too, which stays: Python may be killed before it has cleared up.
+trap 'kill -TERM "$python" 2>/dev/null' TERM
+trap 'kill -USR1 "$python" 2>/dev/null' USR1
+until wait "$python"; code=$?; ! kill -0 "$python" 2>/dev/null; do :; done
+trap '' TERM USR1
+{after}exit "$code"
+"""
+_BEFORE = 'echo "$SLURMD_NODENAME" > {left}\n'
+#: what fills a container may take a moment to end
+_AFTER = """\
+for pause in 1 2 4 8; do
+    all=$(env -u ENROOT_DATA_PATH enroot list) || break
+    ours=$(printf '%s\\n' "$all" | grep -E "^pyxis_(.*_)?{name}-$SLURM_JOB_ID\\$") || {{ rm -f {left}; break; }}
+    env -u ENROOT_DATA_PATH enroot remove --force $ours </dev/null >&2 || true
+    sleep "$pause"
+done
+"""
+
+
+def script(order: Path, *, root: Path, python: str, module: str, has_container: bool) -> str:
+    """Write the batch script of an order's file. `has_container`: pyxis runs the image."""
+    stem = f'{shlex.quote(str(order.parent))}/"$SLURM_JOB_ID"'
+    left = f"{stem}{LEFT}"
+    return _SCRIPT.format(
+        root=shlex.quote(str(root)),  # replaces what a cluster's modules leave there
+        python=shlex.quote(python),
+        module=module,
+        order=shlex.quote(str(order)),
+        result=f"{stem}.json",
+        before=_BEFORE.format(left=left) if has_container else "",
+        after=_AFTER.format(left=left, name=CONTAINER) if has_container else "",
+    )
+
+
+def container(job: str) -> str:
+    """Return the name that a job gives its container. pyxis puts `pyxis_` before it, at some sites the job's id too."""
+    return f"{CONTAINER}-{job}"
+
+
+def removal(job: str, node: str, partition: str) -> str:
+    """Return the command that removes what a job left on a node."""
+    where = f"srun --partition={shlex.quote(partition)} --nodelist={shlex.quote(node)}"
+    return f"{where} enroot remove --force pyxis_{container(job)}"
+
+
+def warning(limit: str) -> str:
+    """Return sbatch's --signal for this time limit: USR1 to the shell before it; empty for a short one."""
+    return f"B:USR1@{SECONDS_TO_LEAVE}" if seconds(limit) >= SHORTEST else ""
+
+
+def seconds(limit: str) -> float:
+    """Return a time limit in sbatch's forms (M, M:S, H:M:S, D-H, D-H:M, D-H:M:S); infinity where there is none."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", limit)
+    if found is None or (not int(found[2]) and limit == "0"):
+        return math.inf
+    days, first, second, third = (int(part or 0) for part in found.groups())
+    if found[1] is not None:
+        return ((days * 24 + first) * 60 + second) * 60 + third
+    return (first * 60 + second) * 60 + third if found[4] is not None else first * 60 + second
