@@ -9,7 +9,7 @@ STACK ?= pyg
 # A setting that is misspelt would be left out in silence. What programs read from the environment may be given here too.
 settings := $(sort $(shell sed -n 's/^# Settings: //p' $(firstword $(MAKEFILE_LIST)) | grep -o '[A-Z_]*=' | tr -d =))
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-strange := $(filter-out $(settings) PYTHON CI ENGINES FAULTS FUZZ RACES HOME PATH TMPDIR SHELL DEBIAN_% WHEEL_FALLBACK GRAPHCRATE_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
+strange := $(filter-out $(settings) PYTHON CI ENGINES FAULTS FUZZ RACES HOME PATH TMPDIR SHELL DEBIAN_% WHEEL_FALLBACK GRAPHCRATE_% REGISTRY_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
 ifneq ($(strange),)
 nearest := $(shell python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1].upper(), sys.argv[2:], n=1, cutoff=0.5))' '$(firstword $(strange))' $(settings) 2>/dev/null)
 $(error $(firstword $(strange)) is not a setting$(if $(nearest),; the nearest is $(nearest)). There are $(settings))

@@ -1,6 +1,5 @@
 """An image of a registry in the cache: its layers as records that our own images can hold, and its files."""
 
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterable
@@ -13,13 +12,12 @@ import msgspec
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
-from graphcrate.host.http import Client
 from graphcrate.host.parallel import parallel
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, ResolutionError
 from graphcrate.model.lock import PLATFORM
 from graphcrate.model.report import LayerRecord, Owner
-from graphcrate.oci import credentials, spec
+from graphcrate.oci import access, spec
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.reference import Reference
@@ -37,20 +35,12 @@ _ANOTHER = "name another tag of it, whose manifest is an image for linux/amd64"
 _Document = TypeVar("_Document")
 
 
-def repository(reference: Reference, ctx: Context) -> Repository:
-    """The reference's repository, with this user's login."""
-    trusted = credentials.trusted_realms(ctx.environment)
-    find = functools.partial(credentials.find, reference, ctx.environment)
-    client = Client(ctx.environment, note=ctx.progress.note)
-    return Repository(client, reference, find, trusted_realms=trusted)
-
-
 def find(reference: Reference, ctx: Context) -> tuple[Repository, str]:
     """Ask for the image for linux/amd64 that a reference means today: its repository and digest. Raises as `documents`.
 
     Its manifest is in the cache then.
     """
-    source = repository(reference, ctx)
+    source = access.repository(reference, ctx)
     document = for_platform(source, source.manifest(reference.digest or reference.tag), str(reference))
     _cached(ctx.cache, document.digest, lambda: document.data)
     return source, document.digest

@@ -49,6 +49,7 @@ def check(
         Literal["small", "all", "none"],
         typer.Option(help="Layers to download from a registry; small: 1 GB at most."),
     ] = "small",
+    plain_http: options.PlainHttp = False,
     everything: Annotated[bool, typer.Option("--all", help="List what passed and what is not known, too.")] = False,
     output: options.Output = Path("dist"),
     as_json: options.Json = False,
@@ -61,7 +62,7 @@ def check(
     from graphcrate.resolve import libraries
 
     target = target or ("" if gpu or driver or kernel or glibc or runtime else config().target)
-    ctx = here()
+    ctx = here(plain_http=plain_http)
     said = Said(
         target=target,
         gpu=joined(gpu),
@@ -99,6 +100,7 @@ def audit(
     base: Annotated[str, typer.Option(help="Image or root file system that wheels or packages are installed in.")] = "",
     gpu: options.Gpus = None,
     target: options.Target = "",
+    plain_http: options.PlainHttp = False,
     output: options.Output = Path("dist"),
     as_json: options.Json = False,
 ) -> None:
@@ -111,7 +113,7 @@ def audit(
     from graphcrate.model.errors import AuditError
     from graphcrate.resolve import libraries
 
-    ctx, models = here(), joined(gpu)
+    ctx, models = here(plain_http=plain_http), joined(gpu)
     gpus = gpu_models(models) if models else ()
     if target:
         gpus = explain.find_target(ctx, Said(target=target, gpu=models)).gpus or ()

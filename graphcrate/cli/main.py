@@ -407,6 +407,7 @@ def diff(
     output: options.Output = Path("dist"),
     everything: Annotated[bool, typer.Option("--all", help="List what may differ too, path by path.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Nothing may differ.")] = False,
+    plain_http: options.PlainHttp = False,
     as_json: options.Json = False,
 ) -> None:
     """Compare two images file by file. They may be in any form: layouts, archives, SIF, of an engine or a registry."""
@@ -414,7 +415,7 @@ def diff(
     from graphcrate.artifacts.tree.compare import ALLOWANCES, lines, summary
 
     first, second = named(first, output), named(second, output)
-    comparison = opening.compare(first, second, here(), () if strict else ALLOWANCES, output)
+    comparison = opening.compare(first, second, here(plain_http=plain_http), () if strict else ALLOWANCES, output)
     told = "".join(f"{line}\n" for line in lines(comparison, everything=everything))
     write(comparison, told, as_json=as_json)
     if comparison.unexpected:

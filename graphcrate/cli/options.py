@@ -78,6 +78,9 @@ MountKernel = Annotated[
     str | None, typer.Option(help="Kernel of the machine that mounts a sif: zstd from 4.14 on; gzip where unknown.")
 ]
 Compression = Annotated[Literal["gzip", "zstd"] | None, typer.Option(help="Of sif and sqsh; of sqsh zstd if left out.")]
+PlainHttp = Annotated[
+    bool, typer.Option("--plain-http", help="The registry has no TLS; only in a network that you trust.")
+]
 Output = Annotated[Path, typer.Option(help="Folder of images.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
@@ -102,13 +105,14 @@ def config() -> Config:
     return Config(**values)
 
 
-def here() -> Context:
-    """The context of a command, with the configured cache."""
+def here(*, plain_http: bool = False) -> Context:
+    """The context of a command, with the configured cache. `plain_http`: its registries have no TLS."""
     context = Context.here()
-    cache = config().cache
-    if not cache or "GRAPHCRATE_CACHE" in context.environment:
-        return context
-    return Context(root=context.root, environment={**context.environment, "GRAPHCRATE_CACHE": cache})
+    chosen = {"GRAPHCRATE_CACHE": config().cache} if config().cache else {}
+    environment = {**chosen, **context.environment}
+    if plain_http:
+        environment[settings.PLAIN_HTTP] = settings.ANY
+    return Context(root=context.root, environment=environment)
 
 
 def named(ref: str, output: Path) -> str:

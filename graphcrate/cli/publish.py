@@ -66,6 +66,7 @@ def publish(
     tag: Tag = None,
     short_tag: ShortTag = False,
     mount_from: MountFrom = None,
+    plain_http: options.PlainHttp = False,
     key: Annotated[Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one).")] = None,
     allow_cpu_only: CpuOnly = False,
     as_: As = None,
@@ -80,7 +81,7 @@ def publish(
     from graphcrate.artifacts.formats import packed
     from graphcrate.publish import policy, registry
 
-    ctx, to = here(), to or config().to
+    ctx, to = here(plain_http=plain_http), to or config().to
     if not to:
         step = f"make publish … TO=registry.example/team    (./build.py publish {image} --to …)"
         raise UsageError("there is no destination: TO, or --to", next_step=step)
@@ -157,6 +158,7 @@ def verify(
     wheels: Annotated[
         Path | None, typer.Option(help="Folder of wheels, where its lock names some of one's own.")
     ] = None,
+    plain_http: options.PlainHttp = False,
     as_json: options.Json = False,
 ) -> None:
     """Verify a published image: its names, signatures and statements."""
@@ -173,7 +175,7 @@ def verify(
             next_step=f"./build.py check {ref}    for an image here; docker.io/{ref} for one of Docker Hub",
         )
     request = verifying.Request(ref=ref, key=key, published_as=published_as, rebuild=rebuild, wheels=wheels)
-    result = verifying.run(request, here(), pipeline.build_image)
+    result = verifying.run(request, here(plain_http=plain_http), pipeline.build_image)
     entries = []
     for one in result.checks:
         label, style = (

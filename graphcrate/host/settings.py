@@ -21,6 +21,9 @@ INHERITED_PREFIXES = ("PIP_", "UV_")
 #: a plain user's PATH often lacks these, and programs that we start lie there
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
 
+#: registries that are spoken to without TLS, by commas: HOST or HOST:PORT, or ANY
+PLAIN_HTTP, ANY = "REGISTRY_PLAIN_HTTP", "*"
+
 
 def environment() -> Mapping[str, str]:
     """A copy of this process's environment."""

@@ -26,7 +26,7 @@ from graphcrate.inputs.bases.debs import fetch
 from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, Toolkit, WheelToolkit
 from graphcrate.model.plan import CUDA_HOME, content_id
-from graphcrate.oci import reference, spec
+from graphcrate.oci import access, reference, spec
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.spec import LayerBlob
 
@@ -112,7 +112,7 @@ def _assemble(
 def _extract(toolkit: ImageToolkit, folder: Path, ctx: Context) -> Path:
     """Unpack the toolkit below `folder`. Raises ResolutionError where the image has none, LayoutError, NetworkError."""
     name = f"{toolkit.reference}@{toolkit.digest}"
-    source = pull.repository(reference.parse(name), ctx)
+    source = access.repository(reference.parse(name), ctx)
     manifest, _ = pull.documents(source, toolkit.digest, ctx.cache)
     size = sum(layer.size for layer in manifest.layers)
     ctx.cache.require(size * _GROWTH, f"the CUDA toolkit of {toolkit.reference}")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.host import process
+from graphcrate.host import process, settings
+from graphcrate.host.connections import host_of
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, GraphcrateError, UsageError
 from graphcrate.oci.reference import DOCKER_HUB, Reference
@@ -90,7 +91,16 @@ def for_destination(reference: Reference, environment: Mapping[str, str]) -> Cre
 
 def trusted_realms(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Hosts of token servers that may see a login though they are of another site: `$REGISTRY_REALMS`, by commas."""
-    return tuple(host for part in environment.get("REGISTRY_REALMS", "").split(",") if (host := part.strip().lower()))
+    return _hosts(environment, "REGISTRY_REALMS")
+
+
+def is_plain(host: str, environment: Mapping[str, str]) -> bool:
+    """Whether this person wants the registry at HOST or HOST:PORT spoken to without TLS."""
+    return bool({settings.ANY, host.lower(), host_of(f"http://{host}")} & {*_hosts(environment, settings.PLAIN_HTTP)})
+
+
+def _hosts(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(host for part in environment.get(name, "").split(",") if (host := part.strip().lower()))
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:

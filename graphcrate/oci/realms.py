@@ -70,11 +70,13 @@ def may_see(realm: str, registry: str, trusted: Collection[str] = ()) -> bool:
     """Whether the token server at `realm` may see the password that this user has for `registry` (an address).
 
     Its host has to be the registry's own, of the registry's site, or one of `trusted` (host names); and nothing goes
-    over an open line, except within this machine.
+    over an open line, except within this machine, or where `trusted` has both hosts.
     """
     scheme, host, _ = origin(realm)
     own_scheme, own, _ = origin(registry)
-    if scheme != "https" and not (scheme == own_scheme == "http" and is_loopback(host) and is_loopback(own)):
+    if scheme != "https" and not (
+        scheme == own_scheme == "http" and ({host, own} <= {*trusted} or (is_loopback(host) and is_loopback(own)))
+    ):
         return False
     return host == own or (is_loopback(host) and is_loopback(own)) or site(host) == site(own) or host in trusted
 

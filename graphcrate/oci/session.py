@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from graphcrate.host import settings
 from graphcrate.host.connections import FOLLOWED, NOT_REACHED, TEMPORARY, HttpError, Reason, host_of
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
@@ -30,6 +31,12 @@ FindCredential = Callable[[], Credential | None]
 Result = TypeVar("Result")
 #: what callers judge; the rest is tried again, or followed
 ANSWERS = frozenset(range(200, 600)) - TEMPORARY - frozenset(FOLLOWED)
+#: how servers with TLS answer those without: Go's, nginx', Apache's
+_WANTS_TLS = re.compile(
+    rb"HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port|speaking plain HTTP to an SSL-enabled"
+)
+#: what OpenSSL says of an answer that is none of TLS
+_NO_TLS = re.compile("wrong version number|record layer failure|packet length too long", re.IGNORECASE)
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200
 LARGEST_ANSWER = 64 << 20  #: bytes of a small blob, of a statement, or of an error
@@ -63,18 +70,23 @@ class Session:
         writes: bool = False,
         mount_from: Sequence[str] = (),
         trusted_realms: Collection[str] = (),
+        plain_http: bool = False,
     ) -> None:
         """`reference` names registry and repository; its tag and digest do not matter here.
 
         `mount_from`: repositories of the same registry that may have blobs of what is written. `find_credential` is
-        called when the registry asks for a login, not before. `trusted_realms`: see `may_see`.
+        called when the registry asks for a login, not before. `trusted_realms`: see `may_see`. `plain_http`: the
+        person says that it has no TLS; it gets a login then only where `trusted_realms` names its host.
         """
         self.name = reference.name
         self.mount_from = [name for name in dict.fromkeys(mount_from) if name != reference.repository]
         self.host = "registry-1.docker.io" if reference.host == DOCKER_HUB else reference.host
+        host = host_of(f"http://{self.host}")
         # As Docker has it: a registry on this very machine needs no certificate.
-        scheme = "http" if is_loopback(host_of(f"http://{self.host}")) else "https"
-        self.address = f"{scheme}://{self.host}"
+        is_here = is_loopback(host)
+        self.address = f"{'http' if is_here or plain_http else 'https'}://{self.host}"
+        #: whoever is on the way reads what is sent, and nobody has said that a login may be
+        self._is_open = plain_http and not is_here and host not in trusted_realms
         self.client, self.retry = client, client.retry(TRIES)
         self.retry.first_pause = FIRST_PAUSE
         self._origin = realms.origin(self.address)
@@ -160,7 +172,7 @@ class Session:
 
     @functools.cached_property
     def _credential(self) -> Credential | None:
-        return self._find_credential()
+        return None if self._is_open else self._find_credential()
 
     def _answer(self, offered: tuple[Challenge, ...]) -> dict[str, str]:
         bearer = next((one for one in offered if one.scheme == "bearer" and one.realm), None)
@@ -224,6 +236,13 @@ class Session:
     def refused(self, response: "Response | None" = None) -> NetworkError:
         """The error for an answer of 401 or 403, or for a challenge that cannot be met."""
         status, codes, said = 401, "", ""
+        if self._is_open:
+            host = host_of(self.address)
+            return NetworkError(
+                f"{self.host} asks for a login, which plain http would show to everybody on the way",
+                cause="None was sent.",
+                next_step=f"in a network that you trust: REGISTRY_REALMS={host}, then again; else a registry with TLS",
+            )
         if response is not None:
             status, codes, said = response.status, ", ".join(self.codes(response)), self._message(response)
         said = said and f"{said.rstrip('.')}. Else: "
@@ -241,6 +260,11 @@ class Session:
         if response.status in (401, 403):
             return self.refused(response)
         codes = ", ".join(self.codes(response)) or "no reason given"
+        if response.status == 400 and self.address.startswith("http:") and _WANTS_TLS.search(response.body):
+            return NetworkError(
+                f"{self.host} speaks TLS, and was asked without",
+                next_step=f"the same command without --plain-http (and {settings.PLAIN_HTTP})",
+            )
         return NetworkError(
             f"{self.host} does not take {doing}: HTTP {response.status} ({codes})",
             cause=self._message(response),
@@ -256,6 +280,13 @@ class Session:
                 f"{self.host} takes no more requests for now (HTTP 429)",
                 cause="Registries limit how much can be pulled without a login.",
                 next_step=f"wait, or log in: podman login {self.name.partition('/')[0]}",
+            )
+        if error.reason is Reason.TLS and _NO_TLS.search(str(error)):
+            return NetworkError(
+                f"{self.host} answers without TLS: this registry speaks plain http",
+                cause="Nothing was sent to it: whoever is on the way could read and change it.",
+                next_step="in a network that you trust, the same command with --plain-http "
+                f"(of what a recipe names: {settings.PLAIN_HTTP}={self.host})",
             )
         if error.reason not in (Reason.CERTIFICATE, Reason.PROXY):
             error.next_step = f"ask who runs the registry {self.host}, or name another"

@@ -1,6 +1,5 @@
 """Publish an image that may go out: to a registry (blobs, attestations, the tag last), as a SIF, or into a folder."""
 
-import functools
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +13,11 @@ from graphcrate.engines.render import jobs
 from graphcrate.host import settings
 from graphcrate.host.attach import ask_password
 from graphcrate.host.context import Context
-from graphcrate.host.http import Client
 from graphcrate.model.errors import UsageError
 from graphcrate.model.report import BuildReport
 from graphcrate.model.words import is_loopback
-from graphcrate.oci import credentials, push, referrers, spec
+from graphcrate.oci import access, credentials, push, referrers, spec
 from graphcrate.oci.reference import TAG_RULE, is_tag
-from graphcrate.oci.registry import Repository
 from graphcrate.publish import attestations
 from graphcrate.publish.attest import keys
 from graphcrate.publish.destinations import folder, oras
@@ -136,18 +133,19 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
     report, evidence = candidate.report, candidate.evidence
     reference = reference_for(destination, report.name, report.tag)
     key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
-    client, realms = Client(ctx.environment, note=ctx.progress.note), credentials.trusted_realms(ctx.environment)
-    find = functools.partial(credentials.for_destination, reference, ctx.environment)
-    target = Repository(client, reference, find, writes=True, mount_from=request.mount_from, trusted_realms=realms)
+    target = access.repository(
+        reference, ctx, find=credentials.for_destination, writes=True, mount_from=request.mount_from
+    )
+    is_plain = credentials.is_plain(reference.host, ctx.environment)
     if destination.oras:
         form, told = "", f"oras://{reference}"
-        lines = {"apptainer": f"apptainer pull {report.name}.sif {told}"}
+        lines = {"apptainer": f"apptainer pull {'--no-https ' * is_plain}{report.name}.sif {told}"}
         notes = {CPU_ONLY: "true"} if evidence.cpu_only else {}
         sif = _converted(request, ctx, candidate, "sif")
         pushed = oras.push_sif(Path(sif.path), sif.sha256, reference, target, ctx.progress, notes)
     else:
         form, told = request.form or "docker", str(reference)
-        lines = jobs.pulling(reference, report.name, inside=vpc_reference(reference))
+        lines = jobs.pulling(reference, report.name, inside=vpc_reference(reference), plain_http=is_plain)
         pushed = push.push_layout(target, candidate.layout, request.form or "docker", ctx.progress)
     short = (short_tag(candidate),) if request.short_tag else ()
     tags = tuple(dict.fromkeys((reference.tag, *short, *request.tags)))

@@ -1,6 +1,5 @@
 """Verify a published image: its signature, its name, its statements, and on demand the same bytes built again."""
 
-import functools
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,11 @@ from graphcrate.artifacts.locate import find_image
 from graphcrate.compat import planning
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
-from graphcrate.host.http import Client
 from graphcrate.model import codec
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.report import BuildReport
 from graphcrate.model.words import joined
-from graphcrate.oci import credentials, push, reference, referrers, spec
+from graphcrate.oci import access, push, reference, referrers, spec
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Document, Repository
 from graphcrate.publish import attestations
@@ -65,13 +63,7 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
     """Verify the image on its registry. Raises UsageError, ResolutionError (no such image), NetworkError."""
     key = keys.read_public(request.key) if request.key else None
     name = reference.parse(request.ref.removeprefix("docker://"))
-    find = functools.partial(credentials.find, name, ctx.environment)
-    source = Repository(
-        Client(ctx.environment, note=ctx.progress.note),
-        name,
-        find,
-        trusted_realms=credentials.trusted_realms(ctx.environment),
-    )
+    source = access.repository(name, ctx)
     document = source.manifest(name.digest or name.tag)
     digest, checks = document.digest, []
     tags = (signing.signature_tag(digest), signing.attestation_tag(digest))

@@ -198,6 +198,10 @@ def test_what_users_of_a_published_image_type():
     assert told["enroot"] == "enroot import --output pyg.sqsh 'docker://registry.example:5000#team/pyg:1.0'"
     assert told["pai"] == str(inside)
     assert "pai" not in jobs.pulling(parse("registry.example/pyg:1"), "pyg")
+    plain = jobs.pulling(parse("10.0.0.5:5000/pyg:1"), "pyg", plain_http=True)
+    assert plain["singularity"].startswith("singularity pull --no-https pyg.sif")
+    assert plain["enroot"].startswith("ENROOT_ALLOW_HTTP=yes enroot import")
+    assert '"insecure-registries": ["10.0.0.5:5000"]' in plain["docker"]
 
 
 if __name__ == "__main__":

@@ -337,7 +337,7 @@ def test_the_users_word_on_token_servers_holds_everywhere(ctx, publish, monkeypa
         seen.append(options["trusted_realms"])
         return Repository(*arguments, **options)
 
-    monkeypatch.setattr("graphcrate.publish.registry.Repository", noted)
+    monkeypatch.setattr("graphcrate.oci.access.Repository", noted)
     ctx.environment["REGISTRY_REALMS"] = "tokens.invalid"
     publish(f"{scheme}{{}}/team", allow_cpu_only=True)
     assert set(seen) == {("tokens.invalid",)}

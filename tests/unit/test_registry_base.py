@@ -13,7 +13,7 @@ from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError, R
 from graphcrate.model.lock import RegistryBase
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.oci import spec
+from graphcrate.oci import access, spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
 from graphcrate.oci.reference import parse
@@ -170,7 +170,7 @@ def test_a_pull_that_was_cut_off_goes_on(server, cache):
 
 def test_once_in_the_cache_nothing_is_asked_but_what_rotted_there(server, cache, started):
     server.image("team/base", [SYSTEM, PYTHON], "v1")
-    manifest = pull.repository(parse(f"{server.host}/team/base"), Context(root=Path.cwd(), environment={})).manifest(
+    manifest = access.repository(parse(f"{server.host}/team/base"), Context(root=Path.cwd(), environment={})).manifest(
         "v1"
     )
     digest = msgspec.json.decode(manifest.data)["layers"][0]["digest"]

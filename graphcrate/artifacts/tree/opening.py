@@ -17,7 +17,7 @@ from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.context import Context
 from graphcrate.model.errors import LayoutError, UsageError
 from graphcrate.model.words import size
-from graphcrate.oci import reference, spec
+from graphcrate.oci import access, reference, spec
 from graphcrate.oci.layout import Layout
 
 #: Which layers of an image on a registry are brought here: up to a gigabyte in all, the lowest first; all; none.
@@ -79,7 +79,7 @@ def with_layers(layout: Layout, chosen: Sequence[spec.Descriptor]) -> Layout:
 
 def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> Opened:
     """Read an image of a registry."""
-    source = pull.repository(name, tools.ctx)
+    source = access.repository(name, tools.ctx)
     document = source.manifest(name.digest or name.tag)
     index: tuple[spec.Descriptor, ...] = ()
     if document.media_type in spec.INDEX_TYPES:

@@ -213,14 +213,22 @@ def pai_image(text: str) -> str:
     return str(parsed).replace(parsed.host, addresses.inside_vpc(parsed.host) or parsed.host, 1)
 
 
-def pulling(image: Reference, name: str, *, inside: Reference | None = None) -> dict[str, str]:
-    """Return what users of a published image type, by runtime. `inside`: its address in the cloud's own network."""
+def pulling(
+    image: Reference, name: str, *, inside: Reference | None = None, plain_http: bool = False
+) -> dict[str, str]:
+    """Return what users of a published image type, by runtime. `inside`: its address in the cloud's own network.
+
+    `plain_http`: the registry has no TLS, which each runtime has to be told.
+    """
     lines = {
         "docker": f"docker run --gpus all --rm -it {image}",
-        "singularity": f"singularity pull {name}.sif docker://{image}",
+        "singularity": f"singularity pull {'--no-https ' * plain_http}{name}.sif docker://{image}",
         "srun": f"srun --container-image='{image.enroot}' python {EXAMPLES}/torch_check.py",
-        "enroot": f"enroot import --output {name}.sqsh 'docker://{image.enroot}'",
+        "enroot": f"{'ENROOT_ALLOW_HTTP=yes ' * plain_http}enroot import --output {name}.sqsh 'docker://{image.enroot}'",
     }
+    if plain_http:
+        lines["docker"] += f'    (daemon.json: "insecure-registries": ["{image.host}"])'
+        lines["srun"] += "    (enroot.conf of the nodes: ENROOT_ALLOW_HTTP yes)"
     return lines | ({"pai": str(inside)} if inside else {})  # what DSW and DLC take as an image's address
 
 

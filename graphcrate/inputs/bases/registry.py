@@ -16,7 +16,7 @@ from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import RegistryBase
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.oci import reference
+from graphcrate.oci import access, reference
 
 FOLDERS = ("usr/local/bin", "usr/bin", "opt/conda/bin")  #: where images have Python, the most wanted first
 _ASK = """import os, platform
@@ -51,7 +51,7 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
     Raises NetworkError, IntegrityError, LayoutError; ResolutionError without its Python or glibc; HostError.
     """
     name = f"{lock.reference}@{lock.digest}"
-    source = pull.repository(reference.parse(name), ctx)
+    source = access.repository(reference.parse(name), ctx)
     layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx)
     _, config = pull.documents(source, lock.digest, ctx.cache)
     version, glibc = _ask_python(rootfs, lock.interpreter, name)

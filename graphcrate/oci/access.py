@@ -1,0 +1,33 @@
+"""A repository of a registry as this person reaches it: their logins, who may be told these, whether it has TLS."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+from graphcrate.host.context import Context
+from graphcrate.host.http import Client
+from graphcrate.oci import credentials
+from graphcrate.oci.credentials import Credential
+from graphcrate.oci.reference import Reference
+from graphcrate.oci.registry import Repository
+
+Find = Callable[[Reference, Mapping[str, str]], Credential | None]
+
+
+def repository(
+    reference: Reference,
+    ctx: Context,
+    *,
+    find: Find = credentials.find,
+    writes: bool = False,
+    mount_from: Sequence[str] = (),
+) -> Repository:
+    """The reference's repository. `find`: which login of this person's is for it."""
+    return Repository(
+        Client(ctx.environment, note=ctx.progress.note),
+        reference,
+        functools.partial(find, reference, ctx.environment),
+        writes=writes,
+        mount_from=mount_from,
+        trusted_realms=credentials.trusted_realms(ctx.environment),
+        plain_http=credentials.is_plain(reference.host, ctx.environment),
+    )

@@ -1,0 +1,99 @@
+"""Registries without TLS that are not on this machine: never by themselves, on request, and without a login."""
+
+import pytest
+
+from graphcrate.host.http import Client
+from graphcrate.model.errors import NetworkError
+from graphcrate.oci import credentials, realms, reference, session
+from graphcrate.oci.credentials import Credential
+from graphcrate.oci.registry import Repository
+from tests.made import refused
+from tests.unit import tars
+from tests.unit.registry_server import RegistryServer
+
+ALICE = Credential(user="alice", password="wonder:land")
+LAYER = [tars.file("a", b"a")]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch):
+    """As if the stand-in registries on loopback were another machine's."""
+    for module in (session, realms):
+        monkeypatch.setattr(module, "is_loopback", lambda _: False)
+
+
+def repository(server, *, plain=True, trusted=()):
+    client, name = Client({}, sleep=lambda _: None), reference.parse(f"{server.host}/team/base")
+    return Repository(client, name, lambda: ALICE, plain_http=plain, trusted_realms=trusted)
+
+
+def test_it_is_told_and_not_taken_without_being_asked_for():
+    with RegistryServer() as server:
+        server.image("team/base", [LAYER], "v1")
+        with refused(
+            NetworkError, f"{server.host} answers without TLS", "plain http", "--plain-http", "Nothing was sent"
+        ):
+            repository(server, plain=False).manifest("v1")
+        assert server.asked == []
+        assert repository(server).manifest("v1").digest
+
+
+@pytest.mark.parametrize("login", ["basic", "bearer"])
+def test_a_login_is_not_sent_over_an_open_line_without_being_told(login):
+    with RegistryServer(login=login, user="alice", password="wonder:land") as server:
+        server.image("team/base", [LAYER], "v1")
+        with refused(NetworkError, "asks for a login", "None was sent", "REGISTRY_REALMS=127.0.0.1"):
+            repository(server).manifest("v1")
+        assert not [asked for asked in server.asked if asked.authorization.startswith("Basic")]
+        assert repository(server, trusted=("127.0.0.1",)).manifest("v1").digest
+        assert [asked for asked in server.asked if asked.authorization == ALICE.basic]
+
+
+def test_a_token_for_anybody_is_taken():
+    with RegistryServer(login="bearer") as server:
+        server.image("team/base", [LAYER], "v1")
+        assert repository(server).manifest("v1").digest
+        assert not [asked for asked in server.asked if asked.authorization.startswith("Basic")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"Client sent an HTTP request to an HTTPS server.\n",
+        b"<center>The plain HTTP request was sent to HTTPS port</center>",
+        b"You're speaking plain HTTP to an SSL-enabled server port.",
+    ],
+)
+def test_a_registry_that_has_tls_after_all_is_told(words):
+    def answer(handler, *_):
+        handler.answer(400, words)
+        return True
+
+    with RegistryServer(moods=[answer]) as server:
+        with refused(NetworkError, "speaks TLS", "without --plain-http"):
+            repository(server).manifest("v1")
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        ("", False),
+        ("*", True),
+        ("10.0.0.5:5000", True),
+        ("lab, 10.0.0.5 ", True),
+        ("10.0.0.5:5001", False),
+        ("10.0.0.50", False),
+    ],
+)
+def test_which_registries_are_meant(value, plain):
+    assert credentials.is_plain("10.0.0.5:5000", {"REGISTRY_PLAIN_HTTP": value}) is plain
+
+
+def test_the_option_is_that_of_each_command_that_names_registries(typed, monkeypatch):
+    with RegistryServer() as server:
+        server.image("team/base", [LAYER], "v1")
+        image = f"{server.host}/team/base:v1"
+        for words in (["check", image], ["audit", image], ["diff", image, image], ["verify", image]):
+            assert "answers without TLS" in typed(*words)[2], words
+            assert "without TLS" not in typed(*words, "--plain-http")[2], words
+        assert server.asked
