@@ -57,7 +57,7 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
     except HostError as error:
         if request.slim != "no" or (engine := with_engine.first_that_answers(ctx)) is None:
             raise
-        ctx.progress.note(f"{error.what}; building with {engine.name} instead")
+        ctx.progress.warn(f"{error.what}; building with {engine.name} instead")
         try:
             return _build_and_test(dataclasses.replace(job, engine=engine))
         except (HostError, BuildError, NetworkError) as second:
@@ -190,7 +190,7 @@ def _proven(job: _Job, resolution: Resolution, below: BuildReport | None) -> tup
     if not job.request.keep_going:
         _refuse_broken(job, report)  # what cannot work is not tested for minutes
     for line in new_image.failures(report, job.folder(report.name, report.tag)):
-        job.ctx.progress.note(line)
+        job.ctx.progress.warn(line)
     if job.request.smoke:
         report = _test(job, report, below)
     _refuse_broken(job, report)
@@ -214,7 +214,8 @@ def _draw(job: _Job, report: BuildReport) -> None:
         return
     from graphcrate.pages import report as pages
 
-    write_file(page, pages.html(pages.read(report.layout, job.ctx, job.request.output)).encode())
+    silent = dataclasses.replace(job.ctx, quiet=True)  # what it reads was read for the checks
+    write_file(page, pages.html(pages.read(report.layout, silent, job.request.output)).encode())
 
 
 def _may_be_on_top(lock: Lock, additions: Additions) -> bool:
@@ -316,13 +317,13 @@ def _reuse_or_build(job: _Job, wanted: Resolution) -> tuple[Plan, BuildReport]:
             arguments = (job.ctx, own.with_apt(job.variant, job.request.additions), wanted.lock, resolution.lock)
             if renewals > _MOST_RENEWALS or not base.renew_base(*arguments, compiler=is_compiler):
                 raise
-            job.ctx.progress.note(f"{drift.what}; taking the packages of today instead (LOCKED=yes refuses that)")
+            job.ctx.progress.warn(f"{drift.what}; taking the packages of today instead (LOCKED=yes refuses that)")
 
 
 def _reuse(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport | None:
     """Return the report of an image that was built from the same plan and is whole."""
     folder = job.folder(plan.name, plan.tag)
-    report = read_report(folder / "report.json", job.ctx.progress.note)
+    report = read_report(folder / "report.json", job.ctx.progress.warn)
     if report is None or report.build_key != job.engine.key(plan) or not job.engine.exists(report, folder, job.ctx):
         return None
     # What is out is out for the reasons of today; tests are no part of a plan.
@@ -472,8 +473,10 @@ def _report(
     )
     saved = slim.saved(layers)
     replacing = [f"files of the recipe stand in place of {listed(one.replaces)}" for one in layers if one.replaces]
-    for note in (*replacing, *([saved] if saved else [])):
-        job.ctx.progress.note(note)
+    for note in replacing:
+        job.ctx.progress.warn(note)
+    if saved:
+        job.ctx.progress.note(saved)
     report = BuildReport(
         name=plan.name,
         tag=plan.tag,

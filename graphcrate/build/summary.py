@@ -142,6 +142,14 @@ def lines(report: BuildReport, seconds: float) -> Iterator[str]:
         yield f"next    ./build.py run {report.image} -- python …; ./build.py convert {report.image} --to sif{on_gpu}"
 
 
+def warnings(report: BuildReport) -> Iterator[str]:
+    """What somebody has to know of an image who was told nothing else: that it is not quite what was asked for."""
+    if report.drift:
+        yield f"drift   {planning.drift_line(report.drift)}; LOCKED=yes refuses that"
+    if known := report.fallback:
+        yield f"{report.name}:{report.tag} is a fall-back: {known.meaning}; it {'; it '.join(known.limits)}"
+
+
 def _tested(suites: Sequence[SmokeReport]) -> str:
     passed = [_with_figures(suite) for suite in suites if suite.status == "passed"]
     devices = dict.fromkeys(suite.device for suite in suites)

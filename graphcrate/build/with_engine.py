@@ -191,7 +191,7 @@ def _base(plan: Plan, lock: Lock, sources: SourceOptions, ctx: Context) -> tuple
             raise LockedError(f"the locked base cannot be made here: {error.what}", cause=error.cause) from error
         image = plan.base.image.reference
         note = f"the base is {image} with Debian's packages of today, not the lock's own ({error.what})"
-        ctx.progress.note(note)
+        ctx.progress.warn(note)
         return None, (note,)
 
 

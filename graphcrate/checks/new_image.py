@@ -46,11 +46,13 @@ def vet(
     kept = "all kept that can be judged without the host"
     sound = f"{found.binaries} programs and libraries, nothing that cannot be loaded or run"
     told = wording.contracts(contracts, everything=False), wording.audit(found, everything=False)
-    for line in (
-        *wording.after_build("contracts", told[0], kept, command),
-        *wording.after_build("audit", told[1], sound, f"{command} --only binaries", counted=("fail",)),
-    ):
-        ctx.progress.note(line)
+    said = (
+        wording.after_build("contracts", told[0], kept, command),
+        wording.after_build("audit", told[1], sound, f"{command} --only binaries", counted=("fail",)),
+    )
+    for answer, lines in zip(told, said, strict=True):
+        for line in lines:
+            (ctx.progress.warn if answer.sections[0].entries else ctx.progress.note)(line)
     counts = Counter(one.severity for one in found.findings)
     broken = [one for one in found.findings if one.severity == "fail"]
     failures = tuple(f"{one.package} {one.file}".rstrip() + f": {one.what}" for one in broken)

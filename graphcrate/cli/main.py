@@ -129,6 +129,7 @@ def image(
     slim: Slim = "no",
     locked: Locked = False,
     plan: PlanOnly = False,
+    quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Build an image and test it by a training run inside."""
@@ -157,22 +158,22 @@ def image(
         slim=slim,
         locked=locked,
     )
-    _build(request, as_json, plan_only=plan)
+    _build(request, as_json, plan_only=plan, quiet=quiet)
 
 
-def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool) -> None:
+def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, quiet: bool) -> None:
     """Build the image and print it; then how it was tested, and what to type next. Or print its plan alone."""
     from graphcrate.build import pipeline, summary
     from graphcrate.host import settings
 
-    start, ctx = settings.now(), here()
+    start, ctx = settings.now(), here(quiet=quiet)
     if plan_only:
         told, value = pipeline.plan_image(request, ctx)
         write(value, "".join(f"{line}\n" for line in told), as_json=as_json)
         return
     report = pipeline.build_image(request, ctx)
     write(report, f"{report.reference}\n", as_json=as_json)
-    lines = summary.lines(report, settings.now() - start)
+    lines = summary.warnings(report) if quiet else summary.lines(report, settings.now() - start)
     sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
 
 
@@ -184,6 +185,7 @@ def matrix(
     disk: Annotated[str, typer.Option(help="What cache and images may take together, such as 40GB; else all.")] = "",
     again: Annotated[bool, typer.Option("--again", help="Build and test again what is proved.")] = False,
     output: options.Output = Path("dist"),
+    quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Build, check and test all images in turn. Prints what was proved; the same command goes on with what was not."""
@@ -199,7 +201,7 @@ def matrix(
         output=output,
     )
     here().require_checkout("its locks and their proofs")
-    results = proving.run(request, here())
+    results = proving.run(request, here(quiet=quiet))
     write(results, "".join(f"{line}\n" for line in tables.proofs(results)), as_json=as_json)
     proving.raise_if_failed(results)
 
@@ -378,6 +380,7 @@ def convert(
     compression: options.Compression = None,
     kernel: options.MountKernel = None,
     link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
+    quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Convert to SIF, enroot squashfs, a docker archive or a folder. Prints the path."""
@@ -385,7 +388,7 @@ def convert(
     from graphcrate.artifacts.formats import packed
 
     request = converting.Request(
-        ref=named(ref, Path("dist")),
+        ref=named(ref, Path("dist"), quiet=quiet),
         to=to,
         output=output,
         force=force,
@@ -394,7 +397,7 @@ def convert(
         link=link,
         hashed=as_json,
     )
-    result = converting.convert(request, here())
+    result = converting.convert(request, here(quiet=quiet))
     write(result, f"{result.path}\n", as_json=as_json)
 
 

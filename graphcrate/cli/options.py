@@ -82,6 +82,7 @@ PlainHttp = Annotated[
     bool, typer.Option("--plain-http", help="The registry has no TLS; only in a network that you trust.")
 ]
 Output = Annotated[Path, typer.Option(help="Folder of images.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say warnings alone, and the result.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
@@ -105,21 +106,24 @@ def config() -> Config:
     return Config(**values)
 
 
-def here(*, plain_http: bool = False) -> Context:
-    """The context of a command, with the configured cache. `plain_http`: its registries have no TLS."""
+def here(*, plain_http: bool = False, quiet: bool = False) -> Context:
+    """The context of a command, with the configured cache.
+
+    `plain_http`: its registries have no TLS; `quiet`: it says warnings alone.
+    """
     context = Context.here()
     chosen = {"GRAPHCRATE_CACHE": config().cache} if config().cache else {}
     environment = {**chosen, **context.environment}
     if plain_http:
         environment[settings.PLAIN_HTTP] = settings.ANY
-    return Context(root=context.root, environment=environment)
+    return Context(root=context.root, environment=environment, quiet=quiet)
 
 
-def named(ref: str, output: Path) -> str:
+def named(ref: str, output: Path, *, quiet: bool = False) -> str:
     """What a person calls an image, by its whole name; which image a short name is, is said. Raises UsageError."""
     from graphcrate.artifacts.names import full_name
 
-    return full_name(ref, output, here().progress.note)
+    return full_name(ref, output, here(quiet=quiet).progress.note)
 
 
 def _files() -> Iterator[Path]:

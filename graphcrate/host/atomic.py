@@ -3,12 +3,14 @@
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from graphcrate.host import waiting
 from graphcrate.host.cache import living_folder, remove_abandoned, remove_tree
 from graphcrate.host.os_errors import explaining
 from graphcrate.model.errors import HostError
@@ -177,7 +179,7 @@ def _locked(path: Path) -> Iterator[None]:
     while True:
         with path.open("ab") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                waiting.until(functools.partial(_flocked, file.fileno()), path, "writes the same image")
             except OSError as error:
                 if error.errno != errno.ENOSYS:  # no locks on this disk
                     raise
@@ -188,6 +190,15 @@ def _locked(path: Path) -> Iterator[None]:
             finally:
                 path.unlink(missing_ok=True)
             return
+
+
+def _flocked(descriptor: int) -> bool:
+    """Lock a file, if nobody else has."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_named(descriptor: int, path: Path) -> bool:

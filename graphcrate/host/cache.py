@@ -14,13 +14,13 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TypeVar
 
 import filelock
 
-from graphcrate.host import settings
+from graphcrate.host import settings, waiting
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError, IntegrityError
 from graphcrate.model.values import is_file_name
@@ -30,6 +30,20 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 WORKING_FOLDERS = frozenset({"tmp", "locks"})
 _SEAL = b"\ngraphcrate sha256:"  #: between a record and its checksum
 _Record = TypeVar("_Record")
+#: what a run does that has a lock, by what the lock's name begins with
+_WORK = {
+    "runs": "frees the cache",
+    "file": "downloads the same file",
+    "layer": "writes the same layer",
+    "rootfs": "unpacks the same image",
+    "base": "makes the same base",
+    "toolkit": "puts the same CUDA toolkit together",
+    "built": "builds the same package from source",
+    "blob": "pulls the same layer",
+    "wheelhouse": "compiles",
+    "podman": "builds with podman",
+    "apptainer": "builds with Apptainer",
+}
 #: what a person does who needs room
 MORE_ROOM = "see what the cache holds, and free some of it: ./build.py cache"
 
@@ -163,15 +177,22 @@ class Cache:
                 remove_tree(folder)
 
     @contextlib.contextmanager
-    def exclusively(self, name: str, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-        """Let one process at a time do `name` (a key without slashes); others wait here, after a call of `on_wait`."""
-        lock = filelock.FileLock(self._locks / f"{name}.lock")
-        try:
-            lock.acquire(blocking=False)
-        except filelock.Timeout:
-            if on_wait is not None:
-                on_wait()
-            lock.acquire()
+    def exclusively(self, name: str) -> Iterator[None]:
+        """Let one process at a time do `name` (a key without slashes); others wait here, and say so.
+
+        What it begins with, of `_WORK`, says what is done.
+        """
+        path = self._locks / f"{name}.lock"
+        lock = filelock.FileLock(path)
+
+        def acquired() -> bool:
+            try:
+                lock.acquire(blocking=False)
+            except filelock.Timeout:
+                return False
+            return True
+
+        waiting.until(acquired, path, _WORK.get(name.partition("-")[0], "does the same"))
         try:
             yield
         finally:

@@ -41,6 +41,7 @@ class Context:
 
     root: Path
     environment: Mapping[str, str]
+    quiet: bool = False  #: say warnings alone
 
     @classmethod
     def here(cls) -> "Context":
@@ -74,7 +75,7 @@ class Context:
     @functools.cached_property
     def progress(self) -> Progress:
         """Reports to stderr."""
-        return Stderr(self.as_typed)
+        return Stderr(self.as_typed, quiet=self.quiet)
 
     def as_typed(self, text: str) -> str:
         """A text for people with its commands as they are typed here."""

@@ -1,7 +1,11 @@
-"""What a person sees on stderr while work goes on: bars with rate and time left on a terminal, else plain lines."""
+"""What a person sees on stderr while work goes on: bars with rate and time left on a terminal, else plain lines.
+
+Quiet, warnings alone.
+"""
 
 import contextlib
 import functools
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +18,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import ProgressColumn, TaskID
 
-PLAIN_INTERVAL = 5.0  #: seconds between two plain lines of one task
+PLAIN_INTERVAL = 30.0  #: seconds between two plain lines of one task
+_SMOOTHING = 30.0  #: seconds after which what a rate was counts for a third
+_FIRST_TENTH = 10  #: a time left is said from this part of the work on: before, the rate is that of the beginning
 
 
 class Task:
@@ -30,17 +36,27 @@ class Progress:
     def note(self, message: str) -> None:
         """Print one line."""
 
+    def warn(self, message: str) -> None:
+        """Print one line that a person should know of, when all went well too."""
+        self.note(message)
+
     @contextlib.contextmanager
-    def task(self, description: str, total: int, unit: str = "") -> Iterator[Task]:
-        """A task of `total` bytes, or of what `unit` names ("files"); entering shows it, leaving ends it."""
+    def task(self, description: str, total: int, unit: str = "", *, brief: bool = False) -> Iterator[Task]:
+        """A task of `total` bytes, or of what `unit` names ("files"); entering shows it, leaving ends it.
+
+        `brief`: what it took is nothing that a person asks for.
+        """
         yield Task()
 
 
 class Stderr(Progress):
-    """Draws on stderr, lines as `typed` has them. Loads rich at its first use: an unchanged image does without."""
+    """Draws on stderr, lines as `typed` has them; `quiet`: warnings alone.
 
-    def __init__(self, typed: "Callable[[str], str]" = str) -> None:
-        self._typed = typed
+    Loads rich at its first use: an unchanged image does without.
+    """
+
+    def __init__(self, typed: "Callable[[str], str]" = str, *, quiet: bool = False) -> None:
+        self._typed, self._quiet = typed, quiet
         self._lock = threading.RLock()  #: what follows is changed by threads: a base is made beside downloads
         self._terminal: Console | None = None
         self._bars: Bars | None = None
@@ -55,10 +71,17 @@ class Stderr(Progress):
             return self._terminal
 
     def note(self, message: str) -> None:
+        if not self._quiet:
+            self.warn(message)
+
+    def warn(self, message: str) -> None:
         self._console.print(self._typed(message), highlight=False, soft_wrap=True, markup=False)
 
     @contextlib.contextmanager
-    def task(self, description: str, total: int, unit: str = "") -> Iterator[Task]:
+    def task(self, description: str, total: int, unit: str = "", *, brief: bool = False) -> Iterator[Task]:
+        if self._quiet:
+            yield Task()
+            return
         start = time.monotonic()
         if self._console.is_terminal:
             with self._bar(description, total, unit) as bar:
@@ -66,6 +89,8 @@ class Stderr(Progress):
         else:
             yield _Lines(self, description, total, unit)
         seconds = time.monotonic() - start
+        if brief:
+            return
         if unit:
             self.note(f"{description}: {total} {unit} in {seconds:.1f} s")
             return
@@ -79,12 +104,11 @@ class Stderr(Progress):
 
         with self._lock:
             if self._bars is None:
-                text, times = progress.TextColumn("{task.description}"), progress.TimeRemainingColumn()
-                columns = text, progress.BarColumn(), *_amounts(), times
+                columns = progress.TextColumn("{task.description}"), progress.BarColumn(), *_amounts()
                 self._bars = progress.Progress(*columns, console=self._console, transient=True)
                 self._bars.start()
             bars, self._open = self._bars, self._open + 1
-            number = bars.add_task(description, total=total, unit=unit)
+            number = bars.add_task(description, total=total, unit=unit, pace=Pace(total))
         try:
             yield _Bar(bars, number)
         finally:
@@ -96,8 +120,31 @@ class Stderr(Progress):
                     self._bars = None
 
 
-def _amounts() -> "tuple[ProgressColumn, ProgressColumn]":
-    """Columns of how much is done and how fast: of bytes, or of a task's units, which have no rate."""
+class Pace:
+    """How fast a task goes on, smoothed: downloads and layers come in fits and starts."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+        self._start = self._seen = time.monotonic()
+        self._rate = 0.0
+
+    def left(self, done: int) -> float | None:
+        """Seconds until all is done; None before a tenth is, and where nothing goes on."""
+        now = time.monotonic()
+        passed, since = now - self._start, now - self._seen
+        if done * _FIRST_TENTH < self._total or not passed:
+            return None
+        if not self._rate:
+            self._rate = done / passed
+        elif since:
+            recent = max(done - self._done, 0) / since
+            self._rate += (recent - self._rate) * -math.expm1(-since / _SMOOTHING)
+        self._done, self._seen = done, now
+        return max(self._total - done, 0) / self._rate if self._rate else None
+
+
+def _amounts() -> "tuple[ProgressColumn, ProgressColumn, ProgressColumn]":
+    """Columns of how much is done, how fast and how long still: of bytes, or of units, which have no rate."""
     from rich import progress
     from rich.text import Text
 
@@ -110,7 +157,16 @@ def _amounts() -> "tuple[ProgressColumn, ProgressColumn]":
         def render(self, task: progress.Task) -> Text:
             return Text() if task.fields["unit"] else super().render(task)
 
-    return Amount(), Rate()
+    class Left(progress.ProgressColumn):
+        max_refresh = 0.5
+
+        def render(self, task: progress.Task) -> Text:
+            seconds = task.fields["pace"].left(int(task.completed))
+            return Text(
+                "" if seconds is None else f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+            )
+
+    return Amount(), Rate(), Left()
 
 
 class _Bar(Task):
@@ -127,7 +183,7 @@ class _Lines(Task):
     def __init__(self, progress: Progress, description: str, total: int, unit: str = "") -> None:
         self._progress, self._description, self._total, self._unit = progress, description, total, unit
         self._start = self._last = time.monotonic()
-        self._done = 0
+        self._done, self._pace = 0, Pace(total)
         self._lock = threading.Lock()
 
     def advance(self, amount: int) -> None:
@@ -144,7 +200,6 @@ class _Lines(Task):
             self._progress.note(f"{self._description}: {self._done} of {self._total} {self._unit}")
             return
         line = f"{self._description}: {self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB"
-        if self._done * 100 >= self._total:  # before, the rate is that of the beginning and says nothing
-            rate = self._done / (now - self._start)
-            line += f", {rate / 1e6:.0f} MB/s, {max(self._total - self._done, 0) / rate:.0f} s left"
+        if (left := self._pace.left(self._done)) is not None:
+            line += f", {self._done / 1e6 / (now - self._start):.0f} MB/s, {left:.0f} s left"
         self._progress.note(line)

@@ -32,7 +32,7 @@ def make(*words):
         ("CUDDA=12.1", "CUDDA is not a setting; the nearest is CUDA."),
         ("cuda=12.1", "cuda is not a setting; the nearest is CUDA."),
         ("FLAVOR=devel", "FLAVOR is not a setting; the nearest is FLAVOUR."),
-        ("QUX=1", "QUX is not a setting. There are AGAIN ALLOW_CPU_ONLY"),
+        ("ZZZ=1", "ZZZ is not a setting. There are AGAIN ALLOW_CPU_ONLY"),
     ],
 )
 def test_a_misspelt_setting_is_refused(word, what):
@@ -59,8 +59,28 @@ def test_what_pages_type_comes_to_commands_that_are_taken():
     for words, where in typed.items():
         code, text = make(*words)
         assert code == 0, f"{where}\n{text}"
-        for line in re.findall(r"build\.py (.*?)\)?(?: && \\)?$", text, re.MULTILINE):
+        for line in re.findall(r"build\.py (.*?)\)?(?: *&&|$)", text, re.MULTILINE):
             assert objection(["./build.py", *shlex.split(line)]) == "", f"{where}\n{line}"
         for setting in (word for word in words if "=" in word and word.partition("=")[0] not in PREPARING):
             without = make(*(word for word in words if word != setting))
             assert without != (code, text), f"{where}\n{setting} changes nothing"
+
+
+@pytest.mark.parametrize("target", ["image", "sif", "publish"])
+def test_a_plan_is_printed_and_nothing_is_built(target):
+    for words, planned in ((("PLAN=yes",), True), (("PLAN=no",), False), ((), False)):
+        code, text = make(target, "CUDA=11.8", "TO=/x", *words)
+        (image,) = [line for line in text.splitlines() if " image 'pyg'" in line]
+        assert (code, image.rstrip().endswith("--plan")) == (0, planned), text
+        assert ("convert" in text or 'publish "$image"' in text) == (target != "image" and not planned), text
+
+
+def test_what_builds_every_image_has_no_plan():
+    code, text = make("images", "PLAN=yes")
+    assert (code, "make image CUDA=11.8 PLAN=yes" in text) == (2, True), text
+
+
+def test_how_a_build_goes_on_and_what_it_says_are_settings():
+    text = make("sif", "KEEP_GOING=yes", "QUIET=yes")[1]
+    assert "--keep-going --quiet" in text
+    assert text.rstrip().endswith("--quiet"), "of the conversion, too"

@@ -239,8 +239,11 @@ class Recorder:
     def note(self, message):
         self.lines.append(message)
 
+    def warn(self, message):
+        self.note(message)
+
     @contextlib.contextmanager
-    def task(self, description, total, unit=""):
+    def task(self, description, total, unit="", *, brief=False):
         self.total += total
         yield self
 

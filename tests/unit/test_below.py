@@ -96,3 +96,19 @@ def test_the_tests_of_a_broken_image_run_where_that_is_asked_for(world):  # noqa
     code, _, err = world.typed("image", "torch", "--cuda", "cpu", "--keep-going")
     assert (code, len(world.ran)) == (15, 1), err
     assert not list((world.root / "dist/torch").glob("cpu")), "and it does not get the name"
+
+
+def test_a_quiet_build_says_warnings_and_its_result_and_an_unchanged_one_three_lines(world):  # noqa: F811
+    loud = ("image", "torch", "--cuda", "cpu")
+    code, out, err = world.typed(*loud, "-q")
+    assert (code, out.count("\n")) == (0, 1)
+    assert [line.split()[0] for line in err.splitlines()] == ["contracts:", "warn", "warn"], err
+    assert world.typed(*loud, "--quiet") == (0, out, "")
+    code, same, err = world.typed(*loud)
+    assert (code, same, [line[:6] for line in err.splitlines()]) == (0, out, ["tested", "image ", "next  "])
+
+
+def test_a_new_build_says_nothing_twice_nor_what_it_read(world):  # noqa: F811
+    lines = world.typed("image", "torch", "--cuda", "cpu")[2].splitlines()
+    assert len(set(lines)) == len(lines)
+    assert not [line for line in lines if line.startswith(("reading ", "looking "))]

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import compilers
-from graphcrate.host import settings
+from graphcrate.host import settings, waiting
 from graphcrate.host.memory import free_memory
 from graphcrate.host.process import Completed, SilenceError
 from graphcrate.inputs import extensions
@@ -78,22 +78,24 @@ def test_a_wheel_of_one_toolkit_is_none_of_another():
     assert key(toolkit=newer, architectures=(), compiler="g++-11") != key(architectures=(), compiler="g++-11")
 
 
-def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
+def test_a_run_that_waits_for_anothers_compile_says_so(cache, monkeypatch, capsys):
     made = step()
     other = filelock.FileLock(cache.root / "locks" / "wheelhouse.lock")
     path = extensions.folder(made.packages[0], made, cache) / "one-1.0-cp311-cp311-linux_x86_64.whl"
 
-    def finish(message):
+    def finish(_):
         path.parent.mkdir(parents=True)
         path.touch()
         other.release()
-        progress.note(message)
 
     other.acquire()
-    job = SimpleNamespace(step=made, cache=cache, progress=SimpleNamespace(note=finish))
+    monkeypatch.setattr(waiting, "PATIENCE", 0.0)
+    monkeypatch.setattr(waiting.time, "sleep", finish)
+    job = SimpleNamespace(step=made, cache=cache)
     assert extensions.cached(made, cache) == {}
     assert provide(job) == provide(job) == extensions.cached(made, cache) == {made.packages[0].file.sha256: path}
-    assert progress.lines == ["compiling: another run is compiling; waiting for it"]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert ", which compiles (" in said
 
 
 def test_a_zip_is_unpacked_as_a_tar_is(tmp_path):

@@ -1,7 +1,9 @@
 """Progress in logs and pipes: a line now and then."""
 
 import io
+import itertools
 
+import pytest
 from rich.console import Console
 
 from graphcrate.host import progress
@@ -10,28 +12,68 @@ from tests.unit.conftest import Recorder
 MB = 1_000_000
 
 
-def test_lines_every_few_seconds_with_rate_and_time_left_once_they_mean_something(monkeypatch):
+@pytest.fixture
+def now(monkeypatch):
+    """The time, as a list of one number."""
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_lines_every_half_minute_with_rate_and_time_left_once_they_mean_something(now):
     seen = Recorder()
     lines = progress._Lines(seen, "fetching", 100 * MB)
-    for seconds, amount in ((4, MB // 2), (6, 0), (8, 49 * MB), (11, MB // 2), (20, 60 * MB)):
+    for seconds, amount in ((10, MB // 2), (31, 9 * MB), (45, 10 * MB), (62, MB // 2), (93, 30 * MB), (125, 50 * MB)):
         now[0] = float(seconds)
         lines.advance(amount)
     assert seen.lines == [
-        "fetching: 0 of 100 MB",
-        "fetching: 50 of 100 MB, 5 MB/s, 11 s left",
-        "fetching: 110 of 100 MB, 6 MB/s, 0 s left",
+        "fetching: 10 of 100 MB",
+        "fetching: 20 of 100 MB, 0 MB/s, 248 s left",
+        "fetching: 50 of 100 MB, 1 MB/s, 68 s left",
+        "fetching: 100 of 100 MB, 1 MB/s, 0 s left",
     ]
 
 
-def test_what_is_not_bytes_is_counted_in_its_unit(monkeypatch, capsys):
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+@pytest.mark.parametrize(("done", "known"), [(0, False), (9, False), (10, True), (100, True)])
+def test_no_time_is_left_before_a_tenth_is_done(now, done, known):
+    pace = progress.Pace(100)
+    now[0] = 5.0
+    assert (pace.left(done) is not None) is known
+
+
+def test_a_moment_without_progress_does_not_make_hours_of_seconds(now):
+    pace, left = progress.Pace(1000), []
+    for second in range(1, 41):
+        now[0] = float(second)
+        left.append(pace.left(min(second, 20) * 20 + max(second - 30, 0) * 20))  # a pause from 20 to 30
+    known = [one for one in left if one is not None]
+    assert known[0] == pytest.approx(45)
+    assert max(known[20:]) < 2 * known[19]
+    assert all(abs(one - two) < 10 for one, two in itertools.pairwise(known))
+
+
+def test_what_is_not_bytes_is_counted_in_its_unit(now, capsys):
     with progress.Stderr().task("looking", 300, "files") as task:
-        now[0] = 6.0
+        now[0] = 31.0
         task.advance(200)
-    assert capsys.readouterr().err.splitlines() == ["looking: 200 of 300 files", "looking: 300 files in 6.0 s"]
+    assert capsys.readouterr().err.splitlines() == ["looking: 200 of 300 files", "looking: 300 files in 31.0 s"]
+
+
+def test_quiet_says_warnings_alone_and_what_took_long_enough_is_all_that_is_said_of_reading(now, capsys):
+    for seen in (progress.Stderr(), progress.Stderr(quiet=True)):
+        with seen.task("reading", 300, brief=not seen._quiet):
+            pass
+        with seen.task("reading", 300, brief=True) as task:
+            now[0] += 31.0
+            task.advance(200)
+        seen.note("a note")
+        seen.warn("a warning")
+    assert capsys.readouterr().err.splitlines() == [
+        "reading: 0 of 0 MB, 0 MB/s, 16 s left",
+        "a note",
+        "a warning",
+        "a warning",
+    ]
 
 
 def test_bars_of_bytes_and_of_units_stand_side_by_side(monkeypatch):

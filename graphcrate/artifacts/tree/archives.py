@@ -76,7 +76,7 @@ def _unknown(engine: str, reference: str, command: str) -> UsageError:
 
 def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tools) -> Opened:
     """Read the one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
-    with tools.ctx.progress.task(f"reading {name}", size) as task:
+    with tools.ctx.progress.task(f"reading {name}", size, brief=True) as task:
 
         def counted() -> Iterator[bytes]:
             for piece in pieces:

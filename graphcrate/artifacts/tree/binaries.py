@@ -120,7 +120,7 @@ def of_opened(
         advance(kept[path])
         return data
 
-    with tools.ctx.progress.task("looking at programs and libraries", sum(kept.values())) as task:
+    with tools.ctx.progress.task("looking at programs and libraries", sum(kept.values()), brief=True) as task:
         data = dict(zip(kept, parallel(content, tuple(kept), advance=task.advance), strict=True))
     raw = {path for path, size in kept.items() if kept_whole(path.removeprefix(below), size)}
     texts, programs = _sorted(data, raw)

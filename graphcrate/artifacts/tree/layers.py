@@ -142,7 +142,9 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
 
     layers: list[LayerTree] = []
     broken = None
-    with tools.ctx.progress.task(f"reading {name}", sum(descriptor.size for _, descriptor in blobs)) as task:
+    with tools.ctx.progress.task(
+        f"reading {name}", sum(descriptor.size for _, descriptor in blobs), brief=True
+    ) as task:
         try:
             layers = parallel(read, blobs, advance=task.advance, size=lambda one: one[1].size)
         except LayoutError as error:

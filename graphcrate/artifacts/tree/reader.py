@@ -89,6 +89,6 @@ def with_hashes(
             advance(len(chunk))
         return msgspec.structs.replace(entries[path], sha256=digest.hexdigest())
 
-    with tools.ctx.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task:
+    with tools.ctx.progress.task(f"reading {name}", sum(entries[path].size for path in order), brief=True) as task:
         hashes = parallel(hashed, order, advance=task.advance)
     return entries | dict(zip(order, hashes, strict=True))

@@ -112,7 +112,7 @@ def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
             owners = install(debs, root, lock.suite, task.advance)
         keys = private_keys(root)
         for path in keys:
-            ctx.progress.note(
+            ctx.progress.warn(
                 f"base: /{path} is a private key that a package made at its installation, and is left out: "
                 "every copy of the image would have it; make one where the image runs"
             )

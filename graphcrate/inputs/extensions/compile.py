@@ -51,8 +51,7 @@ def provide(job: Job) -> dict[str, Path]:
 
     Raises BuildError (finished wheels stay in the cache), DiskFullError, HostError.
     """
-    waiting = "compiling: another run is compiling; waiting for it"
-    with job.cache.exclusively("wheelhouse", lambda: job.progress.note(waiting)):
+    with job.cache.exclusively("wheelhouse"):
         wheels = cached(job.step, job.cache)  # another process may have made them meanwhile
         if wanted := [package for package in job.step.packages if package.file.sha256 not in wheels]:
             wheels |= _make(job, wanted)

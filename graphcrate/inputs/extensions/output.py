@@ -115,7 +115,8 @@ class Watcher:
         last = not self._uncounted and self._done == self._total
         if last or now - self._shown >= SECONDS:
             self._shown = now
-            left = (now - self._begin) * (self._weight - self._finished) / self._finished if self._finished else 0
+            known = self._finished * 10 >= self._weight > 0  # before a tenth is done it would be a guess
+            left = (now - self._begin) * (self._weight - self._finished) / self._finished if known else 0
             about = "" if last or not left else f", about {left:.0f} s left"
             self._progress.note(f"compiling {self._names}: {self._done}/{self._total} files{about}")
 
