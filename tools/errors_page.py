@@ -11,7 +11,7 @@ _ESCAPED = {"\\[": "\x01", "\\]": "\x02", "\\(": "\x03", "\\)": "\x04", "\\.": "
 _HEAD = """# Errors
 Look for your message with your browser's search, or paste it into `./build.py doctor --explain "the message"`.
 Inside an image that is `python3 /opt/graphcrate/examples/doctor.py --explain "the message"`.
-Of a library that is missing, `./build.py doctor --explain` names the Debian package too: `libx11-6 of Debian bookworm: make image … APT="libx11-6"`.
+Of a missing library `./build.py doctor --explain` names the Debian package too: `libx11-6 of Debian bookworm`.
 The first error of an output counts, of several processes that of the one which failed first. `…` is what differs.
 """
 

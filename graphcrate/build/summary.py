@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.compat import planning, slim, suites
+from graphcrate.compat import allowances, planning, slim, suites
 from graphcrate.compat.explain import explain, on_newer_base
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.rules import fallback_limits, models_named
@@ -95,7 +95,7 @@ def plan_lines(
     lines += [f"  note      {note}" for note in lock.notes]
     if lock.drifted:
         lines.append(f"  drift     {planning.drift_line(lock.drifted)}")
-    lines += slim.plan_lines(plan) if plan else []
+    lines += [*slim.plan_lines(plan), *allowances.plan_lines(plan)] if plan else []
     lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
     return lines
 

@@ -55,14 +55,15 @@ def vet(
             (ctx.progress.warn if answer.sections[0].entries else ctx.progress.note)(line)
     counts = Counter(one.severity for one in found.findings)
     broken = [one for one in found.findings if one.severity == "fail"]
-    failures = tuple(f"{one.package} {one.file}".rstrip() + f": {one.what}" for one in broken)
+    broken.sort(key=lambda one: not one.missing)  # what others cannot be loaded for comes first
     audited = Audited(
         binaries=found.binaries,
         fail=counts["fail"],
         warn=counts["warn"],
         note=counts["note"],
-        failures=failures,
+        failures=tuple(map(wording.told, broken)),
         packages=tuple(sorted({name for one in broken for name in one.packages})),
+        allowed=tuple(f"{wording.told(one)} (allowed: {one.allowed})" for one in found.findings if one.allowed),
         gpus={name: one.status for name, one in auditing.by_capability(image.contents).items()},
     )
     return msgspec.structs.replace(report, contracts=contracts, audit=audited)
@@ -83,7 +84,7 @@ def failures(report: BuildReport, folder: Path) -> list[str]:
 def _told(one: Finding) -> str:
     """Word a finding, with what to do."""
     fix = one.fix or f"another release of {one.package}, or an image without it"
-    return f"{one.package} {one.file}".rstrip() + f": {one.what}; fix: {fix}"
+    return f"{wording.told(one)}; fix: {fix}"
 
 
 def raise_if_broken(report: BuildReport, folder: Path, again: Callable[[Sequence[str]], str] | None = None) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.audit import Audit, PackageCode
+from graphcrate.model.audit import Finding as AuditFinding
 from graphcrate.model.contract import Finding
 from graphcrate.model.words import printable
 
@@ -26,7 +27,7 @@ def contracts(findings: Sequence[Finding], unread: Iterable[str] = (), *, everyt
 def audit(found: Audit, *, everything: bool = True) -> Answer:
     """Word each finding, the worst first, and the GPU code of each package; else only what fails or warns."""
     entries = [
-        _entry(one.severity, f"{one.package} {one.file}".rstrip() + f": {one.what}", breaks=one.breaks, fix=one.fix)
+        _entry(one.severity, told(one), breaks=one.breaks, fix=one.fix, allowed=one.allowed)
         for one in found.findings
         if everything or one.severity != "note"
     ]
@@ -40,6 +41,11 @@ def audit(found: Audit, *, everything: bool = True) -> Answer:
     )
     sections = Section(tuple(entries)), Section(tuple(packages), "GPU code")
     return Answer(sections, summary=(*_unread(found.unread), *_unread(found.left, "looked at"), summary))
+
+
+def told(one: AuditFinding) -> str:
+    """Say what an audit found, and where."""
+    return f"{one.package} {one.file}".rstrip() + f": {one.what}"
 
 
 def after_build(part: str, answer: Answer, fine: str, command: str, *, counted: Collection[str] = ()) -> Iterator[str]:

@@ -20,7 +20,8 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import toml
+from graphcrate.compat import allowances, toml
+from graphcrate.model.allowance import Allowance
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Variant
 from graphcrate.model.words import printable
@@ -52,6 +53,10 @@ class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     files: Annotated[dict[str, str], _about("Absolute path in the image → text file beside the recipe.")] = {}
     smoke: Annotated[tuple[str, ...], _about("Shell commands that have to succeed inside the image, in /tmp.")] = ()
     smoke_minutes: Annotated[int, _about("The limit of each.")] = 10
+    allow: Annotated[
+        tuple[Allowance, ...],
+        _about("Findings of the audit that do not fail the image: package, why, and check, file, library."),
+    ] = ()
 
 
 def is_recipe(name: str) -> bool:
@@ -76,6 +81,7 @@ def load(path: Path) -> tuple[OwnRecipe, Additions]:
         files={target: _content(folder, source) for target, source in recipe.files.items()},
         smoke=recipe.smoke,
         smoke_minutes=recipe.smoke_minutes,
+        allow=recipe.allow,
         name=path.stem,
     )
 
@@ -327,6 +333,13 @@ def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
             yield "files", f"{name!r} is not an absolute path in the image, without . and .. and //"
         if WHITEOUT in name:
             yield "files", f"{name!r} is a whiteout: in a layer it removes what is below it, and not a file"
+    for one in recipe.allow:
+        if any(_CONTROL.search(text) for text in (one.package, one.why, one.file, one.library)):
+            yield "allow", f"a control character in what is allowed of {one.package!r}: each is one line of text"
+        if (one.package, one.file, one.library) == ("*", "*", "*"):
+            yield "allow", f"it allows every finding of the check {one.check}: name the package"
+    if len(recipe.allow) > allowances.MOST:
+        yield "allow", f"at most {allowances.MOST}"
     if recipe.smoke_minutes < 1:
         yield "smoke_minutes", "at least 1"
 

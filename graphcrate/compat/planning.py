@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from graphcrate import __version__
-from graphcrate.compat import compilers, licences, own, suites
+from graphcrate.compat import allowances, compilers, licences, own, suites
 from graphcrate.compat import slim as slimming
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.model import plan as steps
@@ -141,6 +141,7 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions, slim: Slim | N
     more = [*_cut_wheels(more, slim)]
     name, tag = additions.name or plan.name, plan.tag + own.suffix(additions)
     labels = {"org.opencontainers.image.title": name, "org.opencontainers.image.version": tag}
+    labels |= {allowances.LABEL: allowances.label(additions.allow)} if additions.allow else {}
     config = msgspec.structs.replace(
         plan.config,
         environment=plan.config.environment | additions.environment,

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from graphcrate.model.allowance import Check
 from graphcrate.model.contract import Settings
 from graphcrate.model.values import AnyDigest, Size
 
@@ -12,11 +13,6 @@ from graphcrate.model.values import AnyDigest, Size
 #: `note`: nothing breaks, but bytes or time are lost.
 Severity = Literal["fail", "warn", "note"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-#: What an audit looks at. docs/audit.md says what each is and where its rule comes from.
-Check = Literal[
-    "files", "libraries", "versions", "symbols", "strings", "architectures", "copies", "unused", "toolkit", "metadata"
-]
-CHECKS: tuple[Check, ...] = get_args(Check)
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True):
@@ -116,7 +112,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that is wrong. `file`: a path in the image; `bytes`: what is lost.
 
     `missing`: libraries that nothing in the image has; with all of any one of these groups it would be right.
-    `packages`: those of its system that bring them.
+    `packages`: those of its system that bring them. `allowed`: why its recipe allows it, which would fail it else.
     """
 
     check: Check
@@ -129,6 +125,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: Size = 0
     missing: tuple[tuple[str, ...], ...] = ()
     packages: tuple[str, ...] = ()
+    allowed: str = ""
 
 
 class GpuVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from graphcrate.model.allowance import Allowance
 from graphcrate.model.values import AnyFileName
 
 
@@ -89,10 +90,18 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     files: dict[str, str] = {}  #: absolute path in the image → content
     smoke: tuple[str, ...] = ()  #: shell commands that must succeed inside the image
     smoke_minutes: int = 10  #: the limit of each
+    allow: tuple[Allowance, ...] = ()  #: findings of the audit that do not fail the image
     name: AnyFileName = ""  #: of the image; empty: the recipe's
     flavour: str = ""  #: packages that go by one name: `compat.own.FLAVOURS`
 
     def __bool__(self) -> bool:
         return bool(
-            self.packages or self.flavour or self.apt or self.environment or self.files or self.smoke or self.name
+            self.packages
+            or self.flavour
+            or self.apt
+            or self.environment
+            or self.files
+            or self.smoke
+            or self.allow
+            or self.name
         )

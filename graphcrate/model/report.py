@@ -161,6 +161,7 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     note: Size
     failures: tuple[str, ...] = ()  #: "package file: what"
     packages: tuple[str, ...] = ()  #: of Debian, which bring libraries that are missing
+    allowed: tuple[str, ...] = ()  #: as `failures`, of what the recipe allows, and why
     #: compute capability ("7.0") → "native", "jit" (the driver compiles PTX), "fails" or "unknown"; of older reports {}
     gpus: dict[str, str] = {}
 

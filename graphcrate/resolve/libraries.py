@@ -70,7 +70,7 @@ def setting(packages: Sequence[str]) -> str:
 
 def advised(found: Audit, ctx: Context) -> Audit:
     """The audit, whose findings say which of the system's packages bring what they miss."""
-    asking = [one for one in found.findings if one.missing and one.severity != "note"]
+    asking = [one for one in found.findings if one.missing and one.severity != "note" and not one.allowed]
     if not asking:
         return found
     system, _, release = found.system.partition(" ")

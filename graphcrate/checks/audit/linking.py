@@ -11,9 +11,11 @@ import msgspec
 from graphcrate.artifacts.formats.elf import MACHINE, is_driver
 from graphcrate.checks.audit.loading import Loader, loadable
 from graphcrate.checks.audit.packages import BASE, TORCH, Package, Packages, is_torch_library, short
+from graphcrate.compat import allowances
 from graphcrate.compat import packages as package_facts
 from graphcrate.compat.facts import ordered
-from graphcrate.model.audit import Binary, Check, Contents, Finding, Severity, Wanted
+from graphcrate.model.allowance import Allowance, Check
+from graphcrate.model.audit import Binary, Contents, Finding, Severity, Wanted
 from graphcrate.model.words import joined, listed
 
 _MODULE = re.compile(r"\.(cpython-(\d)(\d+)[a-z]*-[^/]*|abi3)\.so$")
@@ -31,8 +33,10 @@ _DRIVER_SYMBOL = re.compile(r"(cu[A-Z]|nvml|cuvid|Nv[A-Z])")
 class Linking:
     """Findings on how things are linked. `broken`: files that cannot be loaded, after the findings were run through."""
 
-    def __init__(self, contents: Contents, packages: Packages, loader: Loader) -> None:
-        self._contents, self._packages, self._loader = contents, packages, loader
+    def __init__(self, contents: Contents, packages: Packages, loader: Loader, allow: Sequence[Allowance] = ()) -> None:
+        """`allow`: findings that are accepted, and so what follows from them."""
+        self._contents, self._packages, self._loader, self._allow = contents, packages, loader, allow
+        self._allowed: dict[str, str] = {}  #: files of which all that fails is allowed, and why
         self._paths = sorted(contents.binaries)
         self._torch_strings = functools.cache(self._strings_of)
         self.broken: set[str] = set()
@@ -46,7 +50,11 @@ class Linking:
     def _files(self) -> Iterator[Finding]:
         """Yield those of files that are broken themselves, then those of files that need a broken one."""
         for path in self._paths:
-            yield from self._file(path, self._contents.binaries[path])
+            found = list(self._file(path, self._contents.binaries[path]))
+            reasons = [allowances.why(one, self._allow) for one in found if one.severity == "fail"]
+            if reasons and all(reasons):
+                self._allowed[path] = reasons[0]
+            yield from found
         causes = frozenset(self.broken)
         for path in self._paths:
             if path not in causes and self._packages.owner(path) != BASE and not self._is_foreign(path):
@@ -102,8 +110,12 @@ class Linking:
             return
         self.broken.add(path)
         why = [self._idle(one) for one in found]
+        allowed = [self._allowed.get(one, "") for one in found if self._idle(one) is None]
         what = f"needs {joined(map(short, found))}, which cannot be loaded"
-        if all(why):
+        if allowed and all(allowed):
+            one = self._packages.finding("libraries", "warn", path, what, "its loading fails as that one's does")
+            yield msgspec.structs.replace(one, allowed=allowed[0])
+        elif all(why):
             yield self._packages.finding("libraries", "note", path, what, str(why[0]))
         else:
             yield self._fault("libraries", path, what, "its loading fails as that one's does")

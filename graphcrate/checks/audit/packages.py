@@ -18,7 +18,8 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.packages import requirements
-from graphcrate.model.audit import Check, Contents, Distribution, Finding, Severity
+from graphcrate.model.allowance import Check
+from graphcrate.model.audit import Contents, Distribution, Finding, Severity
 
 
 class Package(NamedTuple):

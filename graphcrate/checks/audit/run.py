@@ -13,9 +13,10 @@ from graphcrate.checks.audit.linking import Linking
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.checks.reading import read_image, tools
-from graphcrate.compat import facts
+from graphcrate.compat import allowances, facts
 from graphcrate.host.context import Context
-from graphcrate.model.audit import CHECKS, SEVERITIES, Audit, Check, Contents, Finding, GpuVerdict
+from graphcrate.model.allowance import CHECKS, Check
+from graphcrate.model.audit import SEVERITIES, Audit, Contents, Finding, GpuVerdict
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import site_packages
 
@@ -106,7 +107,8 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
     gpus = gpus or [model for model, capability in facts.gpus().items() if capability in capabilities]
     packages = Packages(contents)
     loader = Loader(contents, packages)
-    linking = Linking(contents, packages, loader)
+    allow = allowances.of_labels(contents.settings.labels) if contents.settings else ()
+    linking = Linking(contents, packages, loader, allow)
     no_word = "nothing of it was looked at"  # it may be broken: that nothing was found means nothing
     again = "pull or build the image again; a layer of another type: write it as tar+gzip"
     found = [
@@ -129,7 +131,7 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
         glibcxx=_floor(contents, packages, "GLIBCXX"),
         gpus=tuple(gpus),
         code=code.of_packages(contents, packages),
-        findings=tuple(sorted(found, key=_order)),
+        findings=tuple(sorted((allowances.judged(one, allow) for one in found), key=_order)),
         # what an absent library breaks may be whole: it may be among what was left
         broken=tuple(
             sorted(short(path) for path in linking.broken if packages.owner(path) != BASE and not contents.left)

@@ -6,7 +6,8 @@ from posixpath import basename
 
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
-from graphcrate.model.audit import Binary, Check, Contents, Finding, Severity
+from graphcrate.model.allowance import Check
+from graphcrate.model.audit import Binary, Contents, Finding, Severity
 from graphcrate.model.words import size
 
 #: CUDA's own libraries, which wheels (nvidia-*, torch of before 2.0) and toolkits bring

@@ -1,0 +1,67 @@
+"""Findings of the audit that a recipe allows: in the image's label, in words, and which those are. Pure.
+
+An image says itself what was allowed, so whoever audits it later judges as its build did. What is allowed warns instead
+of failing: it is never out of sight.
+"""
+
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from graphcrate.model import codec
+from graphcrate.model.allowance import Allowance
+from graphcrate.model.audit import Finding
+from graphcrate.model.errors import UNREADABLE
+from graphcrate.model.plan import Plan
+
+LABEL = "graphcrate.allow"
+MOST = 50  #: of one image
+
+
+def label(allow: Sequence[Allowance]) -> str:
+    """The label of an image with these."""
+    return msgspec.json.encode(allow).decode()
+
+
+def of_labels(labels: Mapping[str, str]) -> tuple[Allowance, ...]:
+    """What an image says that was allowed; nothing of a label that is not understood."""
+    try:
+        return codec.decode(labels.get(LABEL, "[]").encode("utf-8", "replace"), tuple[Allowance, ...])[:MOST]
+    except UNREADABLE:
+        return ()
+
+
+def why(one: Finding, allow: Sequence[Allowance]) -> str:
+    """Why a finding is allowed, by the first that is about it; empty where none is."""
+    return next((each.why for each in allow if _is_about(each, one)), "")
+
+
+def judged(one: Finding, allow: Sequence[Allowance]) -> Finding:
+    """The finding, as a warning that says why it is allowed where it is."""
+    reason = why(one, allow) if one.severity != "note" else ""
+    return msgspec.structs.replace(one, severity="warn", allowed=reason) if reason else one
+
+
+def line(one: Allowance) -> str:
+    """For people: `libraries of rdkit (libX*): nothing is drawn`."""
+    patterns = [pattern for pattern in (one.file, one.library) if pattern != "*"]
+    return f"{one.check} of {one.package}" + (f" ({', '.join(patterns)})" if patterns else "") + f": {one.why}"
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """What a plan says of them."""
+    for one in of_labels(plan.config.labels):
+        yield f"  allowed   {line(one)}"
+
+
+def _is_about(each: Allowance, one: Finding) -> bool:
+    missing = [name for group in one.missing for name in group]
+    return (
+        each.check == one.check
+        and fnmatch.fnmatchcase(one.package, re.sub("[_.]", "-", each.package).lower())
+        and fnmatch.fnmatchcase(one.file, each.file)
+        and (each.library == "*" or bool(missing))
+        and all(fnmatch.fnmatchcase(name, each.library) for name in missing)
+    )

@@ -1,0 +1,133 @@
+"""`allow` of a recipe of one's own: a finding of the audit warns instead of failing, and everybody is told."""
+
+import msgspec
+import pytest
+
+from graphcrate.checks import wording
+from graphcrate.checks.audit import run as audit
+from graphcrate.compat import allowances, own, planning
+from graphcrate.model.allowance import Allowance
+from graphcrate.model.audit import Finding
+from graphcrate.model.contract import Settings
+from graphcrate.model.errors import RecipeError
+from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, Plan, Stack
+from graphcrate.model.recipe import Additions
+from tests.made import refused
+from tests.unit.audited import PYTHON, SITE, contents, package
+
+DRAWING = Allowance(package="rdkit", library="libX*", why="nothing is drawn")
+CAIRO, DRAW, OTHER = (f"{SITE}/rdkit{path}" for path in (".libs/libcairo-83.so.2", "/Draw.so", "/Other.so"))
+FILES = {
+    CAIRO: {"needed": ("libX11.so.6", "libXext.so.6"), "soname": "libcairo-83.so.2"},
+    DRAW: {"needed": ("libcairo-83.so.2",), "runpath": "$ORIGIN/../rdkit.libs"},
+}
+RECIPE = """\
+extends = "pyg"
+pip = ["rdkit"]
+allow = [{ package = "rdkit", library = "libX*", why = "nothing is drawn" }]
+"""
+
+
+def image(*allow, files=FILES):
+    settings = Settings(labels={allowances.LABEL: allowances.label(allow)} if allow else {})
+    return contents({**PYTHON, **files}, package("rdkit", files=files), settings=settings)
+
+
+def severities(found):
+    return {one.file.rpartition("/")[2]: (one.severity, one.allowed) for one in found.findings}
+
+
+def test_what_is_allowed_warns_and_so_does_what_follows_from_it():
+    assert {one[0] for one in severities(audit.judge(image())).values()} == {"fail"}
+    found = audit.judge(image(DRAWING))
+    assert severities(found) == dict.fromkeys(("libcairo-83.so.2", "Draw.so"), ("warn", "nothing is drawn"))
+    told = wording.audit(found, everything=False).sections[0].entries
+    assert [entry.label for entry in told] == ["warn", "warn"]
+    assert all("allowed: nothing is drawn" in entry.details for entry in told)
+
+
+def test_nothing_else_is_allowed():
+    """Neither another library that is missing beside those, nor what needs a second file that is broken."""
+    more = {**FILES[CAIRO], "needed": (*FILES[CAIRO]["needed"], "libSM.so.6")}
+    assert severities(audit.judge(image(DRAWING, files={**FILES, CAIRO: more}))) == dict.fromkeys(
+        ("libcairo-83.so.2", "Draw.so"), ("fail", "")
+    )
+    second = {OTHER: {"needed": ("libown.so.1",)}}
+    both = {DRAW: {"needed": ("libcairo-83.so.2", "Other.so"), "runpath": "$ORIGIN/../rdkit.libs:$ORIGIN"}}
+    found = severities(audit.judge(image(DRAWING, files={**FILES, **second, **both})))
+    assert {name: severity for name, (severity, _) in found.items()} == {
+        "libcairo-83.so.2": "warn",
+        "Draw.so": "fail",
+        "Other.so": "fail",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "fits"),
+    [
+        ({"package": "rdkit"}, True),
+        ({"package": "RDKit"}, True),
+        ({"package": "r*"}, True),
+        ({"package": "rdkit", "file": "rdkit/Chem/*"}, True),
+        ({"package": "rdkit", "file": "other/*"}, False),
+        ({"package": "rdkit", "check": "symbols"}, False),
+        ({"package": "rdkit", "library": "libX1*"}, False),
+        ({"package": "ase"}, False),
+    ],
+)
+def test_patterns_of_an_allowance(fields, fits):
+    one = Finding("libraries", "fail", "rdkit", "rdkit/Chem/a.so", "", missing=(("libX11.so.6", "libXext.so.6"),))
+    judged = allowances.judged(one, [Allowance(**fields, why="x")])
+    assert (judged.severity, judged.allowed) == (("warn", "x") if fits else ("fail", ""))
+    without = msgspec.structs.replace(one, missing=())
+    assert not allowances.why(without, [Allowance(package="rdkit", library="libX*", why="x")])
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["", "no JSON", "[1]", '[{"package": ""}]', '[{"package": "x", "why": "y", "more": 1}]', "[" * 9000, "\ud800"],
+)
+def test_a_label_that_is_not_understood_allows_nothing(label):
+    assert allowances.of_labels({allowances.LABEL: label}) == ()
+
+
+def test_a_recipe_says_it_and_plan_label_and_provenance_repeat_it(tmp_path):
+    (tmp_path / "mine.toml").write_text(RECIPE)
+    _, additions = own.load(tmp_path / "mine.toml")
+    assert additions.allow == (DRAWING,)
+    assert own.recorded(additions).allow == (DRAWING,)
+    assert own.joined(additions, Additions(packages=("ase",))).allow == (DRAWING,)
+    assert msgspec.json.decode(msgspec.json.encode(additions), type=Additions) == additions
+
+
+def test_a_plan_has_the_label_and_a_line_where_something_is_allowed_and_else_neither():
+    def plan(**fields):
+        config = ConfigStep(environment={}, labels={}, command=())
+        base = BaseStep(base=None, image=BaseImage(reference="x", interpreter="/usr/bin/python3"))
+        texts = dict.fromkeys(("description", "cuda", "python", "torch", "torch_cuda", "candidate"), "")
+        made = Plan(name="pyg", tag="1", created=0, stack=Stack(**texts), steps=(base, config))
+        lock = type("Lock", (), {"additions": type("Added", (), {"packages": ()}), "packages": (), "compilation": None})
+        return planning._with_additions(made, lock, Additions(**fields), None)
+
+    allowed = plan(allow=(DRAWING,))
+    assert list(allowances.plan_lines(allowed)) == ["  allowed   libraries of rdkit (libX*): nothing is drawn"]
+    assert allowances.of_labels(allowed.config.labels) == (DRAWING,)
+    assert allowances.LABEL not in plan(apt=("git",)).config.labels
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('allow = [{ package = "rdkit" }]', ("mine.toml:2", "why")),
+        ('allow = [{ package = "rdkit", why = "" }]', ("mine.toml:2", "why")),
+        ('allow = [{ package = "*", why = "x" }]', ("every finding", "libraries")),
+        ('allow = [{ package = "rdkit", why = "x", check = "libs" }]', ("check",)),
+        ('allow = [{ package = "rdkit", why = "x", reason = "y" }]', ("reason",)),
+        ('allow = [{ package = "rdkit", why = "x\\ny" }]', ("control character",)),
+        ("allow = [" + '{ package = "a", why = "x" },' * 51 + "]", ("at most 50",)),
+    ],
+)
+def test_what_is_no_allowance_is_refused(tmp_path, text, words):
+    (tmp_path / "mine.toml").write_text(f'extends = "pyg"\n{text}\n')
+    with refused(RecipeError, *words):
+        own.load(tmp_path / "mine.toml")
