@@ -31,7 +31,7 @@ from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome,
 from graphcrate.model.trial import Order
 from graphcrate.model.words import listed
 from graphcrate.oci.layout import read_layout
-from graphcrate.resolve import additions, base, libraries
+from graphcrate.resolve import additions, base, foreseen, libraries
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.locks import Resolution, ResolveContext
 from graphcrate.smoke import memory
@@ -456,7 +456,8 @@ def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None
     insisting = msgspec.structs.replace(job.request, cuda=lock.cuda, channel=fallback.channel if fallback else None)
     insist = summary.insistence(fallback, insisting.command())
     outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
-    return summary.plan_lines(title, lock, outcomes, meaning, missing, plan, upkeep, insist)
+    lines = summary.plan_lines(title, lock, outcomes, meaning, missing, plan, upkeep, insist)
+    return [*lines, *foreseen.lines(lock, job.request, job.ctx)] if lock.additions.packages else lines
 
 
 def _own_tests(lock: Lock, additions: Additions) -> OwnTests:

@@ -81,7 +81,7 @@ def advised(found: Audit, ctx: Context) -> Audit:
         except (NetworkError, IntegrityError):
             why = f"Debian {release}'s index of files is not reached from here"
     told = {
-        id(one): _of_debian(one, index) if index else msgspec.structs.replace(one, fix=_by_hand(one, system, why))
+        id(one): of_debian(one, index) if index else msgspec.structs.replace(one, fix=_by_hand(one, system, why))
         for one in asking
     }
     findings = tuple(told.get(id(one), one) for one in found.findings)
@@ -101,7 +101,8 @@ def packages_of(found: Audit) -> tuple[str, ...]:
     return tuple(sorted({name for one in found.findings if one.severity == "fail" for name in one.packages}))
 
 
-def _of_debian(one: Finding, index: Index) -> Finding:
+def of_debian(one: Finding, index: Index) -> Finding:
+    """The finding, which says what to install for it."""
     groups = [brought(group, index) for group in one.missing]
     whole = [group for group in groups if group.is_all]
     if not whole and len(groups) > 1:

@@ -1,0 +1,159 @@
+"""What an audit will miss, said before anything is built: libraries of the system that added wheels need.
+
+Read are the wheels that a person added and that are compiled: those of the cache, and of others as many as are soon
+fetched, which a build needs anyway. What they need and do not bring is looked up in the index of the base's Debian. The
+audit of the image has the last word: here nobody plays the loader.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from graphcrate.artifacts.formats import elf
+from graphcrate.artifacts.wheel_archive import Archive
+from graphcrate.checks.audit.packages import is_torch_library
+from graphcrate.compat import allowances, suites
+from graphcrate.compat import packages as package_facts
+from graphcrate.compat.request import BuildRequest
+from graphcrate.host.cache import kept
+from graphcrate.host.context import Context
+from graphcrate.inputs.bases import contents
+from graphcrate.inputs.bases.contents import Index
+from graphcrate.model.audit import Finding, Severity
+from graphcrate.model.errors import GraphcrateError, IntegrityError
+from graphcrate.model.lock import DebianBase, Lock, LockedPackage, encode
+from graphcrate.model.words import joined
+from graphcrate.resolve import libraries
+from graphcrate.resolve.fetch import fetch, is_stored
+
+LARGEST = 64 << 20  #: bytes of all wheels that are fetched to look at
+_LIBRARY = re.compile(r"\.so(\.\d+)*$")
+#: what every Debian has that runs programs: nobody is asked about it
+_ALWAYS = re.compile(r"(lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+|z|gomp)|ld-linux-x86-64)\.so\.\d+")
+
+
+class Linked(msgspec.Struct, frozen=True, kw_only=True):
+    """The libraries of a wheel: path of each → what it needs; and the names that they go by."""
+
+    needed: Mapping[str, tuple[str, ...]]
+    names: frozenset[str]
+
+
+def lines(lock: Lock, request: BuildRequest, ctx: Context) -> Iterator[str]:
+    """What a plan says: which libraries the image will lack, for which packages, and what to type instead.
+
+    Nothing where the base is no Debian, or where nobody answers: it is only said earlier than by the audit.
+    """
+    base = lock.base
+    if not isinstance(base, DebianBase) or base.suite not in suites.known():
+        return
+    with contextlib.suppress(GraphcrateError):
+        found = _findings(lock, request, ctx)
+        index = contents.index(base.suite, ctx) if found else None
+        if index is not None:
+            yield from _told(_missed(found, base, index), request, index)
+
+
+def _findings(lock: Lock, request: BuildRequest, ctx: Context) -> list[Finding]:
+    """One for each library that needs what neither its wheel nor another that was added brings."""
+    names = lock.additions.packages
+    added = [one for one in lock.packages if one.name in names and _is_compiled(one)]
+    absent = [one for one in added if not is_stored(one.file, ctx.cache)]
+    if sum(one.file.size for one in absent) <= LARGEST and absent:
+        fetch(msgspec.structs.replace(lock, packages=tuple(absent)), request, ctx)
+    linked = _linked([one for one in added if is_stored(one.file, ctx.cache)], ctx)
+    brought = {name for one in linked.values() for name in one.names}
+    torch = next((one.version for one in lock.packages if one.name == "torch"), "")
+    found = []
+    for package, one in linked.items():
+        for path, needed in one.needed.items():
+            missing = tuple(name for name in needed if name not in brought and not _is_known(name))
+            if missing:
+                is_idle = package_facts.reason(package.name, path, torch) is not None
+                severity: Severity = "note" if is_idle else "fail"
+                found.append(Finding("libraries", severity, package.name, path, "", missing=(missing,)))
+    found = [*found, *_one_of(found, linked)]
+    allow = request.additions.allow
+    return [one for one in found if one.severity == "fail" and not allowances.why(one, allow)]
+
+
+def _one_of(found: Sequence[Finding], linked: Mapping[LockedPackage, Linked]) -> Iterator[Finding]:
+    """Packages of whose libraries one is enough, and that have none which lacks nothing."""
+    missing = {(one.package, one.file): one.missing[0] for one in found}
+    for row in package_facts.optional():
+        for package, one in linked.items() if row.one_of else ():
+            paths = [path for path in one.needed if package_facts.matches(row, package.name, path)]
+            if paths and all((package.name, path) in missing for path in paths):
+                groups = tuple(missing[package.name, path] for path in paths)
+                yield Finding("libraries", "fail", package.name, "", "", missing=groups)
+
+
+def _missed(found: Iterable[Finding], base: DebianBase, index: Index) -> Iterator[Finding]:
+    """Those of libraries that packages of Debian bring and the base has not; with the packages to add."""
+    there = {package.name for package in base.packages}
+
+    def lacking(group: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name in group if there.isdisjoint(index.packages.get(name, ())))
+
+    for one in found:
+        groups = [lacking(group) for group in one.missing]
+        if len(groups) == 1:  # what no package of Debian has may be another wheel's
+            groups = [tuple(name for name in groups[0] if name in index.packages)]
+        if all(groups):
+            yield libraries.of_debian(msgspec.structs.replace(one, missing=tuple(groups)), index)
+
+
+def _told(found: Iterable[Finding], request: BuildRequest, index: Index) -> Iterator[str]:
+    """A line for each package, and one for the command that adds what is certain."""
+    by_package: dict[str, list[Finding]] = {}
+    for one in found:
+        by_package.setdefault(one.package, []).append(one)
+    for name, its in by_package.items():
+        names = dict.fromkeys(library for one in its for group in one.missing for library in group)
+        word = "one of " if any(len(one.missing) > 1 for one in its) and len(names) > 1 else ""
+        yield f"  lacks     {word}{joined(sorted(names), most=8)}, which {name} needs: the audit would fail"
+    certain = sorted({package for its in by_package.values() for one in its for package in one.packages})
+    if certain:
+        yield f"    instead: {request.command_with_apt(certain)}    (packages of Debian {index.suite})"
+    unsure = dict.fromkeys(one.fix for its in by_package.values() for one in its if not one.packages)
+    yield from (f"    instead: {fix}" for fix in unsure)
+
+
+def _is_compiled(package: LockedPackage) -> bool:
+    return package.file.name.endswith(".whl") and not package.file.name.endswith("-any.whl")
+
+
+def _is_known(name: str) -> bool:
+    return bool(_ALWAYS.fullmatch(name)) or elf.is_driver(name) or is_torch_library(name)
+
+
+def _linked(packages: Sequence[LockedPackage], ctx: Context) -> dict[LockedPackage, Linked]:
+    """What the libraries of these wheels need; each is read once. Raises IntegrityError."""
+    records = {one: ctx.cache.path("linked", f"{one.file.sha256}.json") for one in packages}
+    found = {one: known for one, path in records.items() if (known := kept(path, Linked)) is not None}
+    if new := [one for one in packages if one not in found]:
+        with ctx.progress.task(f"reading {len(new)} wheels", sum(one.file.size for one in new)) as task:
+            for one in new:
+                found[one] = read(ctx.cache.file(one.file.sha256, one.file.name), ctx)
+                ctx.cache.keep(records[one], encode(found[one]))
+                task.advance(one.file.size)
+    return {one: found[one] for one in packages}
+
+
+def read(wheel: Path, ctx: Context) -> Linked:
+    """Read the libraries of a wheel. Raises IntegrityError for one that is none."""
+    needed, names = dict[str, tuple[str, ...]](), set[str]()
+    with Archive(wheel) as archive, ctx.cache.folder() as folder, (folder / "library").open("w+b") as stream:
+        for member in archive.checked_members():
+            if _LIBRARY.search(member.name):
+                stream.seek(0)
+                stream.truncate()
+                stream.writelines(archive.chunks(member))
+                with contextlib.suppress(IntegrityError):  # no ELF file of ours: the image's audit says what it is
+                    binary = elf.read_stream(stream, member.name).binary
+                    needed[member.name] = binary.needed
+                    names |= {member.name.rpartition("/")[2], binary.soname}
+    return Linked(needed=needed, names=frozenset(names - {""}))

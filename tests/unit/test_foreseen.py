@@ -1,0 +1,141 @@
+"""A plan says which libraries of the system an image will lack, before anything is built."""
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from graphcrate.compat.request import BuildRequest
+from graphcrate.inputs.bases import contents
+from graphcrate.model.allowance import Allowance
+from graphcrate.model.errors import NetworkError
+from graphcrate.model.lock import RegistryBase, encode
+from graphcrate.model.recipe import Additions
+from graphcrate.resolve import foreseen
+from tests.made import bookworm, deb, locked, place, wheel
+from tests.unit.elfmaker import make_elf
+from tests.unit.wheel_server import small_wheel
+
+PACKAGES = {
+    "libX11.so.6": ("libx11-6",),
+    "libXext.so.6": ("libxext6",),
+    "libcairo.so.2": ("libcairo2",),
+    "libz.so.1": ("zlib1g",),
+    "libmpi.so.40": ("libopenmpi3",),
+}
+TAG = "cp311-cp311-manylinux_2_28_x86_64"
+ASKED = BuildRequest(name="pyg", cuda="11.8", additions=Additions(packages=("rdkit",), apt=("git",)))
+COMMAND = "    instead: make image CUDA=11.8 WITH=rdkit 'APT=git libx11-6'    (packages of Debian bookworm)"
+
+
+def library(*needed, soname=""):
+    return make_elf(needed=needed, **({"soname": soname} if soname else {}))
+
+
+@pytest.fixture
+def ctx(cache, progress, monkeypatch):
+    monkeypatch.setattr("graphcrate.host.settings.now", lambda: 1.8e9)
+    found = contents.Index(suite="bookworm", sha256="0" * 64, read=1.8e9, packages=PACKAGES)
+    cache.keep(cache.path("bases", "contents", "bookworm.json"), encode(found))
+    return place(cache, progress=progress)
+
+
+def added(ctx, *wheels, base=(), **files):
+    """A lock with these wheels, which are in the cache; `files`: of a wheel of rdkit."""
+    made = [*wheels, *([small_wheel("rdkit", "1", tag=TAG, files=files)] if files else [])]
+    packages = [locked(one) for one in made]
+    for one, (_, data) in zip(packages, made, strict=True):
+        path = ctx.cache.path("files", one.file.sha256, one.file.name)
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(data)
+    more = [wheel("torch", "2.0.1")]
+    names = tuple(one.name for one in packages)
+    return Lock(base=bookworm(*map(deb, base)), packages=(*packages, *more), additions=SimpleNamespace(packages=names))
+
+
+class Lock(msgspec.Struct):
+    """As much of a lock as is looked at."""
+
+    base: object
+    packages: tuple
+    additions: object
+
+
+def told(lock, ctx, request=ASKED):
+    return list(foreseen.lines(lock, request, ctx))
+
+
+def test_what_a_wheel_needs_and_does_not_bring_is_said_with_the_command(ctx):
+    files = {"rdkit.libs/libcairo.so.2": library("libX11.so.6", "libz.so.1"), "rdkit/a.so": library("libcairo.so.2")}
+    lines = ["  lacks     libX11.so.6, which rdkit needs: the audit would fail", COMMAND]
+    lock = added(ctx, **files)
+    assert told(lock, ctx) == lines
+    ctx.cache.file(lock.packages[0].file.sha256, lock.packages[0].file.name).write_bytes(
+        b"\0" * lock.packages[0].file.size
+    )
+    assert told(lock, ctx) == lines  # each wheel is read once
+
+
+@pytest.mark.parametrize(
+    ("files", "base"),
+    [
+        ({"rdkit/a.so": library("libX11.so.6")}, ("libx11-6",)),  # the base has it
+        ({"rdkit/a.so": library("libX11.so.6"), "rdkit/b.so": library(soname="libX11.so.6")}, ()),
+        ({"rdkit/a.so": library("libX11.so.6"), "rdkit.libs/libX11.so.6": library()}, ()),
+        ({"rdkit/a.so": library("libcudart.so.12", "libtorch.so", "libcuda.so.1")}, ()),  # not Debian's to have
+        ({"rdkit/a.so": b"no library"}, ()),
+        ({"rdkit/a.txt": library("libX11.so.6")}, ()),
+    ],
+)
+def test_nothing_is_said_of_what_is_there_or_is_none_of_debians(ctx, files, base):
+    assert told(added(ctx, base=base, **files), ctx) == []
+
+
+def test_what_another_added_wheel_brings_is_there(ctx):
+    other = small_wheel("cairo", "1", tag=TAG, files={"cairo/libX11.so.6": library()})
+    assert told(added(ctx, other, **{"rdkit/a.so": library("libX11.so.6")}), ctx) == []
+
+
+def test_of_modules_of_which_one_is_enough_the_one_that_packages_make_whole(ctx):
+    files = {f"mpi4py/MPI.{name}.so": library(f"libmpi.so.{number}") for name, number in (("mpich", 12), ("ompi", 40))}
+    mpi4py = small_wheel("mpi4py", "4", tag=TAG, files=files)
+    first, second = told(added(ctx, mpi4py), ctx)
+    assert "one of libmpi.so.12 and libmpi.so.40, which mpi4py needs" in first
+    assert "APT=git libopenmpi3" in second
+    assert told(added(ctx, mpi4py, base=("libopenmpi3",)), ctx) == []
+
+
+def test_what_a_recipe_allows_is_not_said(ctx):
+    allow = (Allowance(package="rdkit", library="libX*", why="nothing is drawn"),)
+    request = msgspec.structs.replace(ASKED, additions=msgspec.structs.replace(ASKED.additions, allow=allow))
+    assert told(added(ctx, **{"rdkit/a.so": library("libX11.so.6")}), ctx, request) == []
+
+
+def test_wheels_that_are_soon_fetched_are_fetched_and_a_plan_goes_on_without(ctx, monkeypatch):
+    asked = []
+
+    def fetch(lock, *_):
+        asked.append([one.name for one in lock.packages])
+        raise NetworkError("nobody answers", next_step="nothing")
+
+    monkeypatch.setattr(foreseen, "fetch", fetch)
+    lock = added(ctx)
+    small, large = wheel("small", ending=f"-{TAG}.whl"), wheel("large", ending=f"-{TAG}.whl", size=foreseen.LARGEST)
+    for packages in ((small,), (small, large), (wheel("pure"),)):
+        names = SimpleNamespace(packages=tuple(one.name for one in packages))
+        assert told(msgspec.structs.replace(lock, packages=packages, additions=names), ctx) == []
+    assert asked == [["small"]]
+
+
+def test_of_other_bases_and_where_nobody_answers_nothing_is_said(ctx, monkeypatch):
+    lock = added(ctx, **{"rdkit/a.so": library("libX11.so.6")})
+    ubuntu = RegistryBase(
+        reference="docker.io/library/ubuntu:22.04", digest="sha256:" + "0" * 64, interpreter="/usr/bin/python3"
+    )
+    assert told(msgspec.structs.replace(lock, base=ubuntu), ctx) == []
+
+    def index(*_):
+        raise NetworkError("nobody answers", next_step="nothing")
+
+    monkeypatch.setattr(contents, "index", index)
+    assert told(lock, ctx) == []
