@@ -16,6 +16,7 @@ from graphcrate.checks import new_image
 from graphcrate.compat import explain, own, planning, rules, slim
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import lock_path, read_lock
+from graphcrate.compat.expected import compared
 from graphcrate.compat.programs import examples
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines import run_suites
@@ -34,6 +35,7 @@ from graphcrate.oci.layout import read_layout
 from graphcrate.resolve import additions, base, foreseen, libraries
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.locks import Resolution, ResolveContext
+from graphcrate.resolve.offers import Sources
 from graphcrate.smoke import memory
 
 _MOST_RENEWALS = 3  #: of a base in one build
@@ -406,10 +408,12 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
 def _resolve(job: _Job, *, fresh: bool = False) -> Resolution:
     """Choose the first candidate that is available, by its lock where it has one. `fresh`: locks are ignored."""
     ctx, recipe, variant, request = job.ctx, job.recipe, job.variant, job.request
+    # What a requirements file names is for its own packages.
+    of_stack = msgspec.structs.replace(request, additions=msgspec.structs.replace(request.additions, channels=()))
     context = ResolveContext(
         recipe=recipe,
         variant=msgspec.structs.replace(variant, candidates=job.usable),
-        request=request,
+        request=of_stack,
         ctx=ctx,
         built=lambda lock: extensions.built(extensions.for_gpus(lock, request.gpu), ctx),
     )
@@ -457,7 +461,15 @@ def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None
     insist = summary.insistence(fallback, insisting.command())
     outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
     lines = summary.plan_lines(title, lock, outcomes, meaning, missing, plan, upkeep, insist)
+    lines += [f"  note      {line}" for line in _asked_lines(job, lock)]
     return [*lines, *foreseen.lines(lock, job.request, job.ctx)] if lock.additions.packages else lines
+
+
+def _asked_lines(job: _Job, lock: Lock) -> list[str]:
+    """What of a person's requirements was passed over, is another in the stack, or comes from where they say."""
+    additions = job.request.additions
+    sources = Sources(job.request, job.ctx.cache, job.ctx.environment)
+    return [*additions.notes, *compared(additions.expected, lock), *sources.further_lines()]
 
 
 def _own_tests(lock: Lock, additions: Additions) -> OwnTests:

@@ -20,16 +20,15 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import allowances, toml
+from graphcrate.compat import allowances, requirement_files, toml
+from graphcrate.compat.requirement_files import bounded, without_build
 from graphcrate.model.allowance import Allowance
 from graphcrate.model.errors import UsageError
-from graphcrate.model.recipe import Additions, Variant
-from graphcrate.model.words import printable
+from graphcrate.model.recipe import Additions, Expected, Variant
 
 #: packages that people expect under one name
 FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
 LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 in all
-LARGEST_FILE = 1 << 20  #: bytes of a file that a recipe brings along
 _GIT = "git+"
 WHITEOUT = "/.wh."  #: begins a name that removes another (OCI image-spec, layers)
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
@@ -69,13 +68,9 @@ def load(path: Path) -> tuple[OwnRecipe, Additions]:
     fields = "./build.py schema --own lists every field, docs/customize.md shows them"
     recipe = toml.load(path, OwnRecipe, _contradictions, fields)
     folder = path.absolute().parent
-    packages, constraints = [_package(text, folder, f"{path}: pip") for text in recipe.pip], list[str]()
-    if recipe.requirements:
-        more, constraints = read_requirements(folder / recipe.requirements)
-        packages += more
-    return recipe, Additions(
-        packages=tuple(packages),
-        constraints=tuple(constraints),
+    found = read_requirements(folder / recipe.requirements) if recipe.requirements else Additions()
+    return recipe, msgspec.structs.replace(
+        joined(_named(recipe.pip, folder, f"{path}: pip"), found),
         apt=recipe.apt,
         environment=recipe.env,
         files={target: _content(folder, source) for target, source in recipe.files.items()},
@@ -90,21 +85,24 @@ def given(
     packages: Sequence[str], requirements: Sequence[Path] = (), apt: Sequence[str] = (), flavour: str = ""
 ) -> Additions:
     """What the command line adds: each of `packages` one or several, separated by spaces. Raises UsageError."""
-    wanted = [_package(word, Path.cwd(), "--with") for text in packages for word in _words(text)]
-    constraints = list[str]()
+    wanted = _named([word for text in packages for word in _words(text)], Path.cwd(), "--with")
     for path in requirements:
-        more, bounds = read_requirements(path)
-        wanted, constraints = [*wanted, *more], [*constraints, *bounds]
+        wanted = joined(wanted, read_requirements(path))
     debian = tuple(name for text in apt for name in text.replace(",", " ").split())
     for name in debian:
         if not _APT.fullmatch(name):
             raise UsageError(f"--apt: {name!r} is not a name of a Debian package", next_step='--apt "git graphviz"')
-    return Additions(
-        packages=tuple(dict.fromkeys(wanted)),
-        constraints=tuple(constraints),
-        apt=debian,
-        flavour=flavour if flavour in FLAVOURS else "",
-    )
+    return msgspec.structs.replace(wanted, apt=debian, flavour=flavour if flavour in FLAVOURS else "")
+
+
+def _named(texts: Iterable[str], folder: Path, where: str) -> Additions:
+    """Packages as they were typed. Raises UsageError."""
+    packages, expected = list[str](), list[Expected]()
+    for text in texts:
+        plain, builds = without_build(text, where)
+        packages.append(_package(plain, folder, where))
+        expected += builds
+    return Additions(packages=tuple(dict.fromkeys(packages)), expected=tuple(expected))
 
 
 def wanted_packages(additions: Additions) -> tuple[str, ...]:
@@ -120,13 +118,17 @@ def joined(first: Additions, second: Additions) -> Additions:
         constraints=(*first.constraints, *second.constraints),
         apt=tuple(dict.fromkeys((*first.apt, *second.apt))),
         flavour=second.flavour or first.flavour,
+        channels=tuple(dict.fromkeys((*first.channels, *second.channels))),
+        expected=(*first.expected, *second.expected),
+        hashes=first.hashes | second.hashes,
+        notes=(*first.notes, *second.notes),
     )
 
 
 def recorded(additions: Additions) -> Additions:
-    """As provenance has them: without paths and addresses of this machine."""
+    """As provenance has them: without paths and addresses of this machine, nor what is about a file alone."""
     names = tuple(name_of(one) if is_local(one) else one for one in additions.packages)
-    return msgspec.structs.replace(additions, packages=names)
+    return msgspec.structs.replace(additions, packages=names, channels=(), expected=(), hashes={}, notes=())
 
 
 def with_apt(variant: Variant, additions: Additions) -> Variant:
@@ -176,92 +178,9 @@ def is_local(package: str) -> bool:
     return package.startswith(("/", _GIT))
 
 
-def read_requirements(path: Path) -> tuple[list[str], list[str]]:
-    """(packages, constraints) of a requirements file, in pip's format. Raises UsageError that names file and line."""
-    found = _Requirements()
-    found.read(path)
-    return found.packages, found.constraints
-
-
-class _Requirements:
-    """What requirements files say, with those that they refer to; each is read once."""
-
-    def __init__(self) -> None:
-        self.packages = list[str]()
-        self.constraints = list[str]()
-        self._done = set[tuple[Path, bool]]()
-
-    def read(self, path: Path, *, constrains: bool = False, chain: tuple[Path, ...] = ()) -> None:
-        """Read a file, which `chain` has led to; `constrains`: it says what may be taken, not what is."""
-        text = _text(path)
-        same = path.resolve()
-        if same in chain:
-            raise UsageError(
-                f"{chain[-1]}: it refers to {path}, which leads back to it",
-                cause=f"Files that refer to each other in a circle: {' → '.join(map(str, (*chain, same)))}.",
-                next_step="take out one of these -r or -c",
-            )
-        if (same, constrains) in self._done:
-            return
-        self._done.add((same, constrains))
-        lines = list(_logical_lines(text))
-        for number, line in lines:
-            self._take(line, path, f"{path}:{number}", constrains, (*chain, same))
-        if not lines:
-            raise UsageError(f"{path} has no packages", next_step="one on each line, such as lightning==2.1")
-
-    def _take(self, line: str, path: Path, where: str, constrains: bool, chain: tuple[Path, ...]) -> None:
-        option, _, value = line.replace("=", " ", 1).partition(" ") if line.startswith("--") else line.partition(" ")
-        value, folder = value.strip(), path.absolute().parent
-        taken = self.constraints if constrains else self.packages
-        if option in ("-r", "--requirement"):
-            self.read(path.parent / value, constrains=constrains, chain=chain)
-        elif option in ("-c", "--constraint"):
-            self.read(path.parent / value, constrains=True, chain=chain)
-        elif option in ("-e", "--editable"):
-            taken.append(_package(value, folder, where))
-        elif line.startswith("-"):
-            raise UsageError(
-                f"{where}: {option} is not taken from a requirements file",
-                cause="Lines may be packages, -r, -c and -e. Where packages come from is a setting of this machine, "
-                "and may hold a password; versions and hashes are the lock's.",
-                next_step="take it out: UV_INDEX=https://… names an index, package==1.0rc1 a pre-release",
-            )
-        else:
-            taken.append(_package(re.sub(r"\s--hash[= ]\S+", "", line).strip(), folder, where))
-
-
-def _text(path: Path) -> str:
-    """What a text file has, of which no more is read than one may have. Raises UsageError."""
-    try:
-        return _bounded(path, "", f"head -c 300 {shlex.quote(str(path))}").decode("utf-8")
-    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError, as what is no UTF-8 is
-        raise UsageError(
-            f"{printable(str(path))} cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
-        ) from error
-
-
-def _bounded(path: Path, cause: str, next_step: str) -> bytes:
-    """Read a file, of which no more is read than one may have. Raises OSError, UsageError with these words."""
-    with path.open("rb") as stream:
-        data = stream.read(LARGEST_FILE + 1)
-    if len(data) > LARGEST_FILE:
-        raise UsageError(f"{path} has more than {LARGEST_FILE >> 20} MB", cause=cause, next_step=next_step)
-    return data
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, those that end with a backslash joined; with the number of the first."""
-    begun, first = "", 0
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        first = first or number
-        begun += re.sub(r"(^|\s)#.*$", "", line).lstrip()
-        if begun.endswith("\\"):
-            begun = begun[:-1]
-            continue
-        if begun.strip():
-            yield first, begun.strip()
-        begun, first = "", 0
+def read_requirements(path: Path) -> Additions:
+    """What a file of requirements adds, in any format of `requirement_files`. Raises UsageError with file and line."""
+    return requirement_files.read(path, _package)
 
 
 def _words(text: str) -> Iterable[str]:
@@ -288,6 +207,10 @@ def _package(text: str, folder: Path, where: str) -> str:
     try:
         wanted = Requirement(text)
     except InvalidRequirement as error:
+        if one := re.fullmatch(r"([\w.-]+(?:\[[^]]*\])?)\s*=\s*(\d[\w.+!*-]*)", text):
+            raise UsageError(
+                f"{where}: {text!r} has one = as conda writes it", next_step=f"write {one[1]}=={one[2]}"
+            ) from error
         raise UsageError(
             f"{where}: {text!r} is not a package: {str(error).splitlines()[0]}",
             next_step="lightning, 'dgl==2.1', './mypkg', './file.whl' or 'git+https://HOST/PATH@COMMIT'",
@@ -360,7 +283,7 @@ def _content(folder: Path, source: str) -> str:
             )
         if real.exists() and not real.is_file():
             raise UsageError(f"{path} is not a file", next_step="files takes text files beside the recipe")
-        data = _bounded(
+        data = bounded(
             real,  # as it was checked, whatever a link becomes meanwhile
             "Data does not belong into an image: every node would pull it.",
             "bind its folder when the image runs (--bind, --container-mounts)",

@@ -10,7 +10,7 @@ import msgspec
 from graphcrate.compat import own
 from graphcrate.compat.slim import Choice
 from graphcrate.compat.targets import Said
-from graphcrate.model.recipe import Additions
+from graphcrate.model.recipe import Additions, FurtherChannel
 from graphcrate.model.report import Asked, BuildReport
 
 #: Where compiled extensions come from. `auto`: wheels, and what has none is compiled here; `wheels`: what has no wheel
@@ -37,6 +37,11 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     devel: bool = False
     locked: bool = False
 
+    @property
+    def further(self) -> tuple[FurtherChannel, ...]:
+        """Places that the person's requirements name besides."""
+        return ()
+
 
 class BuildRequest(SourceOptions, frozen=True, kw_only=True):
     """What a person asked for."""
@@ -55,6 +60,11 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
     additions: Additions = Additions()  #: a person's own packages, files and commands
     recipe: Path | None = None  #: the file of a person's own that says them
     slim: Choice = "no"  #: cut to the GPUs that are named
+
+    @property
+    def further(self) -> tuple[FurtherChannel, ...]:
+        """As `SourceOptions` has it."""
+        return self.additions.channels
 
     @property
     def said(self) -> Said:

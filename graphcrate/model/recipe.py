@@ -79,6 +79,23 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return next((variant for variant in self.variants if variant.cuda == cuda), None)
 
 
+class FurtherChannel(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that a requirements file names. `location`: an address, maybe with a password, or an absolute path."""
+
+    kind: Literal["index", "links", "folder"]
+    location: str
+    where: str  #: "requirements.txt:2"
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a requirements file says of something that is the stack's: its plan compares the two."""
+
+    name: str  #: normalised name of a package, or "python" or "cuda"
+    where: str
+    specifier: str = ""  #: PEP 440: "==2.0.1"
+    build: str = ""  #: local part of the version, which names a CUDA: "cu118", "pt20cu118"
+
+
 class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a person adds to a recipe's stack, ready to be resolved: nothing in it refers to a working folder."""
 
@@ -93,6 +110,10 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow: tuple[Allowance, ...] = ()  #: findings of the audit that do not fail the image
     name: AnyFileName = ""  #: of the image; empty: the recipe's
     flavour: str = ""  #: packages that go by one name: `compat.own.FLAVOURS`
+    channels: tuple[FurtherChannel, ...] = ()  #: where packages may be besides; of this machine, never recorded
+    expected: tuple[Expected, ...] = ()
+    hashes: dict[str, tuple[str, ...]] = {}  #: normalised name → sha256s, one of which its file has to have
+    notes: tuple[str, ...] = ()  #: what was passed over of requirements files, and why
 
     def __bool__(self) -> bool:
         return bool(

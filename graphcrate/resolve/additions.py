@@ -9,7 +9,7 @@ import difflib
 import hashlib
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,7 @@ from graphcrate.host import settings
 from graphcrate.host.cache import kept
 from graphcrate.inputs.wheels import project
 from graphcrate.inputs.wheels.sdist import SdistMetadata, build_requires, compiled_sources, read_sdist
-from graphcrate.model.errors import LockedError, ResolutionError
+from graphcrate.model.errors import IntegrityError, LockedError, ResolutionError
 from graphcrate.model.lock import Added, Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Additions, Channel, Variant
 from graphcrate.resolve import built_for, fetch
@@ -77,6 +77,8 @@ def add(
     # By what the stack is, not by what it was asked for: the same request is locked anew with other packages.
     asked = [RULES, stack.contents_sha256, stack.candidate, additions.constraints, sorted(additions.apt), sorted(named)]
     asked.append(sorted(one.file.sha256 for one in local))
+    if additions.channels:  # by name: an address may hold a password
+        asked.append([source.title for source in context.sources.user.further])
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
     record = ctx.cache.path("resolutions", f"{digest}.json")
     if not fresh:
@@ -144,6 +146,7 @@ class _Resolver:
         sdists = [self._sdists[one.name] for one in new if one.name in self._sdists]
         packages = {one.name: one for one in (*wheels, *sdists, *self._local.values())}
         links = {one.name: one.link for one in new}
+        _check_hashes(packages.values(), self._additions.hashes)
         built_for.check(packages.values(), links, self._offers, ctx.progress)
         moved = tuple(sorted(name for name in packages if name in there))
         notes += [f"{name} {packages[name].version} instead of the stack's {there[name].version}" for name in moved]
@@ -318,6 +321,18 @@ class _Resolver:
                 next_step="look the name up where the package is documented: it may differ from what is imported",
             )
         return self._refusal(f"{what}\n{_UV_WORDS.sub('', text).rstrip()}")
+
+
+def _check_hashes(packages: Iterable[LockedPackage], hashes: Mapping[str, Sequence[str]]) -> None:
+    """Raises IntegrityError for a file that a requirements file with hashes does not name."""
+    for one in packages:
+        known = hashes.get(one.name)
+        if known and one.channel is Channel.PYPI and one.file.sha256 not in known:
+            raise IntegrityError(
+                f"{one.file.name} has sha256 {one.file.sha256}, which your requirements do not name",
+                cause="The index has another file of that version than when the hashes were written, or a newer one.",
+                next_step=f"write the hashes of {one.name} again, or take them out: the lock has its own",
+            )
 
 
 def _name(wanted: Requirement) -> str:

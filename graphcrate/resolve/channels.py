@@ -131,6 +131,7 @@ class UserIndexes(msgspec.Struct, frozen=True):
     extra: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     merged: bool = False
+    further: tuple[Source, ...] = ()  #: that a requirements file names: asked first for what it adds
 
 
 def sources(
@@ -144,6 +145,7 @@ def sources(
             found = [Source(Kind.LINKS, pyg_links(torch, torch_cuda))]
         case Channel.PYPI:
             found = [Source(Kind.INDEX, address) for address in (*user.extra, user.default)]
+            found += user.further
         case Channel.LOCAL:
             found = [Source(Kind.FOLDER, folder) for folder in local_folders(request, user.folders)]
     return _distinct([_mirrored(mirror_of(request), channel, torch, torch_cuda), *found])

@@ -13,6 +13,7 @@ from graphcrate.host import process, settings
 from graphcrate.model.errors import BuildError, HostError, NetworkError
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Channel
+from graphcrate.resolve import further
 from graphcrate.resolve.channels import (
     PYTORCH_MIRRORS,
     asks_public_mirrors,
@@ -103,18 +104,34 @@ class Sources:
     def user(self) -> "UserIndexes":
         """The user's own indexes; uv is asked for its default where nothing is set."""
         user = user_indexes(self.environment)
-        return user if user.default else user_indexes(self.environment, emitted_indexes(self.environment))
+        user = user if user.default else user_indexes(self.environment, emitted_indexes(self.environment))
+        if not self.request.further:
+            return user
+        return msgspec.structs.replace(user, further=further.asked(self.request.further, self._known(user)))
+
+    def further_lines(self) -> list[str]:
+        """What a plan says of the places that a requirements file names."""
+        named = self.request.further
+        return further.lines(named, self._known(self.user)) if named else []
+
+    def _known(self, user: "UserIndexes") -> tuple[str, ...]:
+        """Indexes that have what a requirements file means by them: the person's own, and for the public one those."""
+        return (user.default, *user.extra, *self._public)
+
+    @functools.cached_property
+    def _public(self) -> tuple[str, ...]:
+        """The index that uv takes by itself; none where nobody knows."""
+        try:
+            return (user_indexes({"PIP_CONFIG_FILE": "/dev/null"}, emitted_indexes({}, "--no-config")).default,)
+        except (HostError, BuildError):
+            return ()
 
     @functools.cached_property
     def has_own_index(self) -> bool:
         """Whether packages come from another index than the one that uv takes by itself, or may do so."""
-        if self.user.extra:
+        if self.user.extra or self.user.further:
             return True
-        try:
-            public = user_indexes({"PIP_CONFIG_FILE": "/dev/null"}, emitted_indexes({}, "--no-config")).default
-        except (HostError, BuildError):  # nobody knows
-            return True
-        return self.user.default.rstrip("/") != public.rstrip("/")
+        return self.user.default.rstrip("/") not in [public.rstrip("/") for public in self._public]
 
 
 class Offers:

@@ -5,7 +5,7 @@ import re
 import sys
 import tomllib
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -140,8 +140,6 @@ def compile_requirements(
                 (folder / f"{option}.txt").write_text("\n".join(lines), encoding="utf-8")
                 argv += [f"--{option}", str(folder / f"{option}.txt")]
         (folder / "requirements.in").write_text("\n".join(requirements), encoding="utf-8")
-        if wheels is not None:
-            argv += ["--find-links", str(wheels)]
         output = folder / "pylock.toml"
         if preferred:  # uv keeps what its output file has
             output.write_text(_preferences(preferred), encoding="utf-8")
@@ -153,11 +151,22 @@ def compile_requirements(
             if not name.startswith("UV_") or name in KEPT
         }
         variables = {"UV_HTTP_RETRIES": str(STALLED_TRIES)} | variables
-        variables |= {"UV_DEFAULT_INDEX": index, "UV_INDEX": " ".join(user.extra)}
+        named = [one.location for one in user.further if one.kind is Kind.INDEX]
+        variables |= {"UV_DEFAULT_INDEX": index, "UV_INDEX": " ".join([*named, *user.extra])}
+        # All of them: the option would put the variable out of force.
+        variables["UV_FIND_LINKS"] = ",".join(_find_links(user.further, wheels))
         done = process.run(argv, environment=variables, cwd=folder, timeout=900)
         if done.returncode:
             raise _failure(done.lines)
         return output.read_text(encoding="utf-8")
+
+
+def _find_links(further: Sequence[Source], wheels: Path | None) -> Iterator[str]:
+    """Pages of links and folders, as addresses without the comma that stands between them."""
+    folders = [one.location for one in further if one.kind is Kind.FOLDER]
+    for folder in (*([wheels] if wheels else ()), *map(Path, folders)):
+        yield folder.absolute().as_uri().replace(",", "%2C")
+    yield from (one.location for one in further if one.kind is Kind.LINKS)
 
 
 def _preferences(packages: Sequence[LockedPackage]) -> str:

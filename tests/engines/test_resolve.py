@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import addresses, own, planning
-from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.model.errors import BuildError, NetworkError, ResolutionError
@@ -102,6 +102,22 @@ def add(server, cache, tmp_path, monkeypatch):
         return stack.lock, additions.add(context, stack, given, committed).lock
 
     yield run
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()], "kept"
+
+
+def test_a_page_of_links_that_requirements_name_gives_a_package(server, cache, tmp_path, monkeypatch):
+    """With a password in its address, which is in no file; the index does not have the package."""
+    name, content = small_wheel("mine", "1.0")
+    server.pyg("mine", {name: content})
+    page = server.url("/whl/torch-mine.html").replace("://", "://me:hunter2@")
+    (tmp_path / "requirements.txt").write_text(f"--find-links {page}\nmine\n")
+    given = own.given([], [tmp_path / "requirements.txt"])
+    (tmp_path / "requirements.txt").unlink()
+    recipe = small_index.recipe(COMPATIBLE, extensions=())
+    request = BuildRequest(name="pyg", cuda=None, additions=given)
+    context = small_index.context(recipe, request, cache, environment(server))
+    lock = additions.add(context, choose(context, {}), given, None).lock
+    assert lock.package("mine").version == "1.0"
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()], "kept"
 
 

@@ -7,11 +7,15 @@ Rows of `test_mutated.TARGETS`. Each is taken, or refused by an error of ours.
 import contextlib
 import gzip
 
-from graphcrate.compat import own, recipes, targets
+from graphcrate.compat import expected, own, recipes, targets
 from graphcrate.host import connections
 from graphcrate.inputs.wheels import sdist
 from graphcrate.model.errors import GraphcrateError
+from graphcrate.resolve import further
 from tests import ROOT
+from tests.unit.compiled_plans import plain_lock
+from tests.unit.test_conda import ENVIRONMENT
+from tests.unit.test_projects import POETRY, PROJECT, PYLOCK, UV
 from tests.unit.test_sdist import zipped
 from tests.unit.wheel_server import small_sdist
 
@@ -19,6 +23,8 @@ REQUIREMENTS = [
     b"# mine\nlightning==2.1  # pinned\n\ndgl \\\n  >=2.0 --hash=sha256:aa\n-r more.txt\n-c bounds.txt\n-e ./pkg\n",
     b"-r requirements.txt\n",
     b"a[b,c]>=1 ; python_version < '3.9'\n--requirement=more.txt\n~/x\n~nobody-there/x.whl\nfile:///x\n",
+    b"-f https://data.pyg.org/whl/a.html -i=https://a:b@c/\n--find-links ./pkg\ntorch==2.0.1+cu118\na=1.0=b\n",
+    b"\xff\xfea\0\n\0https://data.pyg.org/whl/a-1-py3-none-any.whl\n-e ./pkg[x]\n",
     b"x @ git+https://host.example/x@0123456789012345678901234567890123456789\n",
 ]
 WORDS = [b"lightning wandb", b"'dgl == 2.1' ./pkg ~nobody-there/x", b"git+https://a.example/b@c ./a.whl file:///a x@y"]
@@ -46,8 +52,22 @@ def beside(place):
 def requirements(data, place):
     beside(place)
     (place / "requirements.txt").write_bytes(data)
-    packages, constraints = own.read_requirements(place / "requirements.txt")
-    named(packages, constraints)
+    found = own.read_requirements(place / "requirements.txt")
+    named(found.packages, found.constraints)
+
+
+def foreign(name):
+    """A reader of a file of another format, by its name."""
+
+    def reader(data, place):
+        beside(place)
+        (place / name).write_bytes(data)
+        found = own.read_requirements(place / name)
+        named(found.packages, found.constraints)
+        further.lines(found.channels, ())
+        expected.compared(found.expected, plain_lock())
+
+    return reader
 
 
 def words(data, place):
@@ -99,6 +119,10 @@ def source(data, place):
 
 
 TARGETS = {
+    "environment": (lambda: ENVIRONMENT.encode(), foreign("environment.yml")),
+    "project": (lambda: [PROJECT.encode(), POETRY.encode()], foreign("pyproject.toml")),
+    "uv-lock": (lambda: UV.encode(), foreign("uv.lock")),
+    "pylock": (lambda: PYLOCK.encode(), foreign("pylock.toml")),
     "sdist": (sdists, source),
     "requirements": (lambda: REQUIREMENTS, requirements),
     "words": (lambda: WORDS, words),

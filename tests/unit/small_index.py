@@ -153,7 +153,7 @@ class Uv:
         limits = [Requirement(line) for line in options["constraints"]]
         asked = {"requirements": list(requirements), "target": target, "constraints": list(options["constraints"])}
         self.calls.append(asked)
-        client, listings, source = sources.client, sources.listings, Source(Kind.INDEX, index)
+        client, listings, places = sources.client, sources.listings, (*sources.user.further, Source(Kind.INDEX, index))
         fixed = {canonicalize_name(Requirement(line).name): Requirement(line) for line in options["overrides"]}
         entries, queue, seen = [], list(requirements), set()
         while queue:
@@ -171,9 +171,10 @@ class Uv:
                 continue
             seen.add(name)
             allowed = [item.specifier for item in (requirement, *limits) if canonicalize_name(item.name) == name]
+            offered = next(filter(None, (listings.project(one, name) for one in places)), ())
             links = [
                 link
-                for link in listings.project(source, name)
+                for link in offered
                 if target.rank(link.name) and all(spec.contains(project_and_version(link.name)[1]) for spec in allowed)
             ]
             versions = [project_and_version(link.name)[1] for link in links]

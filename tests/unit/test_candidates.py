@@ -1,5 +1,6 @@
 """Choosing between candidates, with locks, caches, folders and a network that comes and goes."""
 
+import hashlib
 import random
 from pathlib import Path
 
@@ -7,10 +8,14 @@ import msgspec
 import pytest
 
 from graphcrate.compat import addresses
-from graphcrate.model.errors import LockedError, NetworkError, ResolutionError, UsageError
-from graphcrate.model.recipe import Additions, BaseSpec, Channel
-from graphcrate.resolve import additions
+from graphcrate.compat.request import BuildRequest
+from graphcrate.model.errors import IntegrityError, LockedError, NetworkError, ResolutionError, UsageError
+from graphcrate.model.lock import encode
+from graphcrate.model.recipe import Additions, BaseSpec, Channel, FurtherChannel
+from graphcrate.resolve import additions, offers
+from graphcrate.resolve.fetch import fetch
 from graphcrate.resolve.locks import request_digest
+from graphcrate.resolve.offers import Offers, Sources
 from tests.made import public, refused
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
@@ -204,6 +209,40 @@ def test_of_locked_files_alone_what_is_added_has_to_be_locked_too(world):
     with refused(LockedError, "the lock beside your recipe answers other packages"):
         add(lock, Additions(packages=("einops", "tqdm")), locked=True)
     assert add(lock, locked=True) == lock
+
+
+def test_a_file_of_other_bytes_than_a_requirements_file_names_is_refused(world):
+    name, content = small_wheel("einops", "0.8")
+    world.server.simple("einops", {name: content})
+    stack = world.choose(COMPATIBLE)
+    context = world.context(small_index.recipe(COMPATIBLE))
+    right = hashlib.sha256(content).hexdigest()
+    wanted = Additions(packages=("einops",), hashes={"einops": ("0" * 64, right)})
+    assert additions.add(context, stack, wanted, None).lock.package("einops").file.sha256 == right
+    with refused(IntegrityError, "which your requirements do not name"):
+        wanted = msgspec.structs.replace(wanted, hashes={"einops": ("0" * 64,)})
+        additions.add(context, stack, wanted, None, fresh=True)
+
+
+def test_a_channel_that_requirements_name_gives_a_package_and_is_nowhere_in_the_lock(world):
+    """A page of links with a password in its address; the person's own index does not have the package."""
+    name, content = small_wheel("mine", "1.0")
+    world.server.pyg("mine", {name: content}, hashes=True)
+    secret = world.server.url("/whl/torch-mine.html").replace("http://", "http://me:secret@")
+    world.monkeypatch.setattr(offers, "emitted_indexes", lambda *_: "")
+    channel = FurtherChannel(kind="links", location=secret, where="requirements.txt:1")
+    wanted = Additions(packages=("mine",), channels=(channel,))
+    stack, recipe = world.choose(COMPATIBLE), small_index.recipe(COMPATIBLE)
+    request = BuildRequest(name="small", cuda=None, additions=wanted)
+    context = small_index.context(recipe, request, world.cache, world.environment, progress=world.notes)
+    lock = additions.add(context, stack, wanted, None).lock
+    assert lock.package("mine").version == "1.0"
+    assert b"secret" not in encode(lock)
+    assert b"torch-mine" not in encode(lock)
+    fetch(lock, request, context.ctx)
+    assert world.cache.file(hashlib.sha256(content).hexdigest(), name).is_file()
+    without = msgspec.structs.replace(request, additions=Additions())
+    assert Offers.of_lock(Sources(without, world.cache, world.environment), lock).sources.user.further == ()
 
 
 def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, monkeypatch):

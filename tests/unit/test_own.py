@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.compat import own
+from graphcrate.compat import own, requirement_files
 from graphcrate.compat.planning import ADDED_SOURCES, make_plan
 from graphcrate.model.errors import RecipeError, UsageError
 from graphcrate.model.lock import Added
@@ -72,8 +72,24 @@ def test_a_requirements_file(folder):
         (["'open"], None, [], "cannot be read: No closing quotation"),
         ([], None, ["Git!"], "'Git!' is not a name"),
         ([], "", [], "requirements.txt has no packages"),
-        ([], "a\n--index-url https://user:secret@host.example\n", [], "requirements.txt:2: --index-url is not taken"),
-        ([], "-i https://host.example\n", [], "requirements.txt:1: -i is not taken"),
+        (
+            [],
+            "a\n--index-url ftp://user:secret@host.example\n",
+            [],
+            "2: --index-url ftp://host.example is not an address",
+        ),
+        (
+            [],
+            "--index-url https://${TOKEN}@host.example\n",
+            [],
+            "requirements.txt:1: the address has a variable of your",
+        ),
+        ([], "-f ./nowhere\n", [], "requirements.txt:1: -f ./nowhere is neither an address nor a folder"),
+        ([], "--pre\na\n", [], "requirements.txt:1: --pre is not taken"),
+        ([], "einops=0.7.0\n", [], "'einops=0.7.0' has one = as conda writes it\nnext:  write einops==0.7.0"),
+        (["einops=0.7.0"], None, [], "--with: 'einops=0.7.0' has one = as conda writes it"),
+        ([], "https://host.example/x-1.0-py3-none-any.whl\n", [], "requirements.txt:1: x is given by an address"),
+        ([], "-e .[dev]\n", [], "neither a wheel nor a folder with a pyproject.toml"),
         ([], "--nonsense\n", [], "requirements.txt:1: --nonsense is not taken"),
         ([], "a\nb c\n", [], "requirements.txt:2: 'b c' is not a package"),
         ([], "-r absent.txt\n", [], "absent.txt cannot be read"),
@@ -101,7 +117,8 @@ def test_a_file_that_is_named_again_and_again_is_read_once(folder):
     for number in range(40):
         (folder / f"{number}.txt").write_text(f"-r {number + 1}.txt\n-r ./{number + 1}.txt\n-c {number + 1}.txt\n")
     (folder / "40.txt").write_text("lightning\n")
-    assert own.read_requirements(folder / "0.txt") == (["lightning"], ["lightning"])
+    found = own.read_requirements(folder / "0.txt")
+    assert (found.packages, found.constraints) == (("lightning",), ("lightning",))
 
 
 LINES = st.one_of(
@@ -124,9 +141,9 @@ def test_each_line_is_a_package_or_is_named(lines):
         (folder / "more.txt").write_text("wandb\n")
         (folder / "requirements.txt").write_text("\n".join(lines))
         with contextlib.suppress(UsageError):
-            packages, constraints = own.read_requirements(folder / "requirements.txt")
-            assert packages + constraints
-            assert all(map(own.name_of, packages + constraints))
+            found = own.read_requirements(folder / "requirements.txt")
+            assert found.packages or found.constraints
+            assert all(map(own.name_of, found.packages + found.constraints))
 
 
 @given(st.text(max_size=30))
@@ -180,7 +197,7 @@ def test_a_recipe_of_ones_own(folder):
     ],
 )
 def test_a_recipe_that_cannot_be_taken_names_the_line(folder, line, error, what):
-    (folder / "large").write_bytes(bytes(own.LARGEST_FILE + 1))
+    (folder / "large").write_bytes(bytes(requirement_files.LARGEST_FILE + 1))
     for name, target in {"leads-out": "../outside", "zeros": "/dev/zero", "circle": "circle"}.items():
         (folder / name).symlink_to(target)
     (folder / "mine.toml").write_text(f'extends = "pyg"\n{line}\n')

@@ -12,7 +12,7 @@ from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.resolve import built_for, channels, pinning, resolver
-from graphcrate.resolve.channels import UserIndexes
+from graphcrate.resolve.channels import Kind, Source, UserIndexes
 from graphcrate.resolve.offers import Sources, UnavailableError
 from graphcrate.resolve.pinning import parse_pylock
 from graphcrate.resolve.target import Target
@@ -293,6 +293,30 @@ def test_of_several_indexes_the_first_that_has_a_package_gives_it_unless_a_perso
     assert argv[argv.index("--index-strategy") + 1] == ("unsafe-best-match" if merged else "first-index")
     assert (environment["UV_INDEX"], "UV_INDEX_STRATEGY" in environment) == (own, False)
     assert not [word for word in argv if "secret" in word], "everybody on this machine sees argv"
+
+
+def test_uv_gets_what_requirements_name_in_variables(cache, monkeypatch):
+    asked = []
+
+    def run(argv, *, environment, cwd, timeout):
+        asked.append((argv, environment))
+        Path(argv[argv.index("--output-file") + 1]).write_text("made")
+        return Completed(0, ())
+
+    monkeypatch.setattr(process, "run", run)
+    sources = Sources(SourceOptions(), cache, {"UV_FIND_LINKS": "/theirs"})
+    named = (
+        Source(Kind.INDEX, "https://me:secret@own.example/simple"),
+        Source(Kind.LINKS, "https://me:secret@own.example/page.html"),
+        Source(Kind.FOLDER, "/srv/wheels,old"),
+    )
+    sources.user = UserIndexes("https://index.example/simple", ("https://extra.example/simple",), further=named)
+    pinning.compile_requirements(["mine"], BOOKWORM, sources.user.default, sources, {})
+    ((argv, environment),) = asked
+    assert environment["UV_INDEX"] == "https://me:secret@own.example/simple https://extra.example/simple"
+    assert environment["UV_FIND_LINKS"] == "file:///srv/wheels%2Cold,https://me:secret@own.example/page.html"
+    assert "--find-links" not in argv, "the variable would not count beside it"
+    assert "secret" not in " ".join(argv)
 
 
 def test_uv_s_own_words_become_errors():

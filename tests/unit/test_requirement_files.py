@@ -1,0 +1,149 @@
+"""Files that say what a project needs, as people have them: pip's, with all that is written into them."""
+
+import codecs
+
+import pytest
+
+from graphcrate.compat import own
+from graphcrate.compat.expected import compared
+from graphcrate.model.recipe import Expected, FurtherChannel
+from graphcrate.resolve import further
+from tests.unit.compiled_plans import plain_lock
+
+PAGES = "https://data.pyg.org/whl/torch-2.0.1+cu118.html"
+INDEX = "https://download.pytorch.org/whl/cu118"
+SHA = "ab" * 32
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mypkg").mkdir()
+    (tmp_path / "mypkg/pyproject.toml").write_text(
+        '[project]\nname = "mypkg"\n[project.optional-dependencies]\ndev = ["pytest"]\nall = ["mypkg[dev]", "wandb"]\n'
+    )
+
+    def reader(text, name="requirements.txt"):
+        (tmp_path / name.partition("[")[0]).write_bytes(text if isinstance(text, bytes) else text.encode())
+        return own.given([], [tmp_path / name])
+
+    return reader
+
+
+def test_what_a_real_file_names_of_the_stack_s_own_pages_and_builds(read):
+    """The file of a published PyG project (rewritten): all of it is what a stack has."""
+    found = read(
+        f"--extra-index-url {INDEX}  # for GPU versions of torch\n--find-links {PAGES}\n"
+        "torch==2.0.1+cu118\ntorchvision==0.15.2+cu118\ntorch-scatter==2.1.1+pt20cu118\neinops\n"
+    )
+    assert found.packages == ("torch==2.0.1", "torchvision==0.15.2", "torch-scatter", "einops")
+    assert [(one.kind, one.location) for one in found.channels] == [("index", INDEX), ("links", PAGES)]
+    assert further.asked(found.channels, ()) == ()
+    passed = further.lines(found.channels, ())
+    assert [line.rpartition("/")[2] for line in passed] == [
+        "requirements.txt:1: download.pytorch.org is passed over: the stack has what it is for",
+        "requirements.txt:2: data.pyg.org is passed over: the stack has what it is for",
+    ]
+    assert [(one.name, one.specifier, one.build) for one in found.expected] == [
+        ("torch", "==2.0.1", "cu118"),
+        ("torchvision", "==0.15.2", "cu118"),
+        ("torch-scatter", "==2.1.1", "pt20cu118"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        (Expected(name="torch", where="r:1", specifier="==2.0.1", build="cu117"), ""),
+        (Expected(name="torch", where="r:1", specifier="==2.0.1", build="cu118"), "built for cu117"),
+        (Expected(name="torch", where="r:1", specifier="==2.0.1", build="cpu"), "built for cu117"),
+        (Expected(name="torch", where="r:1", specifier="==2.4.1"), "written for torch 2.4.1"),
+        (Expected(name="python", where="r:1", specifier=">=3.10"), ""),
+        (Expected(name="python", where="r:1", specifier="==3.9.*"), "for Python 3.9, and this image has 3.11"),
+        (Expected(name="cuda", where="r:1", specifier="==11.3.*"), "for CUDA 11.3, and this image has 11.7"),
+        (Expected(name="absent", where="r:1", specifier="==1"), ""),
+    ],
+)
+def test_what_a_file_expects_is_compared_with_the_stack(expected, said):
+    lines = compared([expected], plain_lock())
+    assert len(lines) == bool(said)
+    assert said in "".join(lines)
+
+
+def test_a_lock_with_many_packages_of_a_stack_is_one_line():
+    names = ("torch", "torch-geometric", "nvidia-cublas-cu11")
+    lines = compared([Expected(name=name, where=f"uv.lock:{name}", specifier="==9") for name in names], plain_lock())
+    assert lines == ["uv.lock: it is written for torch 9 and torch-geometric 9, and this image has 2.0.1 and 2.3.1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        codecs.BOM_UTF8 + b"einops\r\nlightning==2.1\r\n",
+        codecs.BOM_UTF16_LE + "einops\r\nlightning==2.1\r\n".encode("utf-16-le"),
+        codecs.BOM_UTF16_BE + "einops\nlightning==2.1".encode("utf-16-be"),
+        b"einops\r\n# a comment\r\n\r\nlightning \\\r\n  ==2.1 # pinned\r\n",
+    ],
+)
+def test_whatever_an_editor_or_a_shell_has_written(read, text):
+    assert [one.replace(" ", "") for one in read(text).packages] == ["einops", "lightning==2.1"]
+
+
+def test_what_is_for_another_system_is_not_for_an_image(read):
+    found = read(
+        "pywin32 ; sys_platform == 'win32'\ntorch==2.4.1 ; sys.platform == 'darwin'\neinops ; sys_platform == 'linux'\n"
+        "importlib_metadata ; python_version < '3.10'\n"
+    )
+    assert [own.name_of(one) for one in found.packages] == ["einops", "importlib-metadata"]
+
+
+def test_a_wheel_of_the_stack_s_own_pages_is_named_by_its_address(read):
+    page = "https://data.pyg.org/whl/torch-2.0.0%2Bcu118/torch_scatter-2.1.1%2Bpt20cu118-cp311-cp311-linux_x86_64.whl"
+    assert read(f"{page}\ntorch-sparse @ {page.replace('scatter', 'sparse')}\n").packages == (
+        "torch-scatter",
+        "torch-sparse",
+    )
+
+
+def test_hashes_and_extras_of_a_project(read, tmp_path):
+    found = read(f"einops==0.7 --hash=sha256:{SHA} --hash=sha256:{'cd' * 32}\n-e ./mypkg[all]\n")
+    assert found.packages == ("einops==0.7", str(tmp_path.resolve() / "mypkg"), "wandb", "pytest")
+    assert found.hashes == {"einops": (SHA, "cd" * 32)}
+
+
+def test_options_that_say_nothing_of_an_image_are_passed_over_with_a_note(read):
+    found = read("--prefer-binary\n--trusted-host host.example\n--only-binary=:all: --require-hashes\neinops\n")
+    assert found.packages == ("einops",)
+    assert [note.rpartition("/")[2].split(" is ")[0] for note in found.notes] == [
+        "requirements.txt:1: --prefer-binary",
+        "requirements.txt:2: --trusted-host",
+        "requirements.txt:3: --only-binary",
+        "requirements.txt:3: --require-hashes",
+    ]
+
+
+def test_other_places_are_channels_of_the_image_and_their_passwords_are_nowhere(read, tmp_path):
+    (tmp_path / "wheels").mkdir()
+    found = read(
+        "-i https://me:secret@own.example/simple?token=secret\n-f https://data.dgl.ai/wheels/cu118/repo.html\n"
+        "--find-links=./wheels --extra-index-url http://plain.example/x\n"
+        "--index-url https://pypi.tuna.tsinghua.edu.cn/simple\n--extra-index-url https://index.example/simple/\ndgl\n"
+    )
+    asked = further.asked(found.channels, ["https://index.example/simple"])
+    assert [(one.kind.value, one.title) for one in asked] == [
+        ("index", "own.example"),
+        ("links", "data.dgl.ai"),
+        ("folder", "the folder of wheels"),
+        ("index", "plain.example"),
+    ]
+    lines = "\n".join(further.lines(found.channels, ["https://index.example/simple"]))
+    assert "secret" not in lines
+    for told in ("own.example is a channel", "without encryption", "MIRROR=tuna", "index.example is passed over"):
+        assert told in lines
+    recorded = own.recorded(found)
+    assert (recorded.channels, recorded.notes, recorded.expected, recorded.hashes) == ((), (), (), {})
+
+
+def test_one_place_is_one_channel():
+    one = FurtherChannel(kind="index", location="https://own.example/simple", where="a:1")
+    assert len(further.asked([one, one], ())) == 1
