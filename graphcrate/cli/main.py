@@ -109,7 +109,9 @@ def image(
     name: Name,
     cuda: options.Cuda = None,
     with_: With = None,
-    requirements: Annotated[list[Path] | None, typer.Option(help="A requirements file of packages to add.")] = None,
+    requirements: Annotated[
+        list[Path] | None, typer.Option(help="A requirements.txt, environment.yml or pyproject.toml to add.")
+    ] = None,
     apt: Annotated[list[str] | None, typer.Option(help="Debian packages to add.")] = None,
     gpu: options.Gpus = None,
     driver: options.Driver = "",

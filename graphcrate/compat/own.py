@@ -20,7 +20,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import allowances, requirement_files, toml
+from graphcrate.compat import allowances, requirement_files, reserved, toml
 from graphcrate.compat.requirement_files import bounded, without_build
 from graphcrate.model.allowance import Allowance
 from graphcrate.model.errors import UsageError
@@ -46,9 +46,9 @@ class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     extends: Annotated[str, _about("The stack: pyg, torch or glt.")]
     cuda: Annotated[str, _about('CUDA version, or "cpu"; else as for the stack.')] = ""
     pip: Annotated[tuple[str, ...], _about("Packages: PEP 508, ./folder, ./file.whl, git+https://…@COMMIT.")] = ()
-    requirements: Annotated[str, _about("A requirements file of more.")] = ""
+    requirements: Annotated[str, _about("More: requirements.txt, environment.yml, pyproject.toml, uv.lock.")] = ""
     apt: Annotated[tuple[str, ...], _about("Debian packages.")] = ()
-    env: Annotated[dict[str, str], _about("Variables of the image.")] = {}
+    env: Annotated[dict[str, str], _about("Variables of the image; PATH takes `/opt/mine/bin:$PATH`.")] = {}
     files: Annotated[dict[str, str], _about("Absolute path in the image → text file beside the recipe.")] = {}
     smoke: Annotated[tuple[str, ...], _about("Shell commands that have to succeed inside the image, in /tmp.")] = ()
     smoke_minutes: Annotated[int, _about("The limit of each.")] = 10
@@ -263,6 +263,10 @@ def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
             yield "allow", f"it allows every finding of the check {one.check}: name the package"
     if len(recipe.allow) > allowances.MOST:
         yield "allow", f"at most {allowances.MOST}"
+    yield from (("env", what) for what in reserved.of_environment(recipe.env))
+    yield from (("files", what) for what in reserved.of_files(recipe.files))
+    if is_recipe(recipe.extends):
+        yield "extends", f"{recipe.extends!r} is a file: a recipe of yours extends a stack, which is torch, pyg or glt"
     if recipe.smoke_minutes < 1:
         yield "smoke_minutes", "at least 1"
 

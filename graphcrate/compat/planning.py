@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from graphcrate import __version__
-from graphcrate.compat import allowances, compilers, licences, own, suites
+from graphcrate.compat import allowances, compilers, licences, own, reserved, suites
 from graphcrate.compat import slim as slimming
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.model import plan as steps
@@ -144,7 +144,8 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions, slim: Slim | N
     labels |= {allowances.LABEL: allowances.label(additions.allow)} if additions.allow else {}
     config = msgspec.structs.replace(
         plan.config,
-        environment=plan.config.environment | additions.environment,
+        environment=plan.config.environment
+        | reserved.with_own_path(additions.environment, plan.config.environment["PATH"]),
         labels=plan.config.labels | labels,
     )
     return msgspec.structs.replace(

@@ -1,5 +1,7 @@
 """TOML files that people write: a text becomes a value, or an error that names file, line and field."""
 
+import difflib
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable
@@ -17,6 +19,7 @@ Contradictions = Callable[[Value], Iterable[tuple[str, str]]]
 
 _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _AT_PATH = re.compile(r" - at `\$?([^`]*)`$")
+_WORD = re.compile(r"[\w.\[\]<>=!~+-]+")  #: a package
 _FIELD = re.compile(r"field `([^`]+)`")
 
 
@@ -43,7 +46,7 @@ def parse(text: str, name: str, kind: type[Value], contradictions: Contradiction
         return RecipeError(f"{name}:{line}: {what}", next_step=f"fix line {line}; {fields}")
 
     try:
-        value = tomllib.loads(text)
+        value: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = _AT_LINE.search(str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
@@ -54,6 +57,7 @@ def parse(text: str, name: str, kind: type[Value], contradictions: Contradiction
         made = codec.convert(value, kind)
     except msgspec.ValidationError as error:
         path, what = _explain(str(error))
+        what += _hint(path, what, kind, value)
         raise failure(_line(text, path), f"{path}: {what}" if path else what) from error
     for path, what in contradictions(made):
         raise failure(_line(text, path), f"{path}: {what}")
@@ -76,6 +80,25 @@ def _explain(what: str) -> tuple[str, str]:
     if what.startswith(("Expected `str`, got `float`", "Expected `str`, got `int`")):
         what += ": versions are written in quotes, since the number 3.10 is 3.1"
     return path, what
+
+
+def _hint(path: str, what: str, kind: type[msgspec.Struct], document: dict[str, Any]) -> str:
+    """What the person most likely meant: a field of a similar name, a list of one."""
+    if found := _FIELD.search(what):
+        names = {name for part in _objects(kind) for name in part.get("properties", ())}
+        near = difflib.get_close_matches(found[1], sorted(names), n=1)
+        return f": did you mean {near[0]}?" if near else ""
+    value = document.get(path)
+    if isinstance(value, str) and what.startswith("Expected `array`, got `str`"):
+        words = value.split() if all(map(_WORD.fullmatch, value.split())) else [value]
+        return f": write {path} = [{', '.join(json.dumps(word, ensure_ascii=False) for word in words)}]"
+    return ""
+
+
+def _objects(kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
+    """Objects of the schema of a file."""
+    described = msgspec.json.schema(kind)
+    return list(described.get("$defs", {}).values())
 
 
 def _line(text: str, path: str) -> int:

@@ -193,6 +193,19 @@ def test_a_recipe_of_ones_own(folder):
         ('env = { A = "1\\n2" }', RecipeError, "mine.toml:2: env: A has a control character"),
         ('env = { A = "\\u0000" }', RecipeError, "mine.toml:2: env: A has a control character"),
         ("smoke_minutes = 0", RecipeError, "mine.toml:2: smoke_minutes: at least 1"),
+        ('env = { PATH = "/x" }', RecipeError, "mine.toml:2: env: PATH = '/x' does not fit: .*PATH"),
+        ('env = { LD_LIBRARY_PATH = "/y" }', RecipeError, "mine.toml:2: env: LD_LIBRARY_PATH"),
+        ('env = { PYTHONHOME = "/y" }', RecipeError, "mine.toml:2: env: PYTHONHOME"),
+        ('env = { NVIDIA_DRIVER_CAPABILITIES = "utility" }', RecipeError, "mine.toml:2: env: NVIDIA_DRIVER"),
+        ('env = { PYTHONNOUSERSITE = "0" }', RecipeError, "mine.toml:2: env: PYTHONNOUSERSITE"),
+        ('files = { "/proc/x" = "mine.toml" }', RecipeError, "mine.toml:2: files: /proc/x is not for files"),
+        ('files = { "/opt/venv/bin/python" = "mine.toml" }', RecipeError, "it is the image's Python"),
+        ('files = { "/opt/graphcrate/suites/dna.py" = "mine.toml" }', RecipeError, "that prove the image"),
+        ('files = { "/opt/a" = "mine.toml", "/opt/a/b" = "mine.toml" }', RecipeError, "/opt/a/b makes it a folder"),
+        ('pip = "einops"', RecipeError, r'mine.toml:2: pip: .*write pip = \["einops"\]'),
+        ('pip = "einops wandb"', RecipeError, r'write pip = \["einops", "wandb"\]'),
+        ('smoke = "python /opt/x.py"', RecipeError, r'write smoke = \["python /opt/x.py"\]'),
+        ('extend = "pyg"', RecipeError, "mine.toml:2: extend: .*did you mean extends"),
         ('requirements = "absent.txt"', UsageError, "absent.txt cannot be read"),
     ],
 )
@@ -203,6 +216,23 @@ def test_a_recipe_that_cannot_be_taken_names_the_line(folder, line, error, what)
     (folder / "mine.toml").write_text(f'extends = "pyg"\n{line}\n')
     with pytest.raises(error, match=what):
         own.load(folder / "mine.toml")
+
+
+def test_a_recipe_extends_a_stack_and_no_other_recipe(folder):
+    (folder / "mine.toml").write_text('extends = "./other.toml"\n')
+    with pytest.raises(RecipeError, match=r"mine.toml:1: extends: './other.toml' is a file: .* torch, pyg or glt"):
+        own.load(folder / "mine.toml")
+
+
+def test_what_an_image_needs_may_be_added_to(folder):
+    """The image's own PATH in the person's; capabilities that have those of CUDA."""
+    lines = 'PATH = "/opt/mine/bin:$PATH:${PATH}", NVIDIA_DRIVER_CAPABILITIES = "compute,utility,video"'
+    (folder / "mine.toml").write_text(f'extends = "pyg"\nenv = {{ {lines} }}\n')
+    _, additions = own.load(folder / "mine.toml")
+    plain, plan = plans(plain_lock(), plain_lock(), environment=additions.environment)
+    image = plain.config.environment["PATH"]
+    assert plan.config.environment["PATH"] == f"/opt/mine/bin:{image}:{image}"
+    assert plan.config.environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility,video"
 
 
 @pytest.mark.parametrize(
