@@ -5,6 +5,7 @@ import datetime
 import hashlib
 import os
 import re
+import shlex
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from graphcrate.artifacts.locate import find_image
 from graphcrate.compat import facts
 from graphcrate.compat.facts import numbers
 from graphcrate.host import settings
-from graphcrate.host.atomic import check_link, link, writing
+from graphcrate.host.atomic import check_link, check_writable, link, writing
 from graphcrate.host.cache import require_room
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
@@ -117,6 +118,12 @@ def convert(request: Request, ctx: Context) -> Converted:
     layout, report = find_image(request.ref, request.images)
     name = report.name.rpartition("/")[2] or "image"
     target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
+    if not (folder := target.parent).is_dir():
+        raise UsageError(
+            f"there is no folder {folder}",
+            cause="A name that is misspelt would fill a disk that nobody meant.",
+            next_step=f"mkdir -p {shlex.quote(str(folder))}    and the same command again",
+        )
     if request.link is not None:
         check_link(request.link)
         if request.link.parent.resolve() / request.link.name == target.parent.resolve() / target.name:
@@ -186,6 +193,7 @@ def _refuse_existing(job: _Job) -> None:
             cause="Folders are never replaced, not by --force either.",
             next_step=f"rm -r {job.target}    or name another place: --output PATH",
         )
+    check_writable(job.target.parent)  # now, and not after a minute of compressing
     if os.path.lexists(job.target) and not job.request.force:
         raise UsageError(
             f"{job.target} exists already",

@@ -119,7 +119,7 @@ def job(
     where, ref = jobs.read_runtime(runtime), named(ref, output)
     wanted = jobs.Job(
         runtime=where,
-        name=name or jobs.image_name(ref),
+        name=name or jobs.job_name(ref),
         image=jobs.find_image(ref, where, output),
         command=command or jobs.default_command(ref),
         partition=partition,

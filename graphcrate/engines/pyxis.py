@@ -12,6 +12,7 @@ from pathlib import Path
 from graphcrate.compat import slurm_ends
 from graphcrate.engines import slurm, slurm_batch
 from graphcrate.engines.backend import Runtime
+from graphcrate.engines.render import jobs
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
@@ -124,6 +125,9 @@ def step(name: str, command: Exec, image: str = "") -> list[str]:
     options = ["--quiet", "--unbuffered", *ISOLATED, f"--container-name={name}"]
     options += [f"--container-image={image}"] if image else []
     options += [f"--container-workdir={command.cwd or '/'}"]
+    for bind in command.binds:
+        if strange := jobs.mountable(str(bind.source.resolve())):
+            raise HostError(f"pyxis cannot mount {bind.source}: {strange}", next_step="TMPDIR=/tmp    and then again")
     if command.binds:
         mounts = (f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}" for bind in command.binds)
         options += [f"--container-mounts={','.join(mounts)}"]

@@ -31,6 +31,17 @@ def make_folder(path: Path) -> None:
             pass
 
 
+def check_writable(folder: Path) -> None:
+    """Raises HostError where no file can be made in a folder, or it cannot be made: asked before a long work."""
+    there = next(above for above in (folder.absolute(), *folder.absolute().parents) if above.exists())
+    with explaining(folder):
+        try:
+            with tempfile.TemporaryFile(dir=there):
+                pass
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(there)) from error
+
+
 def check_link(path: Path) -> None:
     """Raises HostError where something stands that `link` would not replace: to be asked before a long work."""
     if not path.exists() or path.is_symlink():  # in this order: somebody may be making the link

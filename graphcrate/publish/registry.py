@@ -11,6 +11,7 @@ from graphcrate.compat import slim
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.engines.render import jobs
 from graphcrate.host import settings
+from graphcrate.host.atomic import check_writable
 from graphcrate.host.attach import ask_password
 from graphcrate.host.context import Context
 from graphcrate.model.errors import UsageError
@@ -64,7 +65,10 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def destination_of(request: Request, ctx: Context, to: str) -> Destination:
-    """Parse where it goes. Raises UsageError, also for an option that does not apply to it."""
+    """Parse where it goes. Raises UsageError, also for an option that does not apply to it.
+
+    Raises HostError for a folder that cannot be written.
+    """
     destination = parse(to, ctx.environment)
     kind = "folder" if isinstance(destination, Path) else "oras" if destination.oras else "registry"
     convert.check_options(request, _OPTIONS, kind, to, _WORDS)
@@ -75,6 +79,8 @@ def destination_of(request: Request, ctx: Context, to: str) -> Destination:
                 cause="A further tag names the same image in the same repository, of which it says nothing.",
                 next_step="--tag latest",
             )
+    if isinstance(destination, Path):
+        check_writable(destination)
     return destination
 
 

@@ -178,8 +178,26 @@ def test_no_room_is_said_before_the_work(tmp_path, image, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     for to in FORMS:
         with refused(DiskFullError, "are free under"):
-            converted(tmp_path, to, output=tmp_path / "new" / "file")
-    assert (squashed(tmp_path), (tmp_path / "new").exists()) == ([], False)
+            converted(tmp_path, to, output=tmp_path / "file")
+    assert (squashed(tmp_path), (tmp_path / "file").exists()) == ([], False)
+
+
+@pytest.mark.parametrize("to", converting.SUFFIXES)
+def test_a_folder_that_is_not_there_is_not_made(tmp_path, image, to):
+    with refused(UsageError, f"there is no folder {tmp_path / 'new'}", f"mkdir -p {tmp_path / 'new'}"):
+        converted(tmp_path, to, output=tmp_path / "new" / "file")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("to", FORMS)
+def test_whether_it_can_be_written_is_asked_before_the_work(tmp_path, image, monkeypatch, to):
+    def refuse(dir):
+        raise PermissionError(13, "Permission denied", f"{dir}/tmpx")
+
+    monkeypatch.setattr(converting.packed, "read_packed", lambda *_: pytest.fail("layers were compressed"))
+    monkeypatch.setattr("graphcrate.host.atomic.tempfile.TemporaryFile", refuse)
+    with refused(HostError, f"{tmp_path}: Permission denied"):
+        converted(tmp_path, to, output=tmp_path / "file")
 
 
 @pytest.mark.parametrize(("error", "kind"), [(OSError(28, "No space left"), DiskFullError), (KeyboardInterrupt,) * 2])

@@ -171,6 +171,17 @@ def test_an_image_is_what_its_runtime_opens_or_refused(ref, runtime, expected, t
             jobs.find_image(ref, Runtime(runtime), tmp_path)
 
 
+def test_spaces_are_taken_where_the_runtime_takes_them_and_else_refused(typed):
+    code, out, err = typed("job", "./my pyg.sqsh", "--runtime", "pyxis", "--command", "python a.py", "--cpus", "2")
+    assert (code, "#SBATCH --job-name=my-pyg\n" in out, "image='./my pyg.sqsh'\n" in out) == (0, True, True), err
+    for runtime, image in (("singularity", "./a.sif"), ("docker", "pyg:1"), ("pyxis", "./a.sqsh")):
+        code, out, err = typed("job", image, "--runtime", runtime, "--command", "ls", "--mount", "/my data:/data")
+        assert code == (2 if runtime == "pyxis" else 0), err
+        assert ("cannot mount '/my data': there is a space in its path" in err) == (runtime == "pyxis")
+        assert ("'/my data:/data'" in out) == (runtime != "pyxis")
+    assert [bool(jobs.mountable(path)) for path in ("/a b", "/a,b", "/a:b", "/a-b")] == [True, True, True, False]
+
+
 def test_mounts_are_read():
     assert jobs.read_mount("/a:/b") == Mount("/a", "/b")
     for wrong in ("/a", "/a:b", ":/b", "/a:/b:ro", "/a,b:/c"):
@@ -181,6 +192,7 @@ def test_mounts_are_read():
 def test_names_and_programs_follow_the_image():
     assert jobs.image_name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
     assert jobs.image_name("/lustre/pyg.sif") == "pyg"
+    assert [jobs.job_name(ref) for ref in ("./my pyg.sqsh", "/lustre/pyg.sif", "./ .sif")] == ["my-pyg", "pyg", "job"]
     assert jobs.default_command("torch:2").endswith("/torch_check.py")
     assert jobs.default_command("pyg:2").endswith("/dna.py")
     with pytest.raises(UsageError, match="what shall run in mine:1"):

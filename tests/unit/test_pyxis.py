@@ -105,3 +105,11 @@ def test_a_step_that_slurm_took_away_is_no_verdict_on_the_image(monkeypatch, los
             inside.run(Exec(["true"]))
     else:
         assert inside.run(Exec(["true"])).returncode == 1
+
+
+def test_a_folder_that_pyxis_cannot_mount_is_refused(tmp_path):
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    with pytest.raises(HostError, match="there is a space in its path") as caught:
+        pyxis.step("a", Exec(["true"], binds=(Bind(folder, "/out", read_only=False),)))
+    assert "TMPDIR=/tmp" in caught.value.next_step

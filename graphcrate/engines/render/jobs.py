@@ -69,6 +69,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 _OPENS = {Runtime.SINGULARITY: (".sif", ".simg", ".img"), Runtime.PYXIS: (".sqsh",)}
 #: stack → what of its examples proves it
 _PROGRAMS = {"torch": "torch_check.py", "pyg": "dna.py", "glt": "dna.py"}
+#: what no path that pyxis mounts may have, with its name
+_NO_MOUNT = {" \t": "a space", ",": "a comma", ":": "a colon"}
+BY_A_LINK = 'ln -s "THE FOLDER" ~/data    gives it a name without, which is mounted alike'
 #: names of jobs and partitions, which are written without quotes
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII)
 _ACCOUNT = re.compile(r"[A-Za-z0-9._@:/+-]+", re.ASCII)
@@ -138,6 +141,11 @@ def image_name(ref: str) -> str:
     return re.split(r"[:@]", ref.rpartition("/")[2].removesuffix(".sif").removesuffix(".sqsh"))[0]
 
 
+def job_name(ref: str) -> str:
+    """Return the image's name as Slurm's scripts take one: without quotes and spaces."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", image_name(ref)).strip("._+-") or "job"
+
+
 def default_command(ref: str) -> str:
     """Return the command of the program that proves an image of our stacks. Raises UsageError for another image."""
     program = next((program for stack, program in _PROGRAMS.items() if image_name(ref).startswith(stack)), "")
@@ -166,6 +174,9 @@ def text(job: Job) -> str:
             return rendered("job-singularity", values)
         case Runtime.PYXIS:
             image = job.image if job.image.startswith(("/", ".")) else reference.parse(job.image).enroot
+            for mount in job.mounts:
+                if strange := mountable(mount.source) or mountable(mount.target):
+                    raise UsageError(f"pyxis cannot mount {mount.source!r}: {strange}", next_step=BY_A_LINK)
             binds = "".join(f",{_in_double_quotes(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
             container = re.sub(r"[^A-Za-z0-9._-]+", "_", re.sub(r"\.sqsh$", "", image.rpartition("/")[2]))
             values |= {"job": msgspec.structs.replace(job, image=image), "binds": binds, "container": container}
@@ -177,6 +188,15 @@ def text(job: Job) -> str:
             return json.dumps(_dlc(job), indent=2, ensure_ascii=False) + "\n"
         case Runtime.PAI_DSW:
             return pai_image(job.image) + "\n"
+
+
+def mountable(path: str) -> str:
+    """Why pyxis cannot mount a path, in words; empty where it can.
+
+    It hands mounts to enroot as lines of an fstab, whose fields end at spaces; commas and colons part its own option.
+    """
+    found = [name for letters, name in _NO_MOUNT.items() if any(letter in path for letter in letters)]
+    return f"there is {found[0]} in its path" if found else ""
 
 
 def _binds(option: str, job: Job) -> str:
