@@ -1,5 +1,6 @@
 """enroot, pyxis and Slurm: what a job with `--container-image` will meet."""
 
+import posixpath
 import re
 from typing import Dict, Iterator, List
 
@@ -39,7 +40,7 @@ def judge_enroot(host: Host, has_gpu: bool) -> Iterator[Finding]:
     for finding in _unsquashfs(host):
         yield finding
     hooks = host.names(FOLDER + "/hooks.d")
-    for finding in _hooks(host, hooks, has_gpu):
+    for finding in _hooks(host, hooks, has_gpu, program):
         yield finding
     for finding in _folders(host):
         yield finding
@@ -63,7 +64,18 @@ def _unsquashfs(host: Host) -> Iterator[Finding]:
         yield ok("unsquashfs", "unsquashfs " + found.group(1))
 
 
-def _hooks(host: Host, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:
+def _hook(host: Host, program: str, name: str) -> str:
+    """Return where a hook lies that enroot brings and does not enable: beside its program, whatever its prefix is."""
+    programs = [program, host.real(program)]
+    prefixes = [posixpath.dirname(posixpath.dirname(each)) for each in programs]
+    for prefix in [*prefixes, "/usr", "/usr/local"]:
+        folder = posixpath.join(prefix, "share/enroot/hooks.d")
+        if name in host.names(folder):
+            return folder + "/" + name
+    return ""
+
+
+def _hooks(host: Host, hooks: List[str], has_gpu: bool, program: str) -> Iterator[Finding]:
     if not any(name.startswith("98-nvidia") for name in hooks):
         fix = f"as root: install NVIDIA's hook 98-nvidia.sh into {FOLDER}/hooks.d (package enroot+caps, or enroot)"
         told = fail if has_gpu else warn
@@ -84,7 +96,10 @@ def _hooks(host: Host, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:
         yield ok("hook-nvidia", "98-nvidia.sh and nvidia-container-cli")
     if not any(name.startswith("50-slurm-pytorch") for name in hooks):
         why = "pyxis sets RANK and LOCAL_RANK alone, and nothing WORLD_SIZE, MASTER_ADDR and MASTER_PORT for torch"
-        fix = f"as root: cp /usr/share/enroot/hooks.d/50-slurm-pytorch.sh {FOLDER}/hooks.d/; or export them in the job"
+        there = _hook(host, program, "50-slurm-pytorch.sh")
+        # enroot's sources have it in conf/hooks/extra
+        get = f"cp {there}" if there else "find / -name 50-slurm-pytorch.sh 2>/dev/null    and cp it to"
+        fix = f"as root: {get} {FOLDER}/hooks.d/; or export them in the job"
         yield note("hook-pytorch", f"50-slurm-pytorch.sh is not in {FOLDER}/hooks.d", why, fix)
     else:
         yield ok("hook-pytorch", "50-slurm-pytorch.sh")

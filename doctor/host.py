@@ -110,6 +110,10 @@ class Host:
         path = ":".join([self.environment.get("PATH", ""), *SYSTEM_FOLDERS])
         return shutil.which(program, path=path)
 
+    def real(self, name: str) -> str:
+        """A path with its links followed."""
+        return os.path.realpath(name)
+
     def run(self, argv: Sequence[str], limit: float = LIMIT, stdin: str = "") -> Optional[Done]:
         """Run a program in the user's environment, in no folder of theirs; None where it cannot be started."""
         environment = {**self.environment, "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -9,7 +9,7 @@ LARGE = Room(500 * GIB, 400 * GIB)
 class MadeUp(Host):
     """`programs`: name → what it prints, or a Done; `python`: what it says to a program with that text.
 
-    `files`: name → text; None: it is not there. A name that ends in a slash is a folder.
+    `files`: name → text; None: it is not there. A name that ends in a slash is a folder, a text "-> PATH" a link.
     """
 
     def __init__(
@@ -32,6 +32,10 @@ class MadeUp(Host):
 
     def find(self, program):
         return f"/usr/bin/{program}" if program in self.programs else None
+
+    def real(self, name):
+        text = self.read(name) or ""
+        return text[3:] if text.startswith("-> ") else name
 
     def run(self, argv, limit=2.0, stdin=""):
         if argv[0] == self.python:

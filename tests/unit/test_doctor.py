@@ -346,9 +346,18 @@ def squashfs(settings, told, **programs):
 
 
 NO_CLI = {"nvidia-container-cli": None}
+OPT = "/opt/enroot-4.1.2"
 CLUSTERS = [
     enroot({"*": "ok"}),
     enroot({"hook-nvidia": "fail", "hook-pytorch": "| RANK"}, {}),
+    *[
+        enroot({"hook-pytorch": f"| cp {place} /etc/enroot/hooks.d/"}, {place: "", **more})
+        for place, more in (
+            ("/usr/share/enroot/hooks.d/50-slurm-pytorch.sh", {}),
+            ("/opt/enroot-4.1.2/share/enroot/hooks.d/50-slurm-pytorch.sh", {"/usr/bin/enroot": f"-> {OPT}/bin/enroot"}),
+        )
+    ],
+    enroot({"hook-pytorch": "| find / -name 50-slurm-pytorch.sh"}, {}),
     enroot({"hook-nvidia": "warn"}, {}, has_gpu=False),
     enroot({"hook-nvidia": "| NVIDIA_VISIBLE_DEVICES=void"}, **NO_CLI),
     enroot({"hook-nvidia": "ok"}, VOID, has_gpu=False, **NO_CLI),
