@@ -219,6 +219,7 @@ STEP = "slurmstepd: error: *** STEP 16.0 ON n1 CANCELLED AT 2026-11-24T20:01:02"
             [f"{STEP} DUE TO TIME LIMIT ***"],
             "*** STEP 16.0 ON n1 CANCELLED AT 2026-11-24T20:01:02 DUE TO TIME LIMIT ***",
         ),
+        (["slurmstepd: error: *** JOB 16 STEPD TERMINATED ON n1 AT 2026 DUE TO JOB NOT ENDING …"], "*** JOB 16 STEPD"),
         (["srun: Force Terminated StepId=16.0"], "Force Terminated StepId=16.0"),
         (["slurmstepd-n1: error: *** JOB 16 ON n1 CANCELLED AT 2026 DUE TO PREEMPTION ***"], "*** JOB 16 ON n1"),
         (
