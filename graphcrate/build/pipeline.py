@@ -506,7 +506,7 @@ def _report(
         smoke=None,
         seconds=job.seconds(),
         outcomes=resolution.outcomes,
-        missing=tuple(f"{missing.name}: {missing.reason}" for missing in lock.missing),
+        missing=tuple(missing.told for missing in lock.missing),
         notes=(*lock.notes, *artifact.notes, *replacing, *([saved] if saved else [])),
         layers=layers,
         lock_sha256=lock.sha256,

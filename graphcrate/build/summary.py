@@ -89,9 +89,7 @@ def plan_lines(
         added = [package for package in lock.packages if package.name in lock.additions.packages]
         names = ", ".join(f"{package.name} {package.version}" for package in added)
         lines.append(f"  added     {len(added)} packages, {size(sum(one.file.size for one in added))}: {names}")
-    for missing in lock.missing:
-        cost = f"; without it: {missing.cost}" if missing.cost else ""
-        lines.append(f"  missing   {missing.name}: {missing.reason}{cost}")
+    lines += [f"  missing   {missing.told}" for missing in lock.missing]
     lines += [f"  note      {note}" for note in lock.notes]
     if lock.drifted:
         lines.append(f"  drift     {planning.drift_line(lock.drifted)}")

@@ -64,6 +64,11 @@ class MissingPackage(msgspec.Struct, frozen=True, kw_only=True):
     cost: str = ""  #: what the user loses
     unreachable: tuple[Channel, ...] = ()  #: channels that did not answer when the lock was made and may have it
 
+    @property
+    def told(self) -> str:
+        """Which, why, and what is lost: what plan, report and its page say."""
+        return f"{self.name}: {self.reason}" + (f"; without it: {self.cost}" if self.cost else "")
+
 
 class DebianPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One .deb. `file.name` is its base name."""

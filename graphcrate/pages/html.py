@@ -12,6 +12,7 @@ import jinja2
 
 from graphcrate import __version__
 from graphcrate.model.words import size
+from graphcrate.pages.colours import COLOURS
 
 
 @functools.cache
@@ -24,7 +25,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["size"] = size
-    environment.globals["version"] = __version__
+    environment.globals |= {"version": __version__, "colours": COLOURS}
     return environment
 
 

@@ -79,6 +79,7 @@ class Page:
     packages: Sequence[Package]
     layers: Sequence[LayerRecord]
     boxes: Sequence[tuple[Box, str]]
+    narrow: Sequence[tuple[Box, str]]  #: the same for a telephone
     gpus: Sequence[Gpu]
     driver: str
     runtimes: Mapping[str, Sequence[Finding]]
@@ -112,7 +113,8 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
         unpacked=sum(layer.unpacked_size for layer in report.layers) if report else 0,
         packages=packages,
         layers=report.layers if report else (),
-        boxes=_boxes(packages),
+        boxes=_boxes(packages, 1000, 420),
+        narrow=_boxes(packages, 360, 380),
         gpus=_gpus(looked),
         driver=_driver(own, looked),
         runtimes={name: [one for one in findings if name in one.runtimes] for name in RUNTIMES},
@@ -176,12 +178,12 @@ def _packages(own: BuildReport | None, looked: Look, known: Mapping[str, licence
         )
 
 
-def _boxes(packages: Sequence[Package]) -> list[tuple[Box, str]]:
+def _boxes(packages: Sequence[Package], width: int, height: int) -> list[tuple[Box, str]]:
     largest = sorted(packages, key=lambda one: -one.bytes)
     values = [(one.name, one.bytes) for one in largest[:_MOST_BOXES]]
     if rest := sum(one.bytes for one in largest[_MOST_BOXES:]):
         values.append((f"{len(largest) - _MOST_BOXES} more", rest))
-    return [(box, group_of(box.label)) for box in treemap(values, 1000, 420)]
+    return [(box, group_of(box.label)) for box in treemap(values, width, height)]
 
 
 def group_of(name: str) -> str:

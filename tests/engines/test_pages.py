@@ -1,5 +1,7 @@
 """Pages in a real browser: no error, no request, sorting, filtering, tabs, narrow screens, light and dark."""
 
+import importlib.resources
+
 import pytest
 from selenium.webdriver.common.by import By
 
@@ -71,6 +73,40 @@ def test_it_fits_a_telephone_and_a_dark_room(page):
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
         colours.add(page.execute_script("return getComputedStyle(document.body).backgroundColor"))
     assert len(colours) == 2
+
+
+AXE = (importlib.resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+ASK = """
+const done = arguments[0], told = (one) => one.target.join(" ") + ": " + one.any.map((why) => why.message).join("; ");
+axe.run(document, {resultTypes: ["violations"]}).then((found) =>
+  done(found.violations.flatMap((rule) => rule.nodes.map((one) => rule.id + ": " + told(one)))));"""
+
+
+def found_by_axe(browser, path):
+    """What axe-core finds on a page, with all that can be opened on it open, on light and on dark screens."""
+    found = []
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        browser.get(path.as_uri())
+        browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true;" + AXE)
+        found += [f"{path.name}, {scheme}: {one}" for one in browser.execute_async_script(ASK)]
+    return found
+
+
+def test_a_report_has_no_barriers(workplace, page):
+    for width in (360, 1200):
+        metrics(page, width, mobile=width == 360)
+        assert found_by_axe(page, workplace.folder / "page.html") == []
+
+
+def test_the_catalogue_has_no_barriers(workplace, browser):
+    """Every page of it, English and Chinese."""
+    assert workplace.run("catalog", "--output", "site").code == 0
+    metrics(browser, 1200)
+    pages = sorted((workplace.folder / "site").glob("*.html"))
+    assert len(pages) > 40
+    assert [one for path in pages for one in found_by_axe(browser, path)] == []
 
 
 def test_the_catalogue_finds_in_both_languages(workplace, browser):

@@ -245,6 +245,14 @@ def test_provenance_is_enough_to_ask_again():
     assert BuildRequest.again(request.asked(report)) == request
 
 
+def test_plan_and_report_say_what_is_lost_without_a_missing_package():
+    lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
+    (missing,) = lock.missing
+    assert "; without it: weighted and temporal sampling" in missing.told
+    assert f"  missing   {missing.told}" in summary.plan_lines("pyg:1", lock, (), "", 0)
+    assert msgspec.structs.replace(missing, cost="").told == f"pyg-lib: {missing.reason}"
+
+
 DNA = SmokeReport(
     suite="dna", status="passed", device="cpu", seconds=31.5, metrics={"test_accuracy": 0.844, "epochs": 39}
 )

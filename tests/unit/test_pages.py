@@ -76,6 +76,17 @@ def test_a_page_has_what_is_known_as_text_and_asks_nobody(context, tmp_path):
     assert len(text.encode()) < 300_000
 
 
+def test_what_was_checked_comes_before_the_long_table_and_a_suite_without_a_curve_takes_no_column(context, tmp_path):
+    page = read(context, tmp_path)
+    plain = dataclasses.replace(page.suites[0], curve=None)
+    text = report.html(dataclasses.replace(page, suites=(plain, *page.suites)))
+    assert re.findall('<section id="(.*?)"', text) == [
+        *("gpus", "run", "tests", "bytes", "checks", "provenance", "packages"),
+    ]
+    columns = re.search(r'<div class="curves">(.*?)</div>\n</div>', text, re.DOTALL)[1]
+    assert (columns.count("<svg"), columns.count("<b>dna</b>")) == (1, 1)
+
+
 def test_what_is_not_known_says_so(context, tmp_path):
     page = read(context, tmp_path, ours=False)
     assert (page.suites, page.lock) == ((), "")
@@ -109,8 +120,9 @@ def test_the_command_writes_beside_the_image(context, tmp_path, typed):
 
 def test_thousands_of_packages_stay_a_page(context, tmp_path):
     many = [report.Package(f"package-{n}", "1.0", "pypi", "MIT", n) for n in range(2000)]
-    text = report.html(dataclasses.replace(read(context, tmp_path), packages=many, boxes=report._boxes(many)))
-    assert text.count("<g class=") == report._MOST_BOXES + 1
+    drawn = {name: report._boxes(many, 1000, 420) for name in ("boxes", "narrow")}
+    text = report.html(dataclasses.replace(read(context, tmp_path), packages=many, **drawn))
+    assert text.count("<g class=") == 2 * (report._MOST_BOXES + 1)
     assert len(text.encode()) < 600_000
 
 

@@ -1,0 +1,30 @@
+"""Colours of pages and pictures: text can be read on what is behind it."""
+
+import re
+
+import pytest
+
+from graphcrate.pages.colours import COLOURS, LEAST, PAIRS, contrast
+from graphcrate.pages.html import rendered
+
+
+def test_contrast_is_that_of_wcag():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#ffffff", "#ffffff") == 1
+    assert contrast("#777777", "#ffffff") == contrast("#ffffff", "#777777") == pytest.approx(4.48, abs=0.005)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_on_what_is_behind_it(scheme):
+    found = {
+        (text, ground): contrast(*(getattr(COLOURS[name], scheme) for name in (text, ground))) for text, ground in PAIRS
+    }
+    assert {pair: ratio for pair, ratio in found.items() if ratio < LEAST} == {}
+
+
+def test_a_page_names_no_colour_but_those_of_the_table():
+    style = rendered("base.html", {}).partition("<style>")[2].partition("</style>")[0]
+    known = {colour.upper() for pair in COLOURS.values() for colour in pair} | {"#FFF", "#BBB"}  # those of paper: print
+    assert {one.upper() for one in re.findall(r"#[0-9a-fA-F]{3,6}\b", style)} <= known
+    defined = set(re.findall(r"--([\w-]+):", style))
+    assert set(re.findall(r"var\(--([\w-]+)\)", style)) <= defined == set(COLOURS)
