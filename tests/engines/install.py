@@ -37,6 +37,7 @@ PROGRAMS = {
     "newuidmap": "uidmap",
     "ip": "iproute2",
     "ps": "procps",
+    "rsvg-convert": "librsvg2-bin",
     "sbatch": "slurm-client",
     "sshd": "openssh-server",
     "ssh-keyscan": "openssh-client",
