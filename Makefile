@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help image images sif publish render generate lock list test test-unit test-engines test-all faults fuzz mutations lint bench clean
+.PHONY: help image images packages sif publish render generate lock list test test-unit test-engines test-all faults fuzz mutations lint bench clean
 
 STACK ?= pyg
 # A setting that is misspelt would be left out in silence. What programs read from the environment may be given here too.
@@ -43,6 +43,9 @@ image: .venv/ready-run ## build an image and prove it by a training run: make im
 
 images: .venv/ready-run ## build, check and test the image of every committed lock; goes on where it stopped: make images DISK=60GB
 	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(quiet)
+
+packages: .venv/ready-run ## try the packages of docs/packages.md, each in an image of its own; goes on where it stopped: make packages DISK=60GB
+	@$(python) -m tools.wanted_packages $(call option,disk,$(DISK)) $(if $(AGAIN),--again)
 
 sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=5.14
 	@$(if $(plan),$(stack) --plan,image=$$($(stack)) && \

@@ -23,7 +23,7 @@ from graphcrate.model import errors
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import size
-from tools import errors_page, sandbox_page
+from tools import errors_page, sandbox_page, wanted_packages
 from tools.pictures import pictures
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +38,7 @@ def files() -> Iterator[tuple[Path, str]]:
         "docs/settings.md": {"exit codes": exit_codes(), "settings": settings()},
         "docs/contracts.md": {"contracts": contracts()},
         "docs/customize.md": {"fields": own_fields()},
+        "docs/packages.md": wanted_packages.tables(),
         "docs/identities.md": {"identities": identities_table()},
         "docs/sandbox.md": {
             "steps": table(*sandbox_page.steps()),

@@ -1,0 +1,147 @@
+"""The list of wanted packages, what is made of messages and results, and the tables of docs/packages.md."""
+
+import pytest
+
+from graphcrate.compat import recipes
+from graphcrate.model.lock import decode_lock
+from tests import ROOT
+from tools import wanted_packages as trying
+from tools.wanted_packages import Listed, Message, Package, Project, Result, Typed
+
+LISTED = trying.read_list()
+RDKIT = Package(name="rdkit", use="import rdkit")
+
+
+def test_each_wanted_package_can_be_tried_and_the_others_say_who_asks():
+    first, names = trying.wanted(LISTED), [one.name for one in LISTED.package]
+    assert len(first) == trying.WANTED
+    assert [name for name in first if name not in names] == []
+    assert len(set(names)) == len(names)
+    assert {one.name for one in LISTED.package if not one.why} == set(first)
+    known = {variant.cuda for variant in recipes.load(ROOT / "recipes" / "pyg.toml").variants}
+    assert {typed.cuda for one in LISTED.package for typed in one.tries} <= known
+    for one in LISTED.package:
+        compile(one.use, one.name, "exec")
+
+
+def test_what_is_left_out_of_the_list_is_in_the_image():
+    lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
+    assert set(LISTED.there.split()) <= {package.name for package in lock.packages}
+
+
+def test_each_project_is_read_once_and_by_a_commit():
+    assert len({one.repository for one in LISTED.project}) == len(LISTED.project)
+    assert [one.repository for one in LISTED.project if len(one.commit) != 40] == []
+    assert [one.repository for one in LISTED.project if len(one.names.split()) != len(set(one.names.split()))] == []
+
+
+def test_results_are_of_packages_that_are_listed():
+    assert set(trying.read_ledger()) <= {one.name for one in LISTED.package}
+
+
+def test_the_most_named_come_first_then_those_of_pyg_then_by_the_alphabet():
+    def project(names):
+        return Project(repository="a/b", file="setup.py", commit="0" * 40, names=names)
+
+    listed = Listed(there="numpy", project=(project("z numpy"), project("a b"), project("b numpy")), package=())
+    assert trying.counts(listed) == {"b": 2, "z": 1, "a": 1}
+
+
+ERROR = """plan for pyg:1
+audit: 3 fail
+graphcrate: pyg:1 cannot work: rdkit needs libX11.so.6
+cause: 3 of the audit's findings are failures.
+next:  {step}
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [
+        ('APT="libx11-6 libxext6"    has them', {"apt": "libx11-6 libxext6"}),
+        ("make image CUDA=12.6 WITH=rdkit    takes numpy 2", {"cuda": "12.6"}),
+        ("WITH='rdkit torchdata<0.10'", {"with_": "rdkit torchdata<0.10"}),
+        ("WITH=rdkit<2026", {"with_": "rdkit<2026"}),
+        ('APT="…"', {}),
+        ("make image CUDA=11.8 WITH=…", {}),
+        ("./build.py check pyg:1", {}),
+    ],
+)
+def test_what_a_message_says_is_typed(step, more):
+    said = trying.message(Typed(with_="rdkit"), 15, ERROR.format(step=step))
+    assert said.what == "pyg:1 cannot work: rdkit needs libX11.so.6; 3 of the audit's findings are failures"
+    assert said.next_step == " ".join(step.split())
+    assert trying.advised(said) == Typed(**{"with_": "rdkit", **more})
+
+
+def test_the_debian_packages_of_a_second_message_join_those_of_the_first():
+    said = Message(typed=Typed(with_="x", apt="git"), exit_code=15, what="", next_step="APT=libgl1")
+    assert trying.advised(said).apt == "git libgl1"
+
+
+def test_a_message_is_the_last_line_where_no_error_was_told():
+    assert trying.message(Typed(), 1, "Traceback\n  x\nKeyError: 1\n").what == "KeyError: 1"
+
+
+def says(step):
+    return lambda typed: Message(typed=typed, exit_code=4, what="no", next_step=step)
+
+
+def passes(typed):
+    return Result(package="rdkit", typed=typed, digest="sha256:1")
+
+
+def attempts(*outcomes):
+    """An attempt with these outcomes in turn, and what was typed."""
+    typed, left = [], list(outcomes)
+
+    def attempt(one):
+        typed.append(one)
+        return left.pop(0)(one)
+
+    return attempt, typed
+
+
+def test_what_the_message_says_is_tried_and_the_message_kept():
+    attempt, typed = attempts(says("APT=libx11-6"), passes)
+    result = trying.tried(RDKIT, attempt)
+    assert result.passed
+    assert typed == [Typed(with_="rdkit"), Typed(with_="rdkit", apt="libx11-6")]
+    assert [one.typed for one in result.messages] == typed[:1]
+
+
+def test_the_next_version_of_cuda_is_tried_where_no_message_helps():
+    package = Package(name="rdkit", use="", tries=(Typed(), Typed(cuda="12.6")))
+    attempt, typed = attempts(says(""), passes)
+    assert trying.tried(package, attempt).typed.cuda == "12.6"
+    assert len(typed) == 2
+
+
+def test_advice_that_does_not_help_ends(monkeypatch):
+    monkeypatch.setattr(trying.settings, "now_utc", lambda: "2026-11-26T00:00:00Z")
+    attempt, typed = attempts(says("APT=a"), says("APT=b"), says("APT=c"))
+    result = trying.tried(RDKIT, attempt)
+    assert not result.passed
+    assert [one.apt for one in typed] == ["", "a", "a b"]
+    assert len(result.messages) == 3
+
+
+def test_the_version_is_that_of_the_package_or_of_what_was_typed_for_it():
+    versions = {"openbabel-wheel": "3.1", "rdkit": "2026.9.1"}
+    assert trying.version_of(RDKIT, Typed(with_="rdkit>2020"), versions) == "2026.9.1"
+    babel = Package(name="openbabel", use="")
+    assert trying.version_of(babel, Typed(with_="openbabel-wheel<4"), versions) == "3.1"
+
+
+def test_a_row_says_what_to_type_or_why_not(monkeypatch):
+    good = Result(
+        package="rdkit", typed=Typed(with_="rdkit", apt="libx11-6"), digest="sha256:1", version="1.0", added=31_800_000
+    )
+    bad = Result(package="x", typed=Typed(), messages=(says("A|B")(Typed(with_="x")),), date="2026-11-26")
+    rows = trying._table([("rdkit", "9"), ("x", "2"), ("y", "1")], "named by", {"rdkit": good, "x": bad}).splitlines()
+    assert rows[2:] == [
+        "| rdkit | 9 | 11.8 | `WITH=rdkit APT=libx11-6` | 1.0 | 31.8 MB |",
+        "| x | 2 | 11.8 | **no**: no; A\\|B |  |  |",
+        "| y | 1 |  | not tried yet |  |  |",
+    ]
+    assert Typed(with_="a b").shown() == 'WITH="a b"'
