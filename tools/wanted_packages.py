@@ -41,6 +41,7 @@ STACK, WANTED, AT_LEAST = "pyg", 40, 36
 NEEDED = 12_000_000_000
 FOLLOWED = 2  #: messages of which we type what they say, for a package
 SHOWN = 300  #: characters of a message
+LIMIT, LATE = 2400, 124  #: seconds of a command, and its exit code where they were not enough
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,11 +72,12 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A package, and how it is tried."""
+    """A package, and how it is tried; `untried`: why it is not, and what to do."""
 
     name: str
     use: str
     why: str = ""
+    untried: str = ""
     tries: tuple[Typed, ...] = (Typed(),)
 
 
@@ -153,12 +155,9 @@ def message(typed: Typed, code: int, told: str) -> Message:
 
 def advised(said: Message) -> Typed:
     """What to type by a message; what was typed where it names nothing as it has to be typed."""
-    text = said.next_step
-    named = {
-        name: found[1] or found[2]
-        for name in ("APT", "WITH", "CUDA")
-        if (found := re.search(rf"""\b{name}=(?:["']([^"'…]+)["']|([^\s"'…;,()]+)(?![^\s;,()]))""", text))
-    }
+    quoted = re.findall(r"""'(APT|WITH|CUDA)=([^'…]+)'|\b(APT|WITH|CUDA)=(["'])([^"'…]+)\4""", said.next_step)
+    plain = re.findall(r"""(?<!')\b(APT|WITH|CUDA)=([^\s"'…;,()]+)(?![^\s;,()])""", said.next_step)
+    named = dict(plain) | {name or other: text or words for name, text, other, _, words in quoted}
     typed = said.typed
     apt = " ".join(dict.fromkeys(f"{typed.apt} {named.get('APT', '')}".split()))
     return Typed(cuda=named.get("CUDA", typed.cuda), with_=named.get("WITH", typed.with_), apt=apt)
@@ -193,8 +192,14 @@ class Trials:
     def call(self, words: Sequence[str], cwd: Path = ROOT) -> tuple[int, str, str]:
         """Exit code, stdout and stderr of a command of ours."""
         command = [sys.executable, "-E", "-s", ROOT / "build.py", *words]
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout, done.stderr
+        with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                out, told = process.communicate(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                process.terminate()  # it ends what it has started
+                out, told = process.communicate()
+                return LATE, out, f"graphcrate: not done within {LIMIT // 60} minutes"
+        return process.returncode, out, told
 
     def plan(self, package: Package) -> str:
         """What a plan of the first try says: what is added, or why not."""
@@ -251,11 +256,14 @@ class Trials:
         return self.stacks[cuda]
 
     def forget(self) -> None:
-        """Remove the images that are not a stack's own."""
-        keep = {report.tag for report in self.stacks.values()}
-        for folder in self.output.glob("*/*"):
-            if folder.is_dir() and not folder.is_symlink() and folder.name not in keep:
-                remove_tree(folder)
+        """Remove the images that are not a stack's own, and the names that led to them."""
+        for report in self.output.glob("*/*/report.json"):
+            known = read_report(report)
+            if known is None or known.own.imports:
+                remove_tree(report.parent)
+        for name in self.output.glob("*/*"):
+            if name.is_symlink() and not name.exists():
+                name.unlink()
 
     def make_room(self) -> None:
         """Free what is cheap to get again, where a trial might not fit. Raises DiskFullError."""
@@ -301,14 +309,15 @@ def tables() -> dict[str, str]:
     first, number = wanted(listed), counts(listed)
     rows = [(name, str(number[name])) for name in first]
     others = [(one.name, one.why) for one in listed.package if one.name not in first]
+    untried = {one.name: one.untried for one in listed.package}
     passed = sum(known[name].passed for name in first if name in known)
     dates = sorted(one.date[:10] for one in known.values())
     over = f"Of these {len(first)} packages {passed} build, pass and run"
     span = f", as tried from {dates[0]} to {dates[-1]}." if dates else "."
     projects = [f"[{one.repository}]({address(one)})" for one in listed.project]
     return {
-        "wanted packages": f"{over}{span}\n\n{_table(rows, 'named by', known)}",
-        "other packages": _table(others, "asked for by", known),
+        "wanted packages": f"{over}{span}\n\n{_table(rows, 'named by', known, untried)}",
+        "other packages": _table(others, "asked for by", known, untried),
         "projects": ", ".join(projects) + ".",
     }
 
@@ -318,15 +327,19 @@ def address(project: Project) -> str:
     return f"https://github.com/{project.repository}/blob/{project.commit}/{project.file}"
 
 
-def _table(rows: Sequence[tuple[str, str]], by: str, known: Mapping[str, Result]) -> str:
+def _table(rows: Sequence[tuple[str, str]], by: str, known: Mapping[str, Result], untried: Mapping[str, str]) -> str:
     head = ("package", by, "CUDA", "type this", "version", "adds")
-    lines = [head, ("---",) * len(head), *((name, who, *_cells(known.get(name))) for name, who in rows)]
+    lines = [
+        head,
+        ("---",) * len(head),
+        *((name, who, *_cells(known.get(name), untried.get(name, ""))) for name, who in rows),
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cells(result: Result | None) -> tuple[str, ...]:
-    if result is None:
-        return "", "not tried yet", "", ""
+def _cells(result: Result | None, untried: str) -> tuple[str, ...]:
+    if result is None or untried:
+        return "", f"not tried: {untried}" if untried else "not tried yet", "", ""
     if result.passed:
         typed = f"`{result.typed.shown()}`"
         return result.typed.cuda, typed, result.version, size(result.added)
@@ -367,7 +380,7 @@ def main(arguments: Sequence[str]) -> int:
         before = results.get(package.name)
         if asked.plan:
             _say(f"{package.name}: {trials.plan(package)}")
-        elif asked.again or before is None or not before.passed:
+        elif not package.untried and (asked.again or before is None or not before.passed):
             attempt = functools.partial(trials.attempt, package)
             result = results[package.name] = tried(package, attempt)
             note(results, listed)

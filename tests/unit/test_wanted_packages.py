@@ -59,6 +59,7 @@ next:  {step}
     ("step", "more"),
     [
         ('APT="libx11-6 libxext6"    has them', {"apt": "libx11-6 libxext6"}),
+        ("make image CUDA=11.8 WITH=rdkit 'APT=libx11-6 libxext6'", {"apt": "libx11-6 libxext6"}),
         ("make image CUDA=12.6 WITH=rdkit    takes numpy 2", {"cuda": "12.6"}),
         ("WITH='rdkit torchdata<0.10'", {"with_": "rdkit torchdata<0.10"}),
         ("WITH=rdkit<2026", {"with_": "rdkit<2026"}),
@@ -138,10 +139,13 @@ def test_a_row_says_what_to_type_or_why_not(monkeypatch):
         package="rdkit", typed=Typed(with_="rdkit", apt="libx11-6"), digest="sha256:1", version="1.0", added=31_800_000
     )
     bad = Result(package="x", typed=Typed(), messages=(says("A|B")(Typed(with_="x")),), date="2026-11-26")
-    rows = trying._table([("rdkit", "9"), ("x", "2"), ("y", "1")], "named by", {"rdkit": good, "x": bad}).splitlines()
+    rows = trying._table(
+        [("rdkit", "9"), ("x", "2"), ("y", "1"), ("z", "1")], "named by", {"rdkit": good, "x": bad}, {"z": "hours"}
+    ).splitlines()
     assert rows[2:] == [
         "| rdkit | 9 | 11.8 | `WITH=rdkit APT=libx11-6` | 1.0 | 31.8 MB |",
         "| x | 2 | 11.8 | **no**: no; A\\|B |  |  |",
         "| y | 1 |  | not tried yet |  |  |",
+        "| z | 1 |  | not tried: hours |  |  |",
     ]
     assert Typed(with_="a b").shown() == 'WITH="a b"'
