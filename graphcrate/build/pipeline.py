@@ -113,6 +113,11 @@ def _build_and_test(job: _Job) -> BuildReport:
     if not additions:
         return _finish(job, stack)
     added = _for_gpus(job, _add(job, resolution))
+    if not own.changes(additions, added.lock.additions.packages):
+        for note in added.lock.notes[len(stack.lock.notes) :]:
+            job.ctx.progress.note(note)
+        plain = msgspec.structs.replace(job.request, additions=Additions(), recipe=None)
+        return _finish(dataclasses.replace(job, request=plain), stack)
     may_be_on_top = job.engine is with_engine.EMBEDDED and _may_be_on_top(added.lock, additions)
     below = _below(job, stack, added) if job.request.smoke and may_be_on_top else None
     return _finish(job, added, below)

@@ -12,7 +12,7 @@ A recipe of one's own names the stack that it extends and what comes on top:
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -137,9 +137,18 @@ def with_apt(variant: Variant, additions: Additions) -> Variant:
     return msgspec.structs.replace(variant, base=msgspec.structs.replace(variant.base, packages=packages))
 
 
-def suffix(additions: Additions) -> str:
-    """What a tag says of them, `-lightning-wandb`: nothing for an image with a name of its own."""
-    rest = [*map(name_of, additions.packages), *additions.apt]
+def changes(additions: Additions, added: Collection[str]) -> bool:
+    """Whether they make another image than the stack's; `added`: names of the packages that it does not have."""
+    return bool(added or msgspec.structs.replace(additions, packages=()))
+
+
+def suffix(additions: Additions, added: Collection[str]) -> str:
+    """What a tag says of them, `-lightning-wandb`: nothing for an image with a name of its own.
+
+    `added`: normalised names. What the stack has already, or a marker excludes, is none of them.
+    """
+    packages = [one for one in additions.packages if is_local(one) or name_of(one) in added]
+    rest = [*map(name_of, packages), *additions.apt]
     text = f"-{additions.flavour}" if additions.flavour else ""
     if additions.name:
         return text

@@ -139,7 +139,7 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions, slim: Slim | N
         files = tuple(steps.PlannedFile(path=path, content=text) for path, text in sorted(additions.files.items()))
         more.append(steps.FilesStep(title=ADDED_FILES_TITLE, files=files))
     more = [*_cut_wheels(more, slim)]
-    name, tag = additions.name or plan.name, plan.tag + own.suffix(additions)
+    name, tag = additions.name or plan.name, plan.tag + own.suffix(additions, names)
     labels = {"org.opencontainers.image.title": name, "org.opencontainers.image.version": tag}
     labels |= {allowances.LABEL: allowances.label(additions.allow)} if additions.allow else {}
     config = msgspec.structs.replace(

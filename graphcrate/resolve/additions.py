@@ -3,13 +3,17 @@
 uv sees what stays as empty wheels of those names and versions, and keeps the other versions of the stack's lock where
 nothing is against them. So a package that wants another torch is refused with who wants what, and an image with one
 more package shares its layers with the stack's own.
+
+A wheel goes before any sdist, be it of an older release; and what metadata does not say of releases that do not fit
+each other, `compat.together` does.
 """
 
+import contextlib
 import difflib
 import hashlib
 import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,7 +21,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat import own, toolkits
+from graphcrate.compat import names, own, together, toolkits
+from graphcrate.compat.packages import requirements
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
 from graphcrate.inputs.wheels import project
@@ -25,24 +30,25 @@ from graphcrate.inputs.wheels.sdist import SdistMetadata, build_requires, compil
 from graphcrate.model.errors import IntegrityError, LockedError, ResolutionError
 from graphcrate.model.lock import Added, Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Additions, Channel, Variant
+from graphcrate.model.words import listed
 from graphcrate.resolve import built_for, fetch
 from graphcrate.resolve.base import lock_base, lock_compiler
 from graphcrate.resolve.channels import Link
+from graphcrate.resolve.conflicts import Clause, Conflicts, clauses
 from graphcrate.resolve.extensions import TOOLS, Means, lock_compilation, means_for
 from graphcrate.resolve.locks import Resolution, ResolveContext
 from graphcrate.resolve.offers import Offer, Offers
 from graphcrate.resolve.pinning import constraints_of, lock_offer, lock_offers, resolve_pins
+from graphcrate.resolve.refusals import refuse_traps, refuse_twice
 from graphcrate.resolve.resolver import PYG, lock_back_end, lock_sdist
 from graphcrate.resolve.target import project_and_version, target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 3
+RULES = 7
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
 _ABSENT = re.compile(r"Because (\S+) was not found in the package registry")
-#: what uv says around its explanation, and advice that is about uv's options
-_UV_WORDS = re.compile(r"^(error: .*\n|  cause: |hint: Wheels are.*\n?)", re.M)
 #: what people add most, for the nearest name
 WELL_KNOWN = (
     "accelerate", "datasets", "deepspeed", "dgl", "einops", "faiss-cpu", "fastapi", "flask", "graphviz", "h5py",
@@ -52,7 +58,7 @@ WELL_KNOWN = (
     "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm",
     "transformers", "wandb", "xgboost",
 )  # fmt: skip
-_MOST_TURNS = 12  #: of uv, each with one more sdist
+_MOST_TURNS = 24  #: of uv, each with one more sdist or bound
 
 
 def add(
@@ -70,6 +76,7 @@ def add(
     BuildError for a project that cannot be made a wheel, LockedError when only committed locks may answer.
     """
     ctx, stack, only_committed = context.ctx, resolution.lock, context.request.locked
+    refuse_traps(context, stack, additions.packages)
     offers = Offers.of_lock(context.sources, stack)
     packages = own.wanted_packages(additions)
     local = [_store_local(package, offers, context) for package in packages if own.is_local(package)]
@@ -125,11 +132,19 @@ class _Resolver:
         self._local = {one.name: one for one in local if not one.compiled}
         self._target = target_of(context.variant.base, context.variant.python)
         self._staying = {one.name: one for one in self._stack.packages if _stays(one)}
-        self._title = f"{self._stack.recipe} for CUDA {self._stack.cuda}"
-        self._asked = [one for one in map(Requirement, named) if not self._stays_for(one)]
+        self._conflicts = Conflicts(context, self._stack, self._staying, offers)
+        self._named = list(requirements(named, self._target.python))  #: what a marker excludes is not asked for
+        self._conflicts.asked = self._named
+        self._asked = [one for one in self._named if not self._stays_for(one)]
         self._with_cuda = False  #: whether something with CUDA sources is compiled
         self._sdists = {one.name: self._lock_source(one) for one in local if one.compiled}
-        self._by_source = {*self._sdists}  #: packages that are there as source only
+        self._local_sources = {*self._sdists}
+        self._by_source = {*self._sdists}  #: packages of which an sdist may be taken
+        self._barred = dict[str, ResolutionError]()  #: those of which none may, since it cannot be compiled
+        self._bounds = list[str]()  #: constraints that nobody's metadata has
+        self._because = dict[str, tuple[str, str]]()  #: name → the version that was not taken, and why
+        self._unfit = list[str]()  #: notes on what does not fit and was asked for so
+        self._cleared = set[tuple[str, str]]()  #: releases whose extras were looked at
 
     def lock(self, digest: str) -> Lock:
         """The stack's lock with what was asked for, and all that it needs."""
@@ -141,15 +156,17 @@ class _Resolver:
             self._stays = [f"{name} @ {_stand_in(stays, name, one.version)}" for name, one in self._staying.items()]
             pinned, notes = self._pinned()
         there = {one.name: one for one in stack.packages}
-        new = [one for one in pinned if one.name not in there or there[one.name].version != one.version]
+        new = [one for one in pinned if not self._is_there(one)]
         wheels = lock_offers((one for one in new if one.name not in self._sdists), self._offers.sources)
         sdists = [self._sdists[one.name] for one in new if one.name in self._sdists]
         packages = {one.name: one for one in (*wheels, *sdists, *self._local.values())}
         links = {one.name: one.link for one in new}
         _check_hashes(packages.values(), self._additions.hashes)
+        refuse_twice({*there, *packages}, self._conflicts.title)
         built_for.check(packages.values(), links, self._offers, ctx.progress)
         moved = tuple(sorted(name for name in packages if name in there))
         notes += [f"{name} {packages[name].version} instead of the stack's {there[name].version}" for name in moved]
+        notes += self._already_there(packages)
         variant = own.with_apt(self._context.variant, self._additions)
         base = lock_base(ctx, variant) if self._additions.apt else stack.base
         return msgspec.structs.replace(
@@ -167,23 +184,26 @@ class _Resolver:
             ),
         )
 
+    def _is_there(self, one: Offer) -> bool:
+        """Whether the stack has the very version."""
+        there = self._stack.package(one.name)
+        return there is not None and there.version == one.version
+
+    def _already_there(self, added: Collection[str]) -> list[str]:
+        """What was asked for and needs not be added, as a note."""
+        kept = (self._stack.package(_name(one)) for one in self._named if _name(one) not in added)
+        said = dict.fromkeys(f"{one.name} {one.version}" for one in kept if one)
+        return [f"already there: {listed(said)}"] if said else []
+
     def _stays_for(self, wanted: Requirement) -> bool:
         """Whether it is of what stays. Raises ResolutionError where another version is asked for."""
         staying = self._staying.get(_name(wanted))
-        if staying and not wanted.specifier.contains(Version(staying.version).public, prereleases=True):
-            raise self._refusal(f"{wanted} is asked for, and {self._title} has {staying.name} {staying.version}")
+        if staying and self._conflicts.against([Clause("", wanted)]):
+            raise self._conflicts.refusal(Clause("", wanted))
         return staying is not None
-
-    def _refusal(self, what: str) -> ResolutionError:
-        return ResolutionError(
-            what,
-            cause=f"torch {self._staying['torch'].version}, CUDA and what is compiled for them stay as they are.",
-            next_step="./build.py list    (stacks with other versions), or ask for another version of the package",
-        )
 
     def _pinned(self) -> tuple[tuple[Offer, ...], list[str]]:
         """What uv chooses, and what is to be known of it."""
-        newest = {_name(one): version for one in self._asked if (version := self._newest(one))}
         for _ in range(_MOST_TURNS):
             try:
                 pinned = self._ask_uv()
@@ -191,54 +211,103 @@ class _Resolver:
                 if self._take_source(error):
                     continue
                 raise self._explained(error) from error
-            chosen = {one.name: one.version for one in pinned}
-            older, retry = [], False
-            for name, version in newest.items():
-                have = chosen.get(name)
-                if have and Version(have) < version and name not in self._sdists:
-                    try:
-                        self._ask_uv(f"{name}=={version}")
-                    except ResolutionError as error:
-                        retry = self._take_source(error) or retry
-                        older.append(f"{name} {have}, not {version}: {_first_reason(error)}")
-            if retry or self._take_requirements(pinned):
+            if self._take_requirements(pinned) or self._keep_pairs(pinned) or self._keep_extras(pinned):
                 continue
-            return pinned, older
+            if (older := self._not_newest(pinned)) is None:
+                continue
+            chosen = {one.name: one.version for one in pinned}
+            for name, (version, why) in self._because.items():
+                if chosen.get(name, version) != version:
+                    older.append(f"{name} {chosen[name]}, not {version}: {why}")
+            brought = [one.why for name in map(_name, self._asked) if (one := names.trap(name)) and one.kind == "works"]
+            return pinned, [*older, *self._unfit, *brought]
         raise ResolutionError("the packages need one another in too many ways", next_step="pin them: package==1.2")
 
-    def _ask_uv(self, *more: str) -> tuple[Offer, ...]:
+    def _ask_uv(self, *more: str, bounds: Sequence[str] = ()) -> tuple[Offer, ...]:
         lines = [*self._context.recipe.requirements, *self._context.variant.requirements, *map(str, self._asked)]
-        for one in self._sdists.values():
-            lines += [f"{one.name}=={one.version}", *read_sdist(self._stored(one), one.file.name).requires]
+        lines += [str(clause.wanted) for clause in self._of_sdists()]
+        lines += [f"{one.name}=={one.version}" for one in self._sdists.values()]
         local = [f"{one.name} @ {self._stored(one).absolute().as_uri()}" for one in self._local.values()]
+        limits = [*constraints_of(self._staying["torch"].version), *self._additions.constraints]
         return resolve_pins(
             [*(one for one in lines if _name(Requirement(one)) not in self._staying), *self._stays, *local, *more],
             self._target,
             self._offers,
-            constraints=[*constraints_of(self._staying["torch"].version), *self._additions.constraints],
+            constraints=[*limits, *self._bounds, *bounds],
             preferred=[one for one in self._stack.packages if one.name not in self._staying],
             wheels=self._sources,
         )
 
+    def _of_sdists(self) -> Iterator[Clause]:
+        """What the sdists that were taken require; uv sees it as asked for."""
+        for one in self._sdists.values():
+            for line in read_sdist(self._stored(one), one.file.name).requires:
+                yield Clause(f"{one.name}=={one.version}", Requirement(line))
+
     def _stored(self, package: LockedPackage) -> Path:
         return self._cache.file(package.file.sha256, package.file.name)
 
-    def _newest(self, wanted: Requirement) -> Version | None:
-        """The newest final release that was not excluded; None for a package of which the version is given."""
-        if any(part.operator in ("==", "===") for part in wanted.specifier):
-            return None
-        releases = self._offers.releases(_name(wanted))
-        fitting = {Version(one.version) for one in releases if one.is_sdist or self._target.rank(one.link.name)}
-        return max(wanted.specifier.filter(one for one in fitting if not one.is_prerelease), default=None)
+    def _not_newest(self, pinned: Sequence[Offer]) -> list[str] | None:
+        """What was asked for and is not the newest release, and why; None where that was for want of a source.
 
-    def _take_source(self, error: ResolutionError) -> bool:
-        """Let uv choose among the sdists of a package that has no wheels. False where that is not what failed."""
-        new = {str(canonicalize_name(name)) for name in _SOURCE_ONLY.findall(error.what)} - self._by_source
-        self._by_source |= new
-        for name in new:
+        What the stack has is kept, as pip keeps what is installed.
+        """
+        older = []
+        for wanted in self._asked:
+            name = _name(wanted)
+            have = next((one for one in pinned if one.name == name), None)
+            if have is None or self._is_there(have) or name in self._because or have.name in self._sdists:
+                continue
+            newest, has_wheel = self._newest(wanted)
+            if newest is None or Version(have.version) >= newest:
+                continue
+            why = f"it has no wheel for Python {self._target.python}"
+            if has_wheel:
+                probe = Requirement(f"{name}=={newest}")
+                try:
+                    self._ask_uv(str(probe))
+                    continue
+                except ResolutionError as error:
+                    if self._take_source(error, but=name):
+                        return None
+                    why = self._conflicts.reason(error, probe)
+            older.append(f"{name} {have.version}, not {newest}: {why}")
+        return older
+
+    def _newest(self, wanted: Requirement) -> tuple[Version | None, bool]:
+        """The newest final release that was not excluded, and whether it has a wheel for the image.
+
+        None for a package of which the version is given.
+        """
+        if any(part.operator in ("==", "===") for part in wanted.specifier):
+            return None, False
+        releases = list(self._offers.releases(_name(wanted)))
+        wheels = {Version(one.version) for one in releases if self._has_wheel(one)}
+        fitting = wheels | {Version(one.version) for one in releases if one.is_sdist}
+        newest = max(wanted.specifier.filter(one for one in fitting if not one.is_prerelease), default=None)
+        return newest, newest in wheels
+
+    def _has_wheel(self, release: Offer) -> bool:
+        return not release.is_sdist and self._target.rank(release.link.name) is not None
+
+    def _take_source(self, error: ResolutionError, but: str = "") -> bool:
+        """Let uv choose among the sdists of what has no wheels. False where that is not what failed.
+
+        A package that has no wheel at all goes first: another one may be there in a release with a wheel. `but`: whose
+        sdist is not taken.
+        """
+        found = {str(canonicalize_name(name)) for name in _SOURCE_ONLY.findall(error.what)}
+        found -= {but, *self._by_source, *self._barred}
+        releases = {name: list(self._offers.releases(name)) for name in found}
+        alone = {name for name, ones in releases.items() if not any(map(self._has_wheel, ones))}
+        taken = alone or found
+        self._by_source |= taken
+        for name in taken:
+            with_wheel = {one.version for one in releases[name] if self._has_wheel(one)}
             for one in self._sdists_of(name):
-                _stand_in(self._sources, name, one.version)
-        return bool(new)
+                if one.version not in with_wheel:
+                    _stand_in(self._sources, name, one.version)
+        return bool(taken)
 
     def _sdists_of(self, name: str) -> list[Offer]:
         return [one for one in self._offers.releases(name) if one.is_sdist and one.link.sha256]
@@ -248,11 +317,86 @@ class _Resolver:
         new = False
         for one in pinned:
             known = self._sdists.get(one.name)
-            if one.name in self._by_source and (known is None or known.version != one.version):
-                sdist = next(sdist for sdist in self._sdists_of(one.name) if sdist.version == one.version)
-                self._sdists[one.name] = self._lock_source(lock_offer(sdist, self._offers.sources))
+            is_source = one.name in self._by_source and one.link.url.startswith(self._sources.absolute().as_uri())
+            if known and not is_source and one.name not in self._local_sources:
+                del self._sdists[one.name]  # a release with a wheel after all
                 new = True
+            if is_source and (known is None or known.version != one.version):
+                sdist = next(sdist for sdist in self._sdists_of(one.name) if sdist.version == one.version)
+                new = True
+                try:
+                    self._sdists[one.name] = self._lock_source(lock_offer(sdist, self._offers.sources))
+                except ResolutionError as error:
+                    self._bar(one.name, error)
         return new
+
+    def _bar(self, name: str, error: ResolutionError) -> None:
+        """Take no sdist of this package: another one may do with a release that has a wheel."""
+        self._barred[name] = error
+        self._by_source.discard(name)
+        self._sdists.pop(name, None)
+        for path in self._sources.glob(f"{name.replace('-', '_')}-*.whl"):
+            path.unlink()
+
+    def _keep_pairs(self, pinned: Sequence[Offer]) -> bool:
+        """Bound what does not fit together by what is known of it; True where uv has to be asked again."""
+        there = {one.name: one.version for one in (*self._staying.values(), *self._local.values())}
+        there |= {one.name: one.version for one in pinned}
+        for pair in together.broken(there):
+            if pair.needed not in self._staying:
+                with contextlib.suppress(ResolutionError):
+                    self._ask_uv(bounds=[pair.needs])
+                    self._bound(
+                        pair.needs, pair.needed, there[pair.needed], f"{pair.package} needs {pair.needs}: {pair.why}"
+                    )
+                    return True
+            try:
+                self._ask_uv(bounds=[pair.without])
+            except ResolutionError as error:
+                clause = Clause(f"{pair.package}=={there[pair.package]}", Requirement(pair.needs))
+                raise self._conflicts.refusal(clause, pair.why) from error
+            self._bound(pair.without, pair.package, there[pair.package], f"it needs {pair.needs}: {pair.why}")
+            return True
+        return False
+
+    def _bound(self, line: str, name: str, version: str, why: str) -> None:
+        self._bounds.append(line)
+        self._because.setdefault(name, (version, why))
+
+    def _keep_extras(self, pinned: Sequence[Offer]) -> bool:
+        """Bound a release that is for another torch by its own extra; True where uv has to be asked again.
+
+        Where a person asks for such a release by its version, or no other fits, that is a note.
+        """
+        extras = ",".join(one.name for one in together.extras() if one.package in self._staying)
+        new = {one.name: one.version for one in pinned if not self._is_there(one) and one.name not in self._sdists}
+        while left := {name: version for name, version in new.items() if (name, version) not in self._cleared}:
+            try:
+                self._ask_uv(*(f"{name}[{extras}]=={version}" for name, version in left.items()))
+            except ResolutionError as error:
+                found = self._conflicts.against(one for one in clauses(error.what) if "[" in one.who)
+                name = found.who.partition("[")[0] if found else ""
+                if found is None or name not in left:
+                    break  # what the extras need besides is against something: nobody asks for that
+                self._cleared.add((name, left[name]))
+                if self._bound_by_extra(name, left[name], f"{name}[{extras}]", found):
+                    return True
+            else:
+                self._cleared |= {*left.items()}
+        return False
+
+    def _bound_by_extra(self, name: str, version: str, extra: str, clause: Clause) -> bool:
+        """Take the newest release that goes with its extra; False where there is none, and this one stays."""
+        with contextlib.suppress(ResolutionError):
+            fitting = next(one.version for one in self._ask_uv(extra) if one.name == name)
+            self._bound(
+                f"{name}<={fitting}", name, version, f"its extra for {clause.wanted.name} needs {clause.needed}"
+            )
+            return True
+        needs = f"its extra for {clause.wanted.name} needs {clause.needed}"
+        have = self._conflicts.limits[_name(clause.wanted)].said
+        self._unfit.append(f"{name} {version} may do without {clause.wanted.name}: {needs}, and the stack has {have}")
+        return False
 
     def _lock_source(self, package: LockedPackage) -> LockedPackage:
         """An sdist with its back-end, or one to be compiled with what that needs beside the lock's tools."""
@@ -310,17 +454,23 @@ class _Resolver:
         return msgspec.structs.replace(compilation, base=base)
 
     def _explained(self, error: ResolutionError) -> ResolutionError:
-        """uv's explanation without its own advice; for a name that no index has, the nearest that we know."""
+        """Who wants what of which the stack has another; for a name that no index has, the nearest that we know."""
         text = "\n".join(error.what.splitlines()[1:])
-        what = f"these packages cannot be added to {self._title}"
         if absent := _ABSENT.search(text):
             name = absent[1]
             near = difflib.get_close_matches(name, {*WELL_KNOWN, *(one.name for one in self._stack.packages)}, n=3)
+            what = f"these packages cannot be added to {self._conflicts.title}: the package index has no {name}"
             return ResolutionError(
-                f"{what}: the package index has no {name}" + (f"; did you mean {' or '.join(near)}?" if near else ""),
+                what + (f"; did you mean {' or '.join(near)}?" if near else ""),
                 next_step="look the name up where the package is documented: it may differ from what is imported",
             )
-        return self._refusal(f"{what}\n{_UV_WORDS.sub('', text).rstrip()}")
+        direct = (Clause("", one) for one in self._asked)
+        if clause := self._conflicts.against([*direct, *self._of_sdists(), *clauses(text)]):
+            return self._conflicts.refusal(clause)
+        needed = {str(canonicalize_name(name)) for name in _SOURCE_ONLY.findall(text)}
+        return next(
+            (reason for name, reason in self._barred.items() if name in needed), self._conflicts.unexplained(text)
+        )
 
 
 def _check_hashes(packages: Iterable[LockedPackage], hashes: Mapping[str, Sequence[str]]) -> None:
@@ -353,13 +503,6 @@ def _stand_in(folder: Path, name: str, version: str) -> str:
         archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{stem}.dist-info/RECORD", "")
     return path.as_uri()
-
-
-def _first_reason(error: ResolutionError) -> str:
-    """The sentence of uv's explanation that says who wants what, on one line."""
-    text = " ".join(error.what.split())
-    found = re.search(r"Because (.*?)(?:, we can conclude|\.$|\. And)", text)
-    return found[1] if found else "another package is against it"
 
 
 def _store_local(package: str, offers: Offers, context: ResolveContext) -> LockedPackage:

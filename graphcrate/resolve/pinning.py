@@ -29,8 +29,9 @@ from graphcrate.resolve.target import Target
 
 #: (first torch that does not need it, constraint, why): what torch's own metadata forgets to say
 CONSTRAINTS = (
-    ("2.3", "numpy<2"),  # compiled against numpy 1: "A module that was compiled using NumPy 1.x …"
-    ("2.2", "setuptools<70"),  # torch.utils.cpp_extension imports pkg_resources.packaging
+    # "A module that was compiled using NumPy 1.x …"
+    ("2.3", "numpy<2", "was built for numpy 1"),
+    ("2.2", "setuptools<70", "imports pkg_resources.packaging in its cpp_extension, which setuptools 70 has no more"),
 )
 #: of the user's `UV_*` variables those about the network; the others would change what is resolved
 KEPT = (
@@ -70,8 +71,14 @@ def _link_of(wheel: dict[str, Any]) -> Link:
 
 def constraints_of(torch: str) -> list[str]:
     """What goes with this torch beyond what its metadata says."""
-    found = [constraint for first, constraint in CONSTRAINTS if Version(torch) < Version(first)]
-    return [*found, *pairs.constraints(torch)]
+    return [constraint for constraint, _ in bounds_of(torch)]
+
+
+def bounds_of(torch: str) -> list[tuple[str, str]]:
+    """The same, each with why it is so, as a clause."""
+    release = Version(torch)
+    found = [(line, f"torch {release.public} {why}") for first, line, why in CONSTRAINTS if release < Version(first)]
+    return [*found, *((line, f"torch {release.public} goes with {line}") for line in pairs.constraints(torch))]
 
 
 def resolve_pins(

@@ -25,6 +25,7 @@ from tests.made import place
 from tests.unit import small_index
 from tests.unit.elfmaker import make_elf
 from tests.unit.small_index import COMPATIBLE, CP311, PYTORCH
+from tests.unit.test_sdist import zipped
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
 pytestmark = pytest.mark.engine("uv", "git")
@@ -45,7 +46,31 @@ def server():
                 small_wheel("wants_torch", "1.0", requires=["torch>=2.0"]),
                 small_wheel("wants_torch", "2.0", requires=["torch>=2.1"]),
             ],
-            "tqdm": [small_wheel("tqdm", "4.66"), small_wheel("tqdm", "4.0")],
+            # as scipy is for a Python that its newest release has no wheel for
+            "tqdm": [
+                small_wheel("tqdm", "4.66"),
+                small_wheel("tqdm", "4.0"),
+                small_sdist("tqdm", "9.0", pyproject=FLIT, more={"src/a.c": "int a;"}),
+            ],
+            "newer-by-source": [
+                small_wheel("newer_by_source", "1.0"),
+                small_sdist("newer_by_source", "2.0", pyproject=FLIT, more={"src/a.c": "int a;"}),
+            ],
+            "above-newer": [
+                small_wheel("above_newer", "1.0", requires=["newer-by-source"]),
+                small_wheel("above_newer", "2.0", requires=["newer-by-source==2.0"]),
+            ],
+            "zipped": [zipped(*small_sdist("zipped", "1.0", pyproject=FLIT, metadata_requires=["tqdm"]))],
+            "may-use-torch": [
+                small_wheel("may_use_torch", version, requires=[f'torch>={torch}; extra == "torch"'])
+                for version, torch in (("1.0", "1.13"), ("2.0", "2.0"), ("3.0", "2.6"), ("4.0", "2.6"))
+            ],
+            "above-torch-user": [small_wheel("above_torch_user", "1.0", requires=["may-use-torch"])],
+            "dgl": [small_wheel("dgl", "1.1.3"), small_wheel("dgl", "2.1.0", requires=["torchdata>=0.5"])],
+            "torchdata": [small_wheel("torchdata", version) for version in ("0.8.0", "0.9.0", "0.11.0")],
+            "pyarrow": [small_wheel("pyarrow", version) for version in ("25.0.1", "26.0.1")],
+            "pyg-nightly": [small_wheel("pyg_nightly", "2.9.0")],
+            "sklearn": [small_sdist("sklearn", "0.0", pyproject=FLIT)],
             "wants-old-tqdm": [small_wheel("wants_old_tqdm", "1.0", requires=["tqdm<4.5"])],
             "wants-numpy": [small_wheel("wants_numpy", "1.0", requires=["numpy>=2"])],
             "by-source": [
@@ -141,10 +166,15 @@ def test_an_older_release_is_taken_with_the_reason_where_the_newest_wants_anothe
 @pytest.mark.parametrize(
     ("word", "what"),
     [
-        ("wants-torch==2.0", "wants-torch>=2.0 depends on torch>=2.1"),
-        ("torch==2.13.0", "torch==2.13.0 is asked for, and pyg for CUDA 11.8 has torch 2.0.1"),
+        ("wants-torch==2.0", "it needs torch>=2.1, and the stack has torch 2.0.1"),
+        ("torch==2.13.0", "torch==2.13.0 cannot be added to pyg for CUDA 11.8, which has torch 2.0.1"),
         ("nvidia-cublas-cu11==11.10.3.66", "has nvidia-cublas-cu11 11.11.3.6"),
-        ("wants-numpy", "wants-numpy depend on numpy>=2"),
+        ("wants-numpy", r"it needs numpy>=2, and the stack has numpy<2\n.*torch 2\.0\.1 was built for numpy 1"),
+        ("numpy>=2", "numpy>=2 cannot be added to pyg for CUDA 11.8, which has numpy<2"),
+        ("pyarrow==26.0.1", "it needs numpy>=2, and the stack has numpy<2: its import asks for NumPy 2.0"),
+        ("cv2", "the package is opencv-python-headless"),
+        ("sklearn==0.0", "the package is scikit-learn"),
+        ("pyg-nightly", "pyg-nightly and torch-geometric each bring the folder torch_geometric"),
         ("tqmd", "the package index has no tqmd; did you mean tqdm"),
         ("other-python", "cp38"),
         (
@@ -166,6 +196,55 @@ def test_a_package_of_the_stack_moves_where_a_version_is_asked_for_and_that_is_s
     assert (stack.package("tqdm").version, lock.package("tqdm").version) == ("4.66", "4.0")
     assert lock.added.moved == ("tqdm",)
     assert "tqdm 4.0 instead of the stack's 4.66" in lock.notes
+
+
+@pytest.mark.parametrize(
+    ("word", "package", "version", "note"),
+    [
+        ("newer-by-source", "newer-by-source", "1.0", "1.0, not 2.0: it has no wheel for Python 3.11"),
+        ("above-newer", "above-newer", "1.0", "above-newer 1.0, not 2.0"),
+    ],
+)
+def test_a_wheel_of_an_older_release_goes_before_a_source(add, word, package, version, note):
+    """`--with scipy` could not be planned: its newest release has no wheel for Python 3.11."""
+    _, lock = add(word)
+    assert lock.package(package).version == version
+    assert not any(one.is_sdist for one in lock.packages if one.name in names(lock))
+    assert any(note in one for one in lock.notes)
+
+
+def test_what_the_stack_has_is_kept_and_said_and_what_a_marker_excludes_is_nothing(add):
+    stack, lock = add("tqdm", "torch", "numpy<2", "pywin32; sys_platform == 'win32'")
+    assert lock.packages == stack.packages
+    assert (names(lock), lock.added.asked) == (set(), ("tqdm", "numpy"))
+    assert "already there: tqdm 4.66, torch 2.0.1 and numpy 1.26.4" in lock.notes
+
+
+def test_a_source_in_a_zip_is_one(add):
+    _, lock = add("zipped")
+    assert [one.name for one in lock.package("zipped").build] == ["flit-core"]
+
+
+def test_a_release_whose_extra_is_for_another_torch_is_not_taken(add):
+    """transformers 5.24.0 passed beside torch 2.0.1, and did without it."""
+    for word in ("may-use-torch", "above-torch-user"):
+        _, lock = add(word)
+        assert lock.package("may-use-torch").version == "2.0"
+        assert [note for note in lock.notes if "may-use-torch 2.0, not 4.0" in note and "torch>=2.6" in note]
+    _, lock = add("may-use-torch==3.0")
+    assert lock.package("may-use-torch").version == "3.0"
+    assert [note for note in lock.notes if "may-use-torch 3.0 may do without torch" in note and "torch 2.0.1" in note]
+
+
+def test_releases_that_are_known_not_to_fit_are_not_put_together(add):
+    _, lock = add("dgl==2.1.0")
+    assert lock.package("torchdata").version == "0.9.0"
+    assert [note for note in lock.notes if "torchdata 0.9.0, not 0.11.0: dgl needs torchdata<0.10" in note]
+    _, lock = add("pyarrow")
+    assert lock.package("pyarrow").version == "25.0.1"
+    assert [note for note in lock.notes if "pyarrow 25.0.1, not 26.0.1: it needs numpy>=2" in note]
+    with pytest.raises(ResolutionError, match="dgl"):
+        add("dgl==2.1.0", constraints=("torchdata>=0.10",))
 
 
 @pytest.mark.parametrize("word", ["by-source", "above-source"])

@@ -88,7 +88,7 @@ def recipe(data, place):
     (place / "mine.toml").write_bytes(data)
     _, additions = own.load(place / "mine.toml")
     named(own.wanted_packages(additions), additions.constraints)
-    own.suffix(additions)
+    own.suffix(additions, [*map(own.name_of, additions.packages)])
 
 
 def written(name, read):

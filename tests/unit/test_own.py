@@ -235,6 +235,11 @@ def test_what_an_image_needs_may_be_added_to(folder):
     assert plan.config.environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility,video"
 
 
+def of(additions):
+    """The names of what was asked for, as though the stack had none of it."""
+    return [*map(own.name_of, additions.packages)]
+
+
 @pytest.mark.parametrize(
     ("additions", "suffix"),
     [
@@ -248,7 +253,16 @@ def test_what_an_image_needs_may_be_added_to(folder):
     ],
 )  # fmt: skip
 def test_the_tag_names_what_was_added(additions, suffix):
-    assert own.suffix(additions) == suffix
+    assert own.suffix(additions, of(additions)) == suffix
+
+
+def test_the_tag_names_nothing_that_the_stack_has_or_a_marker_excludes():
+    """Tags grew by packages that were there: `-torch-torch-geometric-torch-scatter`, `-pywin32-`."""
+    asked = Additions(packages=("Torch_Scatter", "einops", "pywin32; sys_platform == 'win32'"), apt=("git",))
+    assert own.suffix(asked, ["einops", "numpy"]) == "-einops-git"
+    assert own.changes(asked, ["einops"])
+    assert own.changes(asked, []), "git"
+    assert not own.changes(Additions(packages=("torch-scatter",)), [])
 
 
 def plans(stack, lock, **additions):

@@ -222,6 +222,23 @@ def test_no_statement_is_about_an_image_that_did_not_run(mine):
     assert published > 7
 
 
+def test_what_the_stack_has_already_gives_its_image_and_that_is_said(mine):
+    """The tag was that of another image: `…-torch-scatter`."""
+
+    def add(context, resolution, *_, **__):
+        lock = resolution.lock
+        asked = msgspec.structs.replace(
+            lock, notes=(*lock.notes, "already there: torch 1.0"), added=Added(asked=("torch",))
+        )
+        return msgspec.structs.replace(resolution, lock=asked)
+
+    mine.world.patch.setattr(pipeline.additions, "add", add)
+    code, out, err = mine.typed("image", "torch", "--cuda", "cpu", "--with", "torch")
+    assert (code, "already there: torch 1.0" in err) == (0, True)
+    assert mine.typed("image", "torch", "--cuda", "cpu")[1] == out
+    assert "-torch" not in out.partition("@")[0].partition(":")[2]
+
+
 def test_after_the_stack_is_locked_anew_an_own_image_has_its_packages_or_says_that_its_lock_is_older(
     world,  # noqa: F811
 ):

@@ -1,0 +1,96 @@
+"""Packages that fit each other or do not, beyond what their metadata says: `data/together.toml`, judged purely."""
+
+import fnmatch
+import functools
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from graphcrate.compat.facts import table
+
+_CONTRARY = {">=": "<", "<": ">=", "==": "!=", "!=": "=="}
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """These `versions` of `package` (normalised) need `needs`, where that is there. `why`: a clause."""
+
+    package: str
+    versions: str
+    needs: str
+    why: str
+    known: str
+    source: tuple[str, ...]
+
+    @property
+    def needed(self) -> str:
+        """The normalised name of what it needs."""
+        return str(canonicalize_name(Requirement(self.needs).name))
+
+    @property
+    def without(self) -> str:
+        """A constraint that leaves these releases out."""
+        found = re.fullmatch(r"(>=|<|==|!=)(.*)", self.versions)
+        assert found is not None, "the table's own test"
+        return f"{self.package}{_CONTRARY[found[1]]}{found[2]}"
+
+
+class Extra(msgspec.Struct, frozen=True, kw_only=True):
+    """An extra whose requirements hold wherever `package` is there."""
+
+    name: str
+    package: str
+
+
+class _Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What a package prints that does without what is there."""
+
+    pattern: str
+
+
+class _Raised(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask for where the import of `package`, a pattern, ends with this."""
+
+    package: str
+    pattern: str
+    ask: str
+
+
+#: all known pairs
+pairs = functools.cache(functools.partial(table, "together", tuple[Pair, ...], "pair"))
+#: extras that say with what a package works
+extras = functools.cache(functools.partial(table, "together", tuple[Extra, ...], "extra"))
+_said = functools.cache(functools.partial(table, "together", tuple[_Said, ...], "said"))
+_raised = functools.cache(functools.partial(table, "together", tuple[_Raised, ...], "raised"))
+
+
+def broken(versions: Mapping[str, str]) -> tuple[Pair, ...]:
+    """The pairs that do not fit among packages, normalised name → version."""
+    return tuple(
+        one
+        for one in pairs()
+        if one.package in versions
+        and _has(SpecifierSet(one.versions), versions[one.package])
+        and one.needed in versions
+        and not _has(Requirement(one.needs).specifier, versions[one.needed])
+    )
+
+
+def _has(wanted: SpecifierSet, version: str) -> bool:
+    return wanted.contains(Version(version).public, prereleases=True)
+
+
+def complaint(lines: Sequence[str]) -> str:
+    """The first line by which a package says that it does without what is there; empty where none does."""
+    return next((line.strip() for line in lines if any(one.pattern in line for one in _said())), "")
+
+
+def remedy(package: str, raised: str) -> str:
+    """What to ask for so that the import of a package does not end with this; empty where nobody knows."""
+    return next(
+        (one.ask for one in _raised() if one.pattern in raised and fnmatch.fnmatchcase(package, one.package)), ""
+    )

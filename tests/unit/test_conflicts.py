@@ -1,0 +1,145 @@
+"""Why packages cannot be added to a stack: who is against what of it, and where what is wanted is."""
+
+import pytest
+from packaging.requirements import Requirement
+
+from graphcrate.compat import names, own
+from graphcrate.compat.catalog import read_lock
+from graphcrate.compat.request import BuildRequest
+from graphcrate.host.context import Context
+from graphcrate.model.errors import ResolutionError
+from graphcrate.model.recipe import Additions, Channel
+from graphcrate.resolve.channels import Link
+from graphcrate.resolve.conflicts import Clause, Conflicts, clauses
+from graphcrate.resolve.locks import ResolveContext
+from graphcrate.resolve.offers import Offer
+from graphcrate.resolve.refusals import refuse_traps, refuse_twice
+from tests import ROOT
+from tests.made import RECIPES
+
+PYG = RECIPES["pyg"]
+#: uv's words where cugraph-pyg-cu12 was to be added to pyg for CUDA 12.8
+RAFT = """Because libraft-cu12==26.6.0 depends on nvidia-nvjitlink-cu12>=12.9,<13 and pylibraft-cu12==26.6.0 depends on
+libraft-cu12==26.6.*, we can conclude that pylibraft-cu12==26.6.0 depends on nvidia-nvjitlink-cu12>=12.9,<13."""
+
+
+class Index:
+    """Releases of some packages."""
+
+    def __init__(self, **versions):
+        self.versions = versions
+
+    def releases(self, name):
+        link = Link(name="x-1.0-py3-none-any.whl", url="https://host.example/x")
+        return [Offer(name, version, Channel.PYPI, link) for version in self.versions.get(name, ())]
+
+
+@pytest.fixture
+def conflicts():
+    """What pyg of a CUDA version is against, as its committed lock has it, where these packages are asked for."""
+
+    def make(cuda, *packages):
+        request = BuildRequest(name="pyg", cuda=cuda, additions=Additions(packages=packages))
+        ctx = Context(root=ROOT, environment={})
+        variant = PYG.variant(cuda)
+        context = ResolveContext(recipe=PYG, variant=variant, request=request, ctx=ctx)
+        found = (read_lock(ctx, PYG, variant, candidate) for candidate in variant.candidates)
+        stack = next(lock for lock in found if lock)
+        staying = {one.name: one for one in stack.packages if one.name.startswith(("torch", "nvidia-"))}
+        made = Conflicts(context, stack, staying, Index(numpy=("1.26.4", "2.4.0"), setuptools=("69.5.1", "84.0")))
+        made.asked = [Requirement(one) for one in packages if not own.is_local(one)]
+        return made
+
+    return make
+
+
+def test_clauses_of_an_explanation():
+    text = (
+        "Because all versions of a-b depend on numpy{python_full_version < '3.14'}>=2.0.2 and c==1 depends on d<2,>=1,"
+    )
+    assert [(one.who, one.needed) for one in clauses(f"{text} we can conclude")] == [
+        ("a-b", "numpy>=2.0.2"),
+        ("c==1", "d<2,>=1"),
+    ]
+    assert next(clauses(RAFT)).who == "libraft-cu12==26.6.0"
+
+
+def test_ten_lines_of_uv_are_one_sentence_and_the_cuda_version_that_has_what_is_wanted(conflicts):
+    made = conflicts("12.8", "cugraph-pyg-cu12")
+    error = made.refusal(made.against(clauses(RAFT)))
+    assert "libraft-cu12==26.6.0 needs nvidia-nvjitlink-cu12<13,>=12.9" in error.what
+    assert "the stack has nvidia-nvjitlink-cu12 12.8." in error.what
+    assert "\n" not in error.what
+    assert error.next_step.startswith("make image CUDA=12.1 WITH=cugraph-pyg-cu12 ")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cause", "step"),
+    [
+        ("numpy>=2", "numpy<2 is the stack's: torch 2.0.1 was built for", "make image CUDA=12.6 'WITH=numpy>=2' "),
+        ("torch>=2.2", "torch 2.0.1", "make image CUDA=12.1    (CUDA 12.1 has torch 2.3.1)"),
+        ("torch==2.1.0", "torch 2.0.1", "(nearest are torch 2.0.1, CUDA=11.8 and torch 2.3.1, CUDA=12.1)"),
+        ("torch>=99", "torch 2.0.1", "no CUDA version of pyg has torch>=99"),
+    ],
+)  # fmt: skip
+def test_what_is_asked_for_and_the_stack_fixes_otherwise(conflicts, wanted, cause, step):
+    made = conflicts("11.8", wanted)
+    clause = made.against([Clause("", Requirement("einops")), Clause("", Requirement(wanted))])
+    error = made.refusal(clause)
+    assert f"{wanted} cannot be added to pyg for CUDA 11.8" in error.what
+    assert cause in error.cause
+    assert step in error.next_step
+
+
+def test_what_fits_is_against_nothing(conflicts):
+    made = conflicts("11.8")
+    assert (
+        made.against(Clause("a", Requirement(one)) for one in ("torch>=2.0", "numpy>=1.20", "setuptools", "x")) is None
+    )
+
+
+def test_an_explanation_without_a_clause_against_the_stack_stays_as_it_is(conflicts):
+    error = conflicts("11.8", "pytorch3d").unexplained("Because all versions of pytorch3d have no wheels with cp311")
+    assert "pytorch3d have no wheels with cp311" in error.what
+
+
+# Names
+
+
+def test_a_name_that_is_a_trap_is_refused_with_the_command_to_type(conflicts):
+    made = conflicts("11.8", "cv2", "sklearn==0.0", "einops>=0.7")
+    with pytest.raises(ResolutionError) as caught:
+        refuse_traps(made._context, made._stack, made._context.request.additions.packages)
+    assert {"opencv-python-headless", "scikit-learn"} <= set(caught.value.what.split())
+    # scikit-learn is in the stack
+    assert caught.value.next_step.startswith("make image CUDA=11.8 'WITH=opencv-python-headless einops>=0.7' ")
+
+
+@pytest.mark.parametrize("package", ["bs4", "apex==0.1", "torch-sparse", "/home/me/cv2", "opencv-python", "igraph"])
+def test_what_means_what_it_says_is_not_refused(conflicts, package):
+    made = conflicts("11.8", package)
+    refuse_traps(made._context, made._stack, [package])
+
+
+@pytest.mark.parametrize(
+    "name", ["apex", "apex>=0.1", "PIL", "yaml", "skimage", "graph_tool", "pyg-lib", "torchsparse"]
+)
+def test_traps_have_a_next_step(conflicts, name):
+    made = conflicts("11.8", name)
+    with pytest.raises(ResolutionError) as caught:
+        refuse_traps(made._context, made._stack, [name])
+    assert caught.value.next_step
+
+
+def test_each_trap_says_what_is_meant_or_what_to_do():
+    for one in names.traps():
+        assert bool(one.instead) != bool(one.next), one.name
+        assert names.trap(one.name.upper().replace("-", "_")) == one
+    assert names.package_of("cv2.dnn") == "opencv-python-headless"
+    assert names.package_of("torchdata.datapipes") == ""
+
+
+def test_two_packages_that_bring_one_folder_are_refused():
+    refuse_twice({"torch-geometric", "opencv-python", "pillow"}, "pyg")
+    with pytest.raises(ResolutionError, match="pyg-nightly and torch-geometric each bring the folder torch_geometric"):
+        refuse_twice({"torch-geometric", "pyg-nightly"}, "pyg")

@@ -1,0 +1,34 @@
+"""Releases that are known not to fit each other, and what packages say when they are imported."""
+
+import re
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from graphcrate.compat import together
+
+
+@pytest.mark.parametrize(
+    ("versions", "broken"),
+    [
+        ({"dgl": "2.1.0", "torchdata": "0.11.0"}, ["torchdata<0.10"]),
+        ({"dgl": "2.1.0", "torchdata": "0.9.0", "torch": "2.0.1+cu118"}, []),
+        ({"dgl": "2.1.0", "torch": "2.3.1+cu121"}, ["torch>=2.0,<2.2.2"]),
+        ({"dgl": "1.1.3", "torchdata": "0.11.0", "torch": "2.3.1"}, []),
+        ({"pyarrow": "26.0.1", "numpy": "1.26.4"}, ["numpy>=2"]),
+        ({"pyarrow": "26.0.1", "numpy": "2.0.0"}, []),
+        ({"pyarrow": "26.0.1"}, []),
+    ],
+)
+def test_releases_that_do_not_fit(versions, broken):
+    assert [one.needs for one in together.broken(versions)] == broken
+
+
+def test_every_pair_can_be_left_out():
+    for one in together.pairs():
+        assert re.fullmatch(r"(>=|<|==|!=)[\d.*]+", one.versions), "one comparison"
+        contrary = Requirement(one.without).specifier
+        for version in ("0.1", "1.1.3", "2", "2.1.0", "2.2", "26", "27.1"):
+            assert SpecifierSet(one.versions).contains(version) != contrary.contains(version)
+    assert {one.name for one in together.extras()} == {"torch"}
