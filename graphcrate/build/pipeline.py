@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -289,8 +290,19 @@ def _test(job: _Job, report: BuildReport, below: BuildReport | None) -> BuildRep
         return report
     tested = msgspec.structs.replace(tested, seconds=job.seconds())
     write_file(folder / "report.json", encode(tested))
-    run_suites.raise_if_failed(f"{tested.name}:{tested.tag}", tested.suites, order.folder)
+    again = functools.partial(_asking_for, request)
+    run_suites.raise_if_failed(f"{tested.name}:{tested.tag}", tested.suites, order.folder, again)
     return tested
+
+
+def _asking_for(request: BuildRequest, package: str) -> str:
+    """What to type for the same image with one more package."""
+    if request.recipe is not None:
+        return f'add "{package}" to pip in {request.recipe}'
+    packages = (*request.additions.packages, package)
+    return msgspec.structs.replace(
+        request, additions=msgspec.structs.replace(request.additions, packages=packages)
+    ).command()
 
 
 def _looked_up(job: _Job, wanted: Resolution) -> tuple[Resolution, Plan, BuildReport | None]:

@@ -19,6 +19,7 @@ from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, Fallback, Outcome, SmokeReport
 from graphcrate.model.words import listed, size
+from graphcrate.smoke.own import SAID
 
 
 def step(number: int, what: str) -> str:
@@ -121,7 +122,8 @@ def _compiled_lines(lock: Lock) -> list[str]:
 
 
 def lines(report: BuildReport, seconds: float) -> Iterator[str]:
-    """Three lines, and one each for results of the image below and for a base that is not the lock's.
+    """Three lines, and one each for results of the image below, a package that does without what is there, and a base
+    that is not the lock's.
 
     `seconds`: what this command took.
     """
@@ -132,6 +134,8 @@ def lines(report: BuildReport, seconds: float) -> Iterator[str]:
         stack = f"the stack's image {below[0].image.removeprefix('sha256:')[:12]}, whose layers it has unchanged"
         yield f"below   {_tested(below)} in {stack}; before publishing: ./build.py test {report.image}"
     yield f"image   {report.image}, {size(report.bytes)}, after {seconds:.0f} s"
+    for said in (said for suite in inside for said in suite.metrics.get(SAID, ())):
+        yield f"warning {said}"
     if report.drift:
         yield f"drift   {planning.drift_line(report.drift)}; LOCKED=yes refuses that"
     if report.layout:

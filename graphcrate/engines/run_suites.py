@@ -151,10 +151,17 @@ def _results(
     return results
 
 
-def raise_if_failed(reference: str, suites: Sequence[SmokeReport], folder: str) -> None:
-    """Raise SmokeError for the first suite that failed. `folder`: of its log."""
+def raise_if_failed(
+    reference: str, suites: Sequence[SmokeReport], folder: str, again: Callable[[str], str] = "ask for {} too".format
+) -> None:
+    """Raise SmokeError for the first suite that failed. `folder`: of its log.
+
+    `again`: what to do where one more package is known to mend it.
+    """
     for suite in (suite for suite in suites if suite.status == "failed"):
+        log = f"less {folder}/smoke-{suite.suite}.log    has every line"
+        ask = suite.metrics.get(own.ASK)
         raise SmokeError(
             f"smoke test {suite.suite} failed in {reference}: {suite.reason}",
-            next_step=f"less {folder}/smoke-{suite.suite}.log    has every line",
+            next_step=f"{again(ask)}; or {log}" if ask else log,
         )

@@ -3,14 +3,26 @@
 import hashlib
 import re
 import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
 
+import msgspec
+
+from graphcrate.compat import names, together
 from graphcrate.model.plan import VENV
 from graphcrate.model.report import OwnTests, SmokeReport
+from graphcrate.model.words import printable
 from graphcrate.smoke.suites import Program, Ran
 from graphcrate.smoke.verdict import failed, tail
 
 IMPORTS_LIMIT = 300  #: seconds
+#: Raise it with a change that may give another verdict, or tell more of a run: past results do not count then.
+JUDGING = 2
+#: figures of a result: what packages said that do without what is there; what to ask for where an import failed
+SAID, ASK = "said", "ask"
 _SHOWN = 60  #: characters of a command
+#: the last line of a traceback: "ModuleNotFoundError: No module named 'a'", "pkg.errors.Missing: why"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b(?:: |$)|[a-z_]\w*\.[\w.]+: ")
 
 #: Imports each distribution's top-level modules, as its RECORD has them. Runs in the image, from Python 3.9 on.
 _IMPORT = """
@@ -43,15 +55,54 @@ def programs(own: OwnTests) -> list[Program]:
 
 
 def _own(name: str, title: str, argv: tuple[str, ...], limit: int) -> Program:
-    version = hashlib.sha256(repr((argv, limit)).encode()).hexdigest()[:16]
+    version = hashlib.sha256(repr((argv, limit, JUDGING)).encode()).hexdigest()[:16]
     return Program(name, f"{name} {version}", title, argv, limit, _judge)
 
 
 def _judge(test: Program, ran: Ran, on_gpu: bool) -> SmokeReport:
-    begun = [line for line in ran.lines if re.match(r"importing \S+ of ", line)]
-    what = begun[-1] if test.name == "imports" and begun else shlex.quote(test.title)
+    imports = _imports(ran.lines) if test.name == "imports" else []
     if ran.late or ran.returncode:
+        what = imports[-1].told if imports else shlex.quote(test.title)
         ending = f"{test.title}: {ran.late}" if ran.late else f"{what} ended with exit code {ran.returncode}"
-        reason = f"{ending}; last lines: {tail(ran.lines)}"
-        return failed(test.name, ran.seconds, reason, layer="", on_gpu=on_gpu)
-    return SmokeReport(suite=test.name, status="passed", device="gpu" if on_gpu else "cpu", seconds=ran.seconds)
+        raised = _first_raised(imports[-1].lines) if imports else ""
+        reason = f"{ending}: {raised}" if raised else f"{ending}; last lines: {tail(ran.lines)}"
+        report = failed(test.name, ran.seconds, reason, layer="", on_gpu=on_gpu)
+        ask = _remedy(imports[-1].package, raised) if raised else ""
+        return msgspec.structs.replace(report, metrics={ASK: ask}) if ask else report
+    said = [printable(f"{one.package}: {line}") for one in imports if (line := together.complaint(one.lines))]
+    return SmokeReport(
+        suite=test.name,
+        status="passed",
+        device="gpu" if on_gpu else "cpu",
+        seconds=ran.seconds,
+        metrics={SAID: said} if said else {},
+    )
+
+
+class _Import(NamedTuple):
+    """What the import of one module of a package printed, after the line that it was `told` by."""
+
+    told: str
+    package: str
+    lines: list[str]
+
+
+def _imports(lines: Sequence[str]) -> list[_Import]:
+    found: list[_Import] = []
+    for line in lines:
+        if begun := re.fullmatch(r"importing \S+ of (\S+)", line):
+            found.append(_Import(line, begun[1], []))
+        elif found:
+            found[-1].lines.append(line)
+    return found
+
+
+def _first_raised(lines: Sequence[str]) -> str:
+    """The line of the first exception, of which all others of a chain come; empty where there is no traceback."""
+    return next((line.strip() for line in lines if _RAISED.match(line)), "")
+
+
+def _remedy(package: str, raised: str) -> str:
+    """What to ask for besides, so that the import of a package does not end so; empty where nobody knows."""
+    absent = re.search(r"No module named '([^']+)'", raised)
+    return together.remedy(package, raised) or (names.package_of(absent[1]) if absent else "")

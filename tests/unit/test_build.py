@@ -270,6 +270,12 @@ def test_what_was_tested_the_image_and_what_to_type_next():
     ]
 
 
+def test_a_package_that_does_without_what_is_there_is_a_warning_at_the_end():
+    said = "transformers: Disabling PyTorch because PyTorch >= 2.6 is required but found 2.0.1"
+    imports = msgspec.structs.replace(OPS, suite="imports", metrics={"said": [said]})
+    assert f"warning {said}" in summary.lines(msgspec.structs.replace(REPORT, suites=(DNA, imports)), 1)
+
+
 def test_an_image_that_ran_on_a_gpu_and_one_that_was_not_tested():
     on_gpu = msgspec.structs.replace(DNA, device="Tesla V100", driver="535.54.03")
     failed = msgspec.structs.replace(OPS, status="failed")

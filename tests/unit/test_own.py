@@ -16,7 +16,7 @@ from graphcrate.model.lock import Added
 from graphcrate.model.plan import FilesStep, WheelsStep
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import OwnTests
-from graphcrate.smoke.own import programs
+from graphcrate.smoke.own import ASK, SAID, programs
 from graphcrate.smoke.suites import Ran
 from tests.made import sdist, wheel
 from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock
@@ -312,6 +312,52 @@ def test_a_test_of_ones_own_passes_by_ending_well_in_time(returncode, late, stat
         report = test.judge(test, Ran(["epoch 1"], returncode, 2.0, late), on_gpu)
         assert (report.suite, report.status, report.device) == (test.name, status, "gpu" if on_gpu else "cpu")
         assert reason in report.reason
+
+
+#: what dgl 2.1.0 printed beside torchdata 0.11.0
+DGL = """importing einops of einops
+importing dgl of dgl
+Traceback (most recent call last):
+  File "/opt/venv/lib/python3.11/site-packages/dgl/graphbolt/base.py", line 8, in <module>
+    from torchdata.datapipes.iter import IterDataPipe
+ModuleNotFoundError: No module named 'torchdata.datapipes'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "<string>", line 11, in <module>
+ImportError: DGL requires the backend pytorch
+""".splitlines()
+
+
+def judged(lines, returncode):
+    (test,) = programs(OwnTests(imports=("dgl",)))
+    return test.judge(test, Ran(list(lines), returncode, 1.0, ""), False)
+
+
+def test_of_a_failed_import_the_first_exception_counts_and_what_mends_it_is_known():
+    """Ten lines joined by `|` were told, ended by one about something else."""
+    report = judged(DGL, 1)
+    assert (
+        "importing dgl of dgl ended with exit code 1: ModuleNotFoundError: No module named 'torchdata" in report.reason
+    )
+    assert "requires the backend" not in report.reason
+    assert report.metrics == {ASK: "torchdata<0.10"}
+    absent = ["importing x of x", "Traceback", "ModuleNotFoundError: No module named 'cv2'"]
+    assert judged(absent, 1).metrics == {ASK: "opencv-python-headless"}
+    assert judged(["importing x of x", "Traceback", "x.errors.Missing: no y"], 1).reason.endswith(
+        ": x.errors.Missing: no y"
+    )
+    assert judged(["importing x of x", "Killed"], 137).reason.endswith("last lines: importing x of x | Killed")
+    assert not judged(["importing x of x", "Traceback", "OSError: no"], 1).metrics
+
+
+def test_a_package_that_does_without_what_is_there_passes_with_a_warning():
+    """transformers beside a torch that is too old for it."""
+    said = "Disabling PyTorch because PyTorch >= 2.6 is required but found 2.0.1"
+    report = judged(["importing transformers of transformers", said, "importing dgl of dgl"], 0)
+    assert (report.status, report.metrics) == ("passed", {SAID: [f"transformers: {said}"]})
+    assert not judged(["importing transformers of transformers"], 0).metrics
 
 
 def test_what_is_compiled_of_the_additions_is_a_layer_of_its_own():

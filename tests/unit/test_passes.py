@@ -263,3 +263,11 @@ def test_whichever_suite_fails_is_named(number):
     results[number] = msgspec.structs.replace(results[number], status="failed", reason="the loss grew")
     with refused(SmokeError, f"{name} failed in pyg:1: the loss grew", f"smoke-{name}.log"):
         run_suites.raise_if_failed("pyg:1", results, "dist")
+
+
+def test_a_failed_import_that_one_more_package_mends_says_what_to_type():
+    failed = SmokeReport(suite="imports", status="failed", device="cpu", seconds=1.0, metrics={"ask": "torchdata<0.10"})
+    with refused(
+        SmokeError, "imports failed in pyg:1", "make image WITH=torchdata<0.10; or less dist/smoke-imports.log"
+    ):
+        run_suites.raise_if_failed("pyg:1", [failed], "dist", "make image WITH={}".format)
