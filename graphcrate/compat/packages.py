@@ -1,7 +1,7 @@
 """What packages need: what their metadata says for linux/amd64, what they do not say of themselves; and PyG.
 
-The data are `optional.toml`, `features.toml`, `hidden.toml` and `pyg.toml`; which graphlearn-torch fits which torch
-says `compat.glt`.
+The data are `optional.toml`, `opened.toml`, `features.toml`, `hidden.toml` and `pyg.toml`; which graphlearn-torch fits
+which torch says `compat.glt`.
 """
 
 import contextlib
@@ -27,6 +27,13 @@ class Optional(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     one_of: bool = False
     by_torch: bool = False
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """`package` (normalised name) opens these libraries by name when it is imported."""
+
+    package: str
+    libraries: tuple[str, ...]
 
 
 class OfFeature(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +82,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
 #: all optional libraries
 optional = functools.cache(functools.partial(table, "optional", tuple[Optional, ...], "optional"))
+#: packages that open libraries of the system
+opened = functools.cache(functools.partial(table, "opened", tuple[Opened, ...], "opened"))
 #: libraries of one feature each
 of_features = functools.cache(functools.partial(table, "features", tuple[OfFeature, ...], "library"))
 #: libraries that keep kernels elsewhere

@@ -76,6 +76,8 @@ def _findings(lock: Lock, request: BuildRequest, ctx: Context) -> list[Finding]:
                 severity: Severity = "note" if is_idle else "fail"
                 found.append(Finding("libraries", severity, package.name, path, "", missing=(missing,)))
     found = [*found, *_one_of(found, linked)]
+    opened = (row for row in package_facts.opened() if row.package in names)
+    found += [Finding("libraries", "fail", row.package, "", "", missing=(row.libraries,)) for row in opened]
     allow = request.additions.allow
     return [one for one in found if one.severity == "fail" and not allowances.why(one, allow)]
 

@@ -108,11 +108,10 @@ def of_debian(one: Finding, index: Index) -> Finding:
     if not whole and len(groups) > 1:
         lacking = joined((name for group in groups for name in group.nowhere), most=8)
         return msgspec.structs.replace(one, fix=f"no package of Debian {index.suite} has {lacking}")
-    told = [described(group, index.suite) for group in whole or groups]
+    fix = "; or ".join(described(group, index.suite) for group in whole or groups)
     if not whole and groups[0].nowhere:
-        told.append(f"a wheel of {one.package} that brings what it needs, or another version")
-    chosen = (whole or groups)[0].packages
-    return msgspec.structs.replace(one, fix="; or ".join(told), packages=chosen)
+        fix += f": a wheel of {one.package} that brings it, or another version"
+    return msgspec.structs.replace(one, fix=fix, packages=(whole or groups)[0].packages)
 
 
 def of_error(text: str, ctx: Context) -> Iterator[str]:

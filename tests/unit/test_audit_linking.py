@@ -247,6 +247,16 @@ def test_mpi4py_works_with_one_mpi_and_says_which_libraries_each_needs(base):
     assert told({f"{SYSTEM}/libmpi.so.40": {}}) == closed[:1]
 
 
+@pytest.mark.parametrize("where", [SYSTEM, "/opt/site/lib"])
+def test_a_library_that_a_package_of_python_alone_opens_has_to_be_there(where):
+    def told(files):
+        image = contents({**PYTHON, **files}, package("python-magic", "0.4.27"), preferred=("/opt/site/lib",))
+        return [(one.severity, one.package, one.missing) for one in audit.judge(image).findings]
+
+    assert told({}) == [("fail", "python-magic", (("libmagic.so.1",),))]
+    assert told({f"{where}/libmagic.so.1": {}}) == []
+
+
 def test_a_finding_names_all_libraries_that_nothing_has():
     """However many the sentence shows; not torch's, which no package of the system brings."""
     names = tuple(f"lib{letter}.so.1" for letter in "abcdefg")

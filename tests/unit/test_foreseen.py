@@ -105,6 +105,14 @@ def test_of_modules_of_which_one_is_enough_the_one_that_packages_make_whole(ctx)
     assert told(added(ctx, mpi4py, base=("libopenmpi3",)), ctx) == []
 
 
+def test_a_package_of_python_alone_that_opens_a_library_is_named(ctx):
+    cairo = small_wheel("cairocffi", "1.7.1")
+    (line, command) = told(added(ctx, cairo), ctx)
+    assert "libcairo.so.2, which cairocffi needs" in line
+    assert "libcairo2" in command
+    assert told(added(ctx, cairo, base=("libcairo2",)), ctx) == []
+
+
 def test_what_a_recipe_allows_is_not_said(ctx):
     allow = (Allowance(package="rdkit", library="libX*", why="nothing is drawn"),)
     request = msgspec.structs.replace(ASKED, additions=msgspec.structs.replace(ASKED.additions, allow=allow))

@@ -73,7 +73,7 @@ def test_a_finding_names_debians_packages(ctx):
     [
         (("libX11.so.6", "libown.so.3"), ("libx11-6", "no package of Debian bookworm has libown.so.3"), ("libx11-6",)),
         (("libopenblas.so.0",), ("one of libopenblas0-openmp and libopenblas0-pthread",), ()),
-        (("libown.so.3",), ("no package of Debian bookworm has libown.so.3", "a wheel of rdkit that brings"), ()),
+        (("libown.so.3",), ("no package of Debian bookworm has libown.so.3", "a wheel of rdkit that brings it"), ()),
     ],
 )
 def test_what_is_not_certain_is_said_and_not_chosen(ctx, needed, words, packages):

@@ -42,9 +42,10 @@ class Linking:
         self.broken: set[str] = set()
 
     def findings(self) -> Iterator[Finding]:
-        """Of every file, of packages that need one of several, and of all programs together."""
+        """Of every file, of packages that need one of several or open them by name, and of all programs together."""
         yield from self._files()
         yield from self._alternatives()
+        yield from self._opened()
         yield from self._programs()
 
     def _files(self) -> Iterator[Finding]:
@@ -80,6 +81,16 @@ class Linking:
                     fix = self._other_build(paths[0])
                     missing = tuple(filter(None, (_of_system(self._missing(path)) for path in fitting)))
                     yield Finding("libraries", severity, package.name, "", what, one.why, fix, missing=missing)
+
+    def _opened(self) -> Iterator[Finding]:
+        """Packages that open libraries of the system when they are imported, which nothing links."""
+        there = {one.name for one in self._contents.distributions}
+        for one in package_facts.opened():
+            absent = [name for name in one.libraries if not self._loader.is_there(name)]
+            if one.package in there and absent:
+                what = f"opens {joined(absent)} when it is imported, which nothing in the image has"
+                missing = (tuple(absent),)
+                yield Finding("libraries", "fail", one.package, "", what, "its import fails", missing=missing)
 
     def _programs(self) -> Iterator[Finding]:
         """An image has programs for other machines here and there; one of which no program starts is for another."""

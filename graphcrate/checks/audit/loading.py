@@ -67,6 +67,11 @@ class Loader:
         others = (one for one in (package, *self._packages.required(package)) if one != BASE)
         return next(filter(None, (self._brought(self._packages.binaries(one)).get(name) for one in others)), "")
 
+    def is_there(self, name: str) -> bool:
+        """Whether whoever opens a library of this name gets one of the system's."""
+        folders = (*self._contents.preferred, *self._contents.folders)
+        return self.is_assumed(name) or any(self.at(f"{folder}/{name}") for folder in folders)
+
     def shown(self, package: Package) -> tuple[str, ...]:
         """What everybody sees in a process of this package's: the interpreter, what it links, and torch's part."""
         torch = self._torch_shown(self._packages.torch(package)) if self._packages.uses_torch(package) else ()
