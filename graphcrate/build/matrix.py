@@ -93,14 +93,15 @@ class Request:
     output: Path = Path("dist")
 
 
-def rows(ctx: Context, request: Request) -> list[Row]:
+def rows(ctx: Context, request: Request, command: str = "matrix {} --cuda {}") -> list[Row]:
     """The candidates that are asked for; those of one torch stand together, as they share their wheels.
 
     A candidate that takes torch from a person's own folder is left out. Raises UsageError where there is no such row.
     """
     recipes = [catalog.find_recipe(ctx, request.recipe)] if request.recipe else catalog.all_recipes(ctx)
     if request.cuda and request.recipe:
-        catalog.refuse_unknown_cuda(recipes[0], request.cuda)
+        typed = lambda cuda: f"./build.py {command.format(request.recipe, cuda)}"  # noqa: E731
+        catalog.refuse_unknown_cuda(recipes[0], request.cuda, typed)
     found = [
         Row(recipe=recipe, variant=variant, candidate=candidate, path=path, lock=lock)
         for recipe in recipes

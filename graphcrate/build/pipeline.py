@@ -99,7 +99,8 @@ class _Job:
 def _start(request: BuildRequest, ctx: Context, engine: Engine) -> _Job:
     """Find the recipe's variant, and the CUDA version and the GPUs that the request amounts to."""
     start = settings.now()
-    recipe, variant, gpu, usable, out = explain.settle(ctx, request.name, request.cuda, request.said)
+    again = lambda cuda: msgspec.structs.replace(request, cuda=cuda).command()  # noqa: E731
+    recipe, variant, gpu, usable, out = explain.settle(ctx, request.name, request.cuda, request.said, again)
     request = msgspec.structs.replace(request, cuda=variant.cuda, gpu=gpu)
     return _Job(
         request=request, ctx=ctx, recipe=recipe, variant=variant, usable=usable, out=out, engine=engine, start=start

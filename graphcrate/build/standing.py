@@ -28,7 +28,7 @@ def check(name: str, cuda: str, request: SourceOptions, ctx: Context) -> Standin
 
 
 def _committed(name: str, cuda: str, ctx: Context) -> list[Asked]:
-    rows = matrix.rows(ctx, matrix.Request(recipe=name, cuda=cuda))
+    rows = matrix.rows(ctx, matrix.Request(recipe=name, cuda=cuda), "lock {} --check --cuda {}")
     locks = [
         Asked(
             recipe=row.recipe.name,

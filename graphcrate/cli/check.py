@@ -183,7 +183,7 @@ def explain(
     )
     recipe = catalog.find_recipe(ctx, stack)
     if cuda is not None:
-        catalog.refuse_unknown_cuda(recipe, cuda)
+        catalog.refuse_unknown_cuda(recipe, cuda, lambda other: f"./build.py explain {stack} --cuda {other}")
     found = explaining.explain(recipe, explaining.find_target(ctx, said), said, cuda, settings.today())
     tables.write(found, explaining.answer(found), as_json=as_json)
     if explaining.chosen_row(found) is None:

@@ -101,6 +101,7 @@ def _request(
         fields["recipe"], additions = Path(name), own.joined(more, additions)
         name, cuda = recipe.extends, cuda or recipe.cuda or None
     fields["mirror"] = fields.get("mirror") or config().mirror or None
+    fields |= {"words": tuple(packages or ()), "requirements": tuple(requirements or ())}
     return BuildRequest(name=name, cuda=cuda, additions=additions, **fields)
 
 
@@ -276,7 +277,14 @@ def lock(
     from graphcrate.build import pipeline
 
     request = _request(
-        name, cuda, channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit
+        name,
+        cuda,
+        verb="lock",
+        channel=channel,
+        mirror=mirror,
+        wheels=wheels,
+        extensions=extensions,
+        toolkit=toolkit,
     )
     sys.stdout.write(f"{pipeline.write_lock(request, here())}\n")
 
@@ -316,7 +324,9 @@ def render(
     if name is not None and own.is_recipe(name):
         from graphcrate.build import pipeline
 
-        sys.stdout.write(f"{pipeline.render_own(_request(name, cuda), here(), output or Path('images'))}\n")
+        sys.stdout.write(
+            f"{pipeline.render_own(_request(name, cuda, verb='render'), here(), output or Path('images'))}\n"
+        )
         return
     for folder in files.render_all(here(), name, cuda, output):
         sys.stdout.write(f"{folder}\n")

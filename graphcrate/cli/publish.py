@@ -141,7 +141,8 @@ def _built(name: str, cuda: str | None, gpu: str, target: str, output: Path, ctx
     from graphcrate.compat.request import BuildRequest
 
     report = pipeline.build_image(
-        BuildRequest(name=name, cuda=cuda, gpu=gpu, target=target, output=output, engine="embedded"), ctx
+        BuildRequest(name=name, cuda=cuda, gpu=gpu, target=target, output=output, engine="embedded", verb="publish"),
+        ctx,
     )
     return f"{report.name}:{report.tag}"
 

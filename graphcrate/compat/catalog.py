@@ -2,7 +2,7 @@
 
 import contextlib
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from graphcrate.compat import recipes
@@ -13,6 +13,9 @@ from graphcrate.model.errors import RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import Lock
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Candidate, Recipe, Variant
+
+#: from a CUDA version to the command that was typed, with this one in place of what it has
+Again = Callable[[str], str]
 
 
 def find_recipe(ctx: Context, name: str) -> Recipe:
@@ -27,10 +30,13 @@ def find_recipe(ctx: Context, name: str) -> Recipe:
     return recipes.load(path)
 
 
-def find_variant(ctx: Context, name: str, cuda: str) -> tuple[Recipe, Variant]:
-    """The recipe and its variant. Raises UsageError with the nearest that exist, ResolutionError for a refused one."""
+def find_variant(ctx: Context, name: str, cuda: str, again: Again | None = None) -> tuple[Recipe, Variant]:
+    """The recipe and its variant. Raises UsageError with the nearest that exist, ResolutionError for a refused one.
+
+    `again`: the command that was typed, for another CUDA version.
+    """
     recipe = find_recipe(ctx, name)
-    variant = refuse_unknown_cuda(recipe, cuda)
+    variant = refuse_unknown_cuda(recipe, cuda, again)
     if variant.unavailable is not None:
         raise ResolutionError(
             f"recipe {name} is not available for CUDA {cuda!r}",
@@ -40,15 +46,16 @@ def find_variant(ctx: Context, name: str, cuda: str) -> tuple[Recipe, Variant]:
     return recipe, variant
 
 
-def refuse_unknown_cuda(recipe: Recipe, cuda: str) -> Variant:
+def refuse_unknown_cuda(recipe: Recipe, cuda: str, again: Again | None = None) -> Variant:
     """The recipe's variant, whether it is available or not. Raises UsageError with the nearest that exist."""
     variant = recipe.variant(cuda)
     if variant is None:
         near = nearest_cuda(cuda, [variant.cuda for variant in recipe.variants])
+        command = again(near[0]) if again else f"make image STACK={recipe.name} CUDA={near[0]}"
         raise UsageError(
             f"recipe {recipe.name} has no variant for CUDA {cuda!r}; the nearest {'are' if len(near) > 1 else 'is'} "
             f"{' and '.join(near)}",
-            next_step=f"make image STACK={recipe.name} CUDA={near[0]}    (./build.py list shows all)",
+            next_step=f"{command}    (./build.py list shows all)",
         )
     return variant
 

@@ -114,15 +114,16 @@ def find_partition(ctx: Context, name: str, target: str) -> tuple[str, Partition
     return None
 
 
-def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> Settled:
+def settle(ctx: Context, name: str, cuda: str | None, said: Said, again: catalog.Again | None = None) -> Settled:
     """Settle the CUDA version, the GPUs and the candidates of a request, with a note of what was chosen.
 
+    `again`: the command that was typed, for another CUDA version.
     Raises UsageError, RecipeError, ResolutionError where nothing runs.
     """
     if said == Said():
         if cuda is None:
             ctx.progress.note(f"CUDA {USUAL_CUDA}: {_USUAL}; GPU=… or TARGET=… takes the newest that runs there")
-        recipe, variant = catalog.find_variant(ctx, name, cuda or USUAL_CUDA)
+        recipe, variant = catalog.find_variant(ctx, name, cuda or USUAL_CUDA, again)
         return Settled(recipe, variant, "", variant.candidates)
     explanation = explain(catalog.find_recipe(ctx, name), find_target(ctx, said), said)
     if was_chosen := cuda is None:
@@ -133,7 +134,7 @@ def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> Settled:
         ctx.progress.note(f"CUDA {cuda} for {_machine(explanation)}: the newest of {row.recipe} that runs there")
         for line in _details(row, row.cuda):
             ctx.progress.note(f"  {line}")
-    recipe, variant = catalog.find_variant(ctx, name, cuda)
+    recipe, variant = catalog.find_variant(ctx, name, cuda, again)
     usable, out = _usable(variant, explanation)
     if not was_chosen:
         verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == cuda}

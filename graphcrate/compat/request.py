@@ -60,6 +60,9 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
     additions: Additions = Additions()  #: a person's own packages, files and commands
     recipe: Path | None = None  #: the file of a person's own that says them
     slim: Choice = "no"  #: cut to the GPUs that are named
+    verb: Literal["image", "lock", "render", "publish"] = "image"  #: the command that was typed
+    requirements: tuple[Path, ...] = ()  #: files as they were typed; the additions have what is in them
+    words: tuple[str, ...] | None = None  #: packages as they were typed; None: those of the additions
 
     @property
     def further(self) -> tuple[FurtherChannel, ...]:
@@ -85,11 +88,14 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         """What to type for this request: of make, where make has a setting for all of it. Passwords are left out."""
         from graphcrate.host.connections import redacted
 
-        names = "cuda target gpu driver channel mirror wheels extensions toolkit engine flavour slim with apt recipe"
+        names = (
+            "cuda target gpu driver channel mirror wheels extensions toolkit engine flavour slim with requirements apt"
+        )
         settings = {name: getattr(self, name, None) for name in names.split()} | {
             "mirror": redacted(self.mirror or ""),
             "flavour": "devel" if self.devel else self.additions.flavour,
-            "with": "" if self.recipe else " ".join(self.additions.packages),
+            "with": " ".join(self._words()),
+            "requirements": " ".join(map(str, self.requirements)),
             "apt": "" if self.recipe else " ".join(self.additions.apt),
         }
         settings |= {"locked": "yes" if self.locked else ""}
@@ -99,11 +105,20 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         more += ["--rerun"] if self.rerun else []
         more += ["--keep-going"] if self.keep_going else []
         more += [] if self.device == "auto" else ["--device", self.device]
-        if more:
-            options = [word for name, value in said.items() for word in (f"--{name}", value)]
-            return shlex.join(["./build.py", "image", self.name, *options, *more])
         stack = [] if self.name == "pyg" else [f"STACK={self.name}"]
-        return shlex.join(["make", "image", *stack, *(f"{name.upper()}={value}" for name, value in said.items())])
+        stack = [f"RECIPE={self.recipe}"] if self.recipe else stack
+        if not (more or self.verb == "render" or len(self.requirements) > 1):
+            return shlex.join(["make", self.verb, *stack, *(f"{name.upper()}={value}" for name, value in said.items())])
+        more += ["--locked"] if said.pop("locked", "") else []
+        said.pop("requirements", None)
+        options = [word for name, value in said.items() for word in (f"--{name}", value)]
+        options += [word for path in self.requirements for word in ("--requirements", str(path))]
+        return shlex.join(["./build.py", self.verb, str(self.recipe or self.name), *options, *more])
+
+    def _words(self) -> tuple[str, ...]:
+        if self.words is not None or self.recipe:
+            return self.words or ()
+        return self.additions.packages
 
     @classmethod
     def again(cls, asked: Asked, **options: Any) -> "BuildRequest":  # noqa: ANN401

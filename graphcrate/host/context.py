@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 #: settings of make that are options of the same name
 _SETTINGS = (
-    "APT|CHANNEL|CUDA|DRIVER|ENGINE|EXTENSIONS|FLAVOUR|GPU|MIRROR|REQUIREMENTS|STACK|TARGET|TO|TOOLKIT|WHEELS|WITH"
+    "APT|CHANNEL|CUDA|DRIVER|ENGINE|EXTENSIONS|FLAVOUR|GPU|MIRROR|RECIPE|REQUIREMENTS|STACK|TARGET|TO|TOOLKIT|WHEELS"
+    "|WITH"
 )
 _SETTING = re.compile(rf"(?:(')|\b)({_SETTINGS})=((?(1)[^']*|[^\s,;)']*))(?(1)'|)")
 _BEFORE = re.compile(rf"(?<![A-Z_])((?:(?:{_SETTINGS})=\S+ )+)(make \w+(?: …)?)")
@@ -27,10 +28,10 @@ def as_installed(text: str) -> str:
 
     def option(found: re.Match[str]) -> str:
         value = f"'{found[3]}'" if " " in found[3] else found[3]
-        return value if found[2] == "STACK" else f"--{found[2].lower()} {value}"
+        return value if found[2] in ("STACK", "RECIPE") else f"--{found[2].lower()} {value}"
 
     text = _BEFORE.sub(lambda found: f"{found[2]} {found[1].rstrip()}", text)
-    text = re.sub(r"\bmake (image|lock|publish) (?!…|STACK)(?=[A-Z])", r"make \1 STACK=pyg ", text)
+    text = re.sub(r"\bmake (image|lock|publish) (?!…|STACK|RECIPE)(?=[A-Z])", r"make \1 STACK=pyg ", text)
     text = re.sub(r"\bmake (image|lock|publish|render)\b", r"graphcrate \1", _SETTING.sub(option, text))
     return text.replace("./build.py", "graphcrate")
 

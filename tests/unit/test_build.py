@@ -14,7 +14,7 @@ from graphcrate.engines import backend, render
 from graphcrate.inputs.bases import mirrors
 from graphcrate.model.errors import BuildError, HostError, NetworkError, UsageError
 from graphcrate.model.lock import decode_lock
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import Additions, Channel
 from graphcrate.model.report import Artifact, SmokeReport
 from graphcrate.resolve import base as resolve_base
 from tests import ROOT
@@ -227,6 +227,24 @@ def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
         ({"mirror": "https://me:secret@host:1/simple"}, "make image CUDA=11.8 MIRROR=https://host:1/simple"),
         ({"extensions": "none", "toolkit": "pypi"}, "make image CUDA=11.8 EXTENSIONS=none TOOLKIT=pypi"),
         ({"wheels": Path("a b"), "devel": True}, "make image CUDA=11.8 'WHEELS=a b' FLAVOUR=devel"),
+        ({"verb": "lock", "name": "torch"}, "make lock STACK=torch CUDA=11.8"),
+        ({"recipe": Path("mine.toml"), "name": "torch"}, "make image RECIPE=mine.toml CUDA=11.8"),
+        ({"recipe": Path("mine.toml"), "verb": "render"}, "./build.py render mine.toml --cuda 11.8"),
+        ({"recipe": Path("mine.toml"), "rerun": True}, "./build.py image mine.toml --cuda 11.8 --rerun"),
+        (
+            {"locked": True, "slim": "yes", "rerun": True},
+            "./build.py image pyg --cuda 11.8 --slim yes --rerun --locked",
+        ),
+        ({"locked": True}, "make image CUDA=11.8 LOCKED=yes"),
+        (
+            {"additions": Additions(packages=("a", "b")), "words": ("a",), "requirements": (Path("r.txt"),)},
+            "make image CUDA=11.8 WITH=a REQUIREMENTS=r.txt",
+        ),
+        (
+            {"requirements": (Path("r.txt"), Path("environment.yml"))},
+            "./build.py image pyg --cuda 11.8 --requirements r.txt --requirements environment.yml",
+        ),
+        ({"additions": Additions(packages=("a", "b"))}, "make image CUDA=11.8 'WITH=a b'"),
         ({"rerun": True, "gpu": "t4"}, "./build.py image pyg --cuda 11.8 --gpu t4 --rerun"),
         (
             {"name": "torch", "output": Path("a b"), "smoke": False, "device": "cpu"},

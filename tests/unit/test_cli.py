@@ -40,7 +40,7 @@ def call(context, typed):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("image pyg --cuda 11.9", ("'11.9'", "make image STACK=pyg CUDA=11.8")),
+        ("image pyg --cuda 11.9", ("'11.9'", "make image CUDA=11.8")),
         ("image pyg --cuda cu119", ("'11.9'",)),
         ("image pyg --cuda ' 11.9 '", ("'11.9'",)),
         ("image pyg --cuda ''", ("--cuda is empty",)),

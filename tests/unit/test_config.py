@@ -58,6 +58,8 @@ def test_the_cache_unless_a_variable_names_one(read, variables):
         ("make image STACK=torch    (./build.py list)", "graphcrate image torch    (graphcrate list)"),
         ("EXTENSIONS=wheels make image …", "graphcrate image … --extensions wheels"),
         ("DEBIAN_MIRROR=http://x make image …", "DEBIAN_MIRROR=http://x graphcrate image …"),
+        ("make image RECIPE=mine.toml CUDA=12.6", "graphcrate image mine.toml --cuda 12.6"),
+        ("make lock RECIPE=mine.toml CUDA=12.6    (x)", "graphcrate lock mine.toml --cuda 12.6    (x)"),
         ("MIRROR=sjtu or TOOLKIT=image)", "--mirror sjtu or --toolkit image)"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphcrate.cli import main
 from graphcrate.compat import own, requirement_files
 from graphcrate.compat.planning import ADDED_SOURCES, make_plan
 from graphcrate.model.errors import RecipeError, UsageError
@@ -375,3 +376,24 @@ def test_what_is_compiled_of_the_additions_is_a_layer_of_its_own():
     assert need.file.sha256 in lock.files()
     built = {one.file.sha256 for one in packages if one.compiled}
     assert need.file.sha256 not in lock.files(built)
+
+
+@pytest.mark.parametrize(
+    ("command", "next_step"),
+    [
+        (["image", "mine.toml"], "make image RECIPE=mine.toml CUDA=12.6"),
+        (["lock", "mine.toml"], "make lock RECIPE=mine.toml CUDA=12.6"),
+        (["render", "mine.toml"], "./build.py render mine.toml --cuda 12.6"),
+        (["image", "torch", "--cuda", "12.4", "--with", "einops"], "make image STACK=torch CUDA=12.6 WITH=einops"),
+        (["lock", "torch", "--cuda", "12.4"], "make lock STACK=torch CUDA=12.6"),
+        (["render", "torch", "--cuda", "12.4"], "./build.py render torch --cuda 12.6"),
+        (["explain", "torch", "--cuda", "12.4"], "./build.py explain torch --cuda 12.6"),
+        (["matrix", "torch", "--cuda", "12.4"], "./build.py matrix torch --cuda 12.6"),
+        (["lock", "torch", "--check", "--cuda", "12.4"], "./build.py lock torch --check --cuda 12.6"),
+    ],
+)
+def test_another_cuda_version_is_named_in_the_command_that_was_typed(folder, capsys, command, next_step):
+    (folder / "mine.toml").write_text('extends = "torch"\ncuda = "12.4"\npip = ["einops"]\n')
+    with pytest.raises(SystemExit):
+        main.app(command, standalone_mode=False)
+    assert f"next:  {next_step}    (" in capsys.readouterr().err

@@ -42,7 +42,7 @@ def write(folder: Path, made: Mapping[str, str]) -> bool:
 
 def _variants(ctx: Context, name: str | None, cuda: str | None) -> Iterator[tuple[Recipe, Variant]]:
     if name is not None and cuda is not None:
-        yield find_variant(ctx, name, cuda)
+        yield find_variant(ctx, name, cuda, lambda other: f"./build.py render {name} --cuda {other}")
         return
     recipes = [find_recipe(ctx, name)] if name is not None else all_recipes(ctx)
     found = [
