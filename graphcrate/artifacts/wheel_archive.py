@@ -127,6 +127,10 @@ class Archive(contextlib.AbstractContextManager["Archive"]):
         self._check_names(files)
         return tuple(files)
 
+    def unpacked_size(self) -> int:
+        """Bytes of its files, as its directory states them. Nothing else is looked at."""
+        return sum(info.file_size for info in self._central_directory()[0])
+
     def _central_directory(self) -> tuple[Sequence[zipfile.ZipInfo], int]:
         try:
             with (

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from graphcrate.build import extensions, pipeline
+from graphcrate.build.room import COMPILING
 from graphcrate.build.with_engine import EMBEDDED
 from graphcrate.compat import catalog, facts
 from graphcrate.compat.planning import make_plan
@@ -37,8 +38,8 @@ from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import BuildReport
 
 #: What an image takes on the disk while it is built and tested, by the bytes of its lock's files: those, the layers,
-#: and the unpacked tree of the suites (measured: 2.4 times the wheels); and what compiling takes besides.
-GROWTH, COMPILING = 4.5, 2_000_000_000
+#: and the unpacked tree of the suites (measured: 2.4 times the wheels).
+GROWTH = 4.5
 UNLOCKED = 20_000_000_000  #: of a candidate without a lock
 
 Build = Callable[[BuildRequest, Context], BuildReport]

@@ -6,6 +6,7 @@ import functools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -38,6 +39,9 @@ from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.locks import Resolution, ResolveContext
 from graphcrate.resolve.offers import Sources
 from graphcrate.smoke import memory
+
+if TYPE_CHECKING:
+    from graphcrate.build import room
 
 _MOST_RENEWALS = 3  #: of a base in one build
 
@@ -360,6 +364,8 @@ def _build(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport:
     ctx, folder, lock = job.ctx, job.folder(plan.name, plan.tag), resolution.lock
     _check_output(job, plan)
     _tell(job, plan, resolution)
+    if (needed := _room(job, plan, lock)) is not None:
+        needed.require(f"{plan.name}:{plan.tag}", job.request, ctx.cache)
     try:
         artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
     except BaseException:
@@ -478,9 +484,21 @@ def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None
     insisting = msgspec.structs.replace(job.request, cuda=lock.cuda, channel=fallback.channel if fallback else None)
     insist = summary.insistence(fallback, insisting.command())
     outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
-    lines = summary.plan_lines(title, lock, outcomes, meaning, missing, plan, upkeep, insist)
+    needed = _room(job, plan, lock) if plan else None
+    disk = needed.line() if needed else ""
+    lines = summary.plan_lines(title, lock, outcomes, meaning, missing, plan, upkeep, insist, disk)
     lines += [f"  note      {line}" for line in _asked_lines(job, lock)]
     return [*lines, *foreseen.lines(lock, job.request, job.ctx)] if lock.additions.packages else lines
+
+
+def _room(job: _Job, plan: Plan, lock: Lock) -> "room.Room | None":
+    """Count what a build needs of the disk; None of an engine, which has a place of its own."""
+    if job.engine is not with_engine.EMBEDDED:
+        return None
+    from graphcrate.build import room as rooms  # reads layers' records: not for an image that is there unchanged
+
+    to_fetch = job.engine.bytes_to_fetch(lock, job.ctx, extensions.built(lock, job.ctx))
+    return rooms.of_build(plan, lock, to_fetch, job.request, job.ctx)
 
 
 def _asked_lines(job: _Job, lock: Lock) -> list[str]:

@@ -61,10 +61,11 @@ def plan_lines(
     plan: Plan | None = None,
     upkeep: Upkeep | None = None,
     insist: str = "",
+    disk: str = "",
 ) -> list[str]:
     """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes.
 
-    `insist`: what `insistence` says of a fall-back.
+    `insist`: what `insistence` says of a fall-back. `disk`: what the build needs of it.
     """
     lines = [f"plan for {title}"]
     for outcome in outcomes:
@@ -96,6 +97,7 @@ def plan_lines(
         lines.append(f"  drift     {planning.drift_line(lock.drifted)}")
     lines += [*slim.plan_lines(plan), *allowances.plan_lines(plan)] if plan else []
     lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
+    lines += [f"  disk      {disk}"] if disk else []
     return lines
 
 

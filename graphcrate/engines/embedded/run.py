@@ -133,6 +133,17 @@ def _below(digests: Sequence[str], cache: Cache, stack: contextlib.ExitStack) ->
     return best
 
 
+def lowest_unpacked(digests: Sequence[str], cache: Cache) -> int:
+    """How many of the lowest of these layers an unpacked image in the cache has, which another one shares."""
+    with contextlib.ExitStack() as stack:
+        return _below(digests, cache, stack)[1]
+
+
+def prunable(cache: Cache) -> list[Path]:
+    """The unpacked images that make room before another is unpacked."""
+    return _by_use(cache)[KEPT - 1 :]
+
+
 @contextlib.contextmanager
 def _in_use(place: Path) -> Iterator[bool]:
     """Share the folder's lock; False if the folder is gone by the time we have it."""
@@ -150,12 +161,17 @@ def _in_use(place: Path) -> Iterator[bool]:
 
 def _prune(cache: Cache, keep: int = KEPT) -> None:
     """Remove all but the images used last."""
+    for place in _by_use(cache)[keep:]:
+        _remove(place, cache)
+
+
+def _by_use(cache: Cache) -> list[Path]:
+    """The unpacked images, those used last first."""
     used = dict[Path, float]()
     for place in (cache.root / FOLDER).glob("*"):
         with contextlib.suppress(FileNotFoundError):  # another run removed it
             used[place] = place.stat().st_mtime
-    for place in sorted(used, key=lambda place: used[place], reverse=True)[keep:]:
-        _remove(place, cache)
+    return sorted(used, key=lambda place: used[place], reverse=True)
 
 
 def _remove(place: Path, cache: Cache) -> None:

@@ -69,7 +69,7 @@ def prepare(lock: DebianBase, ctx: Context) -> Base:
         rootfs=rootfs,
         python="/usr/bin/python" + ".".join(python.split(".")[:2]),
         python_version=python,
-        glibc=_upstream(lock, r"libc6"),
+        glibc=glibc_version(lock),
         environment={"PATH": SYSTEM_PATH},
         labels={},
     )
@@ -91,9 +91,19 @@ def python_version(lock: DebianBase) -> str:
     return _upstream(lock, r"python3\.\d+")
 
 
+def glibc_version(lock: DebianBase) -> str:
+    """Version of the base's C library, e.g. "2.36"."""
+    return _upstream(lock, r"libc6")
+
+
+def made(lock: DebianBase, cache: Cache) -> LayerRecord | None:
+    """The layer of a base that the cache has; None where it is to be made."""
+    return _cached(cache.root.joinpath("bases", "debian", _key(lock), "layer.json"), cache)
+
+
 def _upstream(lock: DebianBase, name: str) -> str:
-    """Version of a package without Debian's epoch and revision ("1:2.36-9+deb12u14" → "2.36")."""
-    version = next(package.version for package in lock.packages if re.fullmatch(name, package.name))
+    """Version of a package without Debian's epoch and revision ("1:2.36-9+deb12u14" → "2.36"); empty without one."""
+    version = next((package.version for package in lock.packages if re.fullmatch(name, package.name)), "")
     return version.rpartition(":")[2].partition("-")[0]
 
 

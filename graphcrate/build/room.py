@@ -1,0 +1,188 @@
+"""The room that a build takes of the disk, before it begins: downloads, layers, and the image unpacked for its tests.
+
+Of what the cache has, sizes are known: of layers by their records, of wheels by their directories. Others are estimated
+by what was measured, and only what is certain is a reason to refuse.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphcrate.artifacts.wheel_archive import Archive
+from graphcrate.compat.request import BuildRequest
+from graphcrate.engines.embedded import run as running
+from graphcrate.engines.embedded.layers import Workshop
+from graphcrate.host import cleaning
+from graphcrate.host.cache import MORE_ROOM, Cache
+from graphcrate.host.context import Context
+from graphcrate.inputs import extensions as wheelhouse
+from graphcrate.inputs.bases import debian
+from graphcrate.inputs.wheels.bytecode import InsidePython
+from graphcrate.model.errors import DiskFullError, IntegrityError
+from graphcrate.model.lock import DebianBase, Lock, LockedPackage
+from graphcrate.model.plan import CompileStep, FilesStep, Plan, ToolkitStep, WheelsStep
+
+#: A layer over its wheels: 2.57 GB of 2.55 for torch 2.0.1 with its libraries, bytecode counted (2026-11-25).
+_LAYER = 1.01
+_DEBS = 3.2  #: Debian's packages unpacked, over their files (measured, bookworm)
+COMPILING = 2_000_000_000  #: what compiling takes besides: torch unpacked to compile against, objects
+_WHEEL = 40_000_000  #: of a compiled sdist whose wheel is not there yet
+_CERTAIN = 0.8  #: of what is estimated, so much is certain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What a step of a build takes, in bytes, with what it does."""
+
+    what: str
+    size: int
+    known: bool = True  #: else estimated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What a build takes in the cache and in the folder of images, and what is free there."""
+
+    cache: Path
+    output: Path
+    parts: tuple[Part, ...]  #: in the cache
+    copied: int  #: bytes in the folder of images: layers are hard links where it is on the cache's disk
+    free: int  #: on the cache's disk
+    free_output: int  #: on that of the images
+
+    @property
+    def needed(self) -> int:
+        """Bytes in the cache, those that are estimated too."""
+        return sum(part.size for part in self.parts)
+
+    @property
+    def certain(self) -> int:
+        """Bytes that it takes in the cache, at least."""
+        return int(sum(part.size if part.known else part.size * _CERTAIN for part in self.parts))
+
+    def line(self) -> str:
+        """Say it in a plan."""
+        about = "" if all(part.known for part in self.parts) else "about "
+        needed, free = f"needs {about}{_gb(self.needed)} in {self.cache}", _gb(self.free)
+        if self.copied:
+            free_there = _gb(self.free_output)
+            return f"{needed} ({free} are free), {_gb(self.copied)} in {self.output} ({free_there} are free)"
+        return f"{needed}, {_gb(0)} in {self.output} (hard links), {free} are free"
+
+    def require(self, title: str, request: BuildRequest, cache: Cache) -> None:
+        """Raises DiskFullError where what a build certainly takes is not free, nor what it would free by itself."""
+        parts = ", ".join(f"{_gb(part.size)} {part.what}" for part in self.parts)
+        step = f"{MORE_ROOM}; or put it on another disk: GRAPHCRATE_CACHE=/path make image …"
+        if self.certain > self.free:
+            held = sum(cleaning.bytes_below(one) for one in running.prunable(cache)) if request.smoke else 0
+            if self.certain > self.free + held:
+                raise DiskFullError(
+                    f"{title} needs {_gb(self.needed)}, and {_gb(self.free)} are free under {self.cache}",
+                    cause=f"That is {parts}.",
+                    next_step=step,
+                )
+        if self.copied * _CERTAIN > self.free_output:
+            raise DiskFullError(
+                f"{title} needs {_gb(self.copied)}, and {_gb(self.free_output)} are free under {self.output}",
+                cause=f"It is on another disk than the cache {self.cache}, so layers are copies there.",
+                next_step=f"./build.py image {request.name} … --output FOLDER    (one on the cache's disk)",
+            )
+
+
+def of_build(plan: Plan, lock: Lock, to_fetch: int, request: BuildRequest, ctx: Context) -> Room:
+    """Count what the embedded builder takes for this plan. `to_fetch`: bytes of files that the cache lacks."""
+    cache = ctx.cache
+    steps = list(_steps(plan, lock, cache))
+    base = debian.made(lock.base, cache) if isinstance(lock.base, DebianBase) else None
+    debs = sum(one.file.size for one in lock.base.packages) if isinstance(lock.base, DebianBase) else 0
+    below = base.unpacked_size if base else int(debs * _DEBS)
+    parts = [Part(what="to download", size=to_fetch)]
+    if base is None:  # its layer, and the base unpacked
+        parts.append(Part(what="for the base", size=debs + below, known=False))
+    parts.append(Part(what="for layers", size=sum(step.layer for step in steps), known=not any(s.layer for s in steps)))
+    if any(step.compiles for step in steps):
+        parts.append(Part(what="to compile", size=COMPILING, known=False))
+    if request.smoke:
+        digests = [base.digest if base else "", *(step.digest for step in steps)]
+        shared = running.lowest_unpacked(digests[: digests.index("")] if "" in digests else digests, cache)
+        unpacked = [(below, base is not None), *((step.unpacked, step.known) for step in steps)][shared:]
+        known = all(known for _, known in unpacked)
+        parts.append(Part(what="unpacked, for its tests", size=sum(size for size, _ in unpacked), known=known))
+    there = request.output.absolute()
+    while not there.exists():
+        there = there.parent
+    is_other = there.stat().st_dev != cache.root.stat().st_dev
+    image = debs + sum(step.packed for step in steps)
+    return Room(
+        cache=cache.root,
+        output=request.output,
+        parts=tuple(part for part in parts if part.size),
+        copied=image if is_other else 0,
+        free=cache.free_bytes(),
+        free_output=_free(there),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """A layer: bytes that are still to be written of it, that it has in all, and those of its files."""
+
+    digest: str = ""  #: empty: it is not made yet
+    layer: int = 0
+    packed: int = 0
+    unpacked: int = 0
+    known: bool = True  #: the size of its files
+    compiles: bool = False
+
+
+def _steps(plan: Plan, lock: Lock, cache: Cache) -> Iterator[_Step]:
+    """The layers above the base."""
+    versions = ("", "")
+    if isinstance(lock.base, DebianBase):
+        versions = debian.python_version(lock.base), debian.glibc_version(lock.base)
+    interpreter = InsidePython(rootfs=Path(), python="", version=versions[0])
+    shop = Workshop(
+        python=lock.python, glibc=versions[1], interpreter=interpreter, files={}, cache=cache, environment={}
+    )
+    for step in plan.steps:
+        if not isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep):
+            continue
+        if (record := shop.record(shop.key(step))) is not None:
+            yield _Step(digest=record.digest, packed=record.size, unpacked=record.unpacked_size)
+        elif isinstance(step, CompileStep):
+            wheels = wheelhouse.cached(step, cache)
+            size = sum(path.stat().st_size for path in wheels.values())
+            size += _WHEEL * (len(step.packages) - len(wheels))
+            unpacked, compiles = int(size * running.GROWTH), len(wheels) < len(step.packages)
+            yield _Step(layer=size, packed=size, unpacked=unpacked, known=False, compiles=compiles)
+        elif isinstance(step, ToolkitStep):
+            size = sum(one.file.size for one in lock.for_compilation())
+            yield _Step(layer=size, packed=size, unpacked=int(size * running.GROWTH), known=False)
+        elif isinstance(step, WheelsStep):
+            sizes = [_unpacked(one, cache) for one in step.packages]
+            packed = int(sum(one.file.size for one in step.packages) * _LAYER)
+            is_known = all(known for _, known in sizes)
+            yield _Step(layer=packed, packed=packed, unpacked=sum(size for size, _ in sizes), known=is_known)
+        else:
+            yield _Step(unpacked=sum(len(file.content) for file in step.files))
+
+
+def _unpacked(package: LockedPackage, cache: Cache) -> tuple[int, bool]:
+    """Bytes of a wheel's files, and whether they are known: the cache has the wheel."""
+    if not package.is_sdist:
+        try:
+            with Archive(cache.file(package.file.sha256, package.file.name)) as archive:
+                return archive.unpacked_size(), True
+        except (OSError, IntegrityError):
+            pass
+    return int(package.file.size * running.GROWTH), False
+
+
+def _free(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"
