@@ -4,7 +4,8 @@ What a plan has said is not said again at the end.
 """
 
 import datetime
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +21,9 @@ from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, Fallback, Outcome, SmokeReport
 from graphcrate.model.words import listed, size
 from graphcrate.smoke.own import SAID
+
+#: four names and more, one after the other
+_MANY = re.compile(r"([\w.-]+), ([\w.-]+)((?:, [\w.-]+){2,})(?=[;:)]|$)")
 
 
 def step(number: int, what: str) -> str:
@@ -92,13 +96,18 @@ def plan_lines(
         names = ", ".join(f"{package.name} {package.version}" for package in added)
         lines.append(f"  added     {len(added)} packages, {size(sum(one.file.size for one in added))}: {names}")
     lines += [f"  missing   {missing.told}" for missing in lock.missing]
-    lines += [f"  note      {note}" for note in lock.notes]
+    lines += [f"  note      {_shortened(note)}" for note in lock.notes]
     if lock.drifted:
         lines.append(f"  drift     {planning.drift_line(lock.drifted)}")
     lines += [*slim.plan_lines(plan), *allowances.plan_lines(plan)] if plan else []
     lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
     lines += [f"  disk      {disk}"] if disk else []
     return lines
+
+
+def _shortened(note: str) -> str:
+    """A note whose list of many names is cut to two: the report has all."""
+    return _MANY.sub(lambda found: f"{found[1]}, {found[2]} and {found[3].count(',')} more", note)
 
 
 def _base_lines(lock: Lock, upkeep: Upkeep) -> list[str]:
@@ -136,8 +145,7 @@ def lines(report: BuildReport, seconds: float) -> Iterator[str]:
         stack = f"the stack's image {below[0].image.removeprefix('sha256:')[:12]}, whose layers it has unchanged"
         yield f"below   {_tested(below)} in {stack}; before publishing: ./build.py test {report.image}"
     yield f"image   {report.image}, {size(report.bytes)}, after {seconds:.0f} s"
-    for said in (said for suite in inside for said in suite.metrics.get(SAID, ())):
-        yield f"warning {said}"
+    yield from _said(inside)
     if report.drift:
         yield f"drift   {planning.drift_line(report.drift)}; LOCKED=yes refuses that"
     if report.layout:
@@ -152,6 +160,12 @@ def warnings(report: BuildReport) -> Iterator[str]:
         yield f"drift   {planning.drift_line(report.drift)}; LOCKED=yes refuses that"
     if known := report.fallback:
         yield f"{report.name}:{report.tag} is a fall-back: {known.meaning}; it {'; it '.join(known.limits)}"
+    yield from _said(report.suites)
+
+
+def _said(suites: Iterable[SmokeReport]) -> Iterator[str]:
+    """What packages said, when they were imported, that they do without."""
+    return (f"warning {said}" for suite in suites for said in suite.metrics.get(SAID, ()))
 
 
 def _tested(suites: Sequence[SmokeReport]) -> str:

@@ -301,3 +301,10 @@ def test_an_image_that_ran_on_a_gpu_and_one_that_was_not_tested():
     assert lines[0] == "tested  dna (accuracy 0.84, 39 epochs) passed on Tesla V100 and cpu; ops failed"
     assert "test" not in lines[-1]
     assert [line[:5] for line in summary.lines(msgspec.structs.replace(REPORT, suites=()), 1)] == ["image", "next "]
+
+
+def test_a_note_that_names_many_packages_is_a_line_that_can_be_read():
+    many = "`pip check` complains: torch pins other versions of a, b-c, d.e, f; the recipe overrides them"
+    short = "`pip check` complains: torch pins other versions of a, b-c and 2 more; the recipe overrides them"
+    few = "nvcc 11.8 makes no code for 9.0, 10.0, which is a pity: a, b and c"
+    assert [summary._shortened(note) for note in (many, few)] == [short, few]

@@ -379,7 +379,7 @@ def test_what_another_run_removes_is_not_looked_at(root):
 
         def prune():
             for _ in range(30):
-                embedded._prune(cache, 1)
+                embedded._prune(cache, progress.Progress(), 1)
 
         run(lambda _: [come_and_go, prune, prune])
 

@@ -61,16 +61,17 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractC
 @contextlib.contextmanager
 def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) -> Iterator[Unpacked]:
     """Unpack the image unless it is unpacked, and keep it meanwhile. Raises DiskFullError first, LayoutError."""
+    progress = progress or Progress()
     with contextlib.ExitStack() as stack:
         while True:
             place = _place(layout, cache)
             if not (place / "root").is_dir():
-                _unpack(layout, cache, progress or Progress())
+                _unpack(layout, cache, progress)
             if stack.enter_context(_in_use(place)):
                 break
             stack.pop_all().close()  # another process pruned it in the meantime
         os.utime(place)
-        _prune(cache)
+        _prune(cache, progress)
         yield Unpacked(layout, place / "root")
 
 
@@ -109,7 +110,7 @@ def _unpack(layout: Layout, cache: Cache, progress: Progress) -> None:
         digests = [layer.digest for layer in layout.layers]
         below, number = _below(digests, cache, stack)
         sizes = [record.unpacked_size or int(record.size * GROWTH) for record in layout.records[number:]]
-        _prune(cache, KEPT - 1)
+        _prune(cache, progress, KEPT - 1)
         cache.require(sum(sizes), "unpacking the image")
         with progress.task("unpacking the image", sum(layer.size for layer in layout.layers[number:])) as task:
             unpack(layout.layer_blobs[number:], folder / "image" / "root", advance=task.advance, below=below)
@@ -159,10 +160,10 @@ def _in_use(place: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _prune(cache: Cache, keep: int = KEPT) -> None:
+def _prune(cache: Cache, progress: Progress, keep: int = KEPT) -> None:
     """Remove all but the images used last."""
     for place in _by_use(cache)[keep:]:
-        _remove(place, cache)
+        _remove(place, cache, progress)
 
 
 def _by_use(cache: Cache) -> list[Path]:
@@ -174,7 +175,7 @@ def _by_use(cache: Cache) -> list[Path]:
     return sorted(used, key=lambda place: used[place], reverse=True)
 
 
-def _remove(place: Path, cache: Cache) -> None:
+def _remove(place: Path, cache: Cache, progress: Progress) -> None:
     """Remove an unpacked image that nobody uses: renamed first, so that half of one is never seen."""
     with contextlib.suppress(FileNotFoundError, BlockingIOError):
         descriptor = os.open(place, os.O_RDONLY)
@@ -182,5 +183,6 @@ def _remove(place: Path, cache: Cache) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with cache.folder() as folder:
                 place.rename(folder / "rootfs")
+                progress.note("making room: removing an unpacked image that was not used lately")
         finally:
             os.close(descriptor)
