@@ -55,16 +55,19 @@ def full_name(ref: str, output: Path, say: Callable[[str], None] = lambda _: Non
         return ref
     if colon and path.is_dir() and not path.is_symlink():
         return ref
-    images = [one for one in _images(folder) if not colon or one.short == short]
-    if not images:
+    reports = [one for one in _reports(folder) if not colon or one.short == short]
+    if not reports:
         return ref
+    images = [one for one in reports if _is_there(one)]
     meant = _meant(images, path) if colon else _newest(images)
     if meant is None:
-        newest = f"{stack}:{images[-1].tag}"
-        became = "failed its tests" if images[-1].failed else "was not tested to the end"
+        last = (images or reports)[-1]
+        newest = f"{stack}:{last.tag}"
+        became = "failed its tests" if last.failed else "was not tested to the end" if images else "is not whole"
+        by_name = f"./build.py inspect {newest}    run, convert and test take it by that name, too"
         raise UsageError(
             f"no image of the name {name} has passed its tests; the newest, {newest}, {became}",
-            next_step=f"./build.py inspect {newest}    run, convert and test take it by that name, too",
+            next_step=by_name if images else "the command that built it builds it again: make image CUDA=…",
         )
     with contextlib.suppress(HostError):  # somebody else's images may be looked at
         tidy(folder)
@@ -89,16 +92,21 @@ def _newest(images: list[BuildReport]) -> BuildReport | None:
 
 def _images(folder: Path) -> list[BuildReport]:
     """The reports of the images that are there, by when they were written, the newest last."""
+    return [one for one in _reports(folder) if _is_there(one)]
+
+
+def _reports(folder: Path) -> list[BuildReport]:
+    """The reports of images, also of those that are being built again or were removed, the newest last."""
     written = []
     for path in folder.glob("*/report.json"):
         with contextlib.suppress(FileNotFoundError):
             if not path.parent.is_symlink():
                 written.append((path.stat().st_mtime_ns, path))
     reports = (read_report(path) for _, path in sorted(written))
-    return [one for one in reports if one is not None and _is_there(one)]
+    return [one for one in reports if one is not None and one.layout]
 
 
 def _is_there(report: BuildReport) -> bool:
     with contextlib.suppress(GraphcrateError):
-        return bool(report.layout) and read_layout(Path(report.layout)).digest == report.digest
+        return read_layout(Path(report.layout)).digest == report.digest
     return False

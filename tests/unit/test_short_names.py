@@ -11,6 +11,7 @@ from graphcrate.artifacts import names
 from graphcrate.compat import planning
 from graphcrate.engines.embedded import run as running
 from graphcrate.host.process import Completed
+from graphcrate.model.plan import Slim
 from graphcrate.model.recipe import Additions
 from tests.unit import small_layouts
 from tests.unit.test_build import LOCK, RECIPE
@@ -82,6 +83,8 @@ def test_an_image_with_additions_has_a_name_of_its_own(mine):  # noqa: F811
         ({"additions": Additions(apt=("git",))}, "cu118-git"),
         ({"additions": Additions(flavour="jupyter")}, "cu118-jupyter"),
         ({"additions": Additions(packages=("einops",), name="mine")}, "cu118"),
+        ({"devel": True}, "cu118-devel"),
+        ({"slim": Slim(capabilities=("7.0",), ptx=False, everything=False)}, "cu118-sm70-slim"),
     ],
 )
 def test_a_short_name_says_what_was_added_and_not_which_source_was_taken(made, short):
@@ -160,3 +163,13 @@ def test_a_name_is_not_that_of_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for ref in ("docker:pyg", "a/b:1", "registry.example/team/pyg:1", "../x", "", ":", "pyg:a:b", "@sha256:0"):
         assert names.full_name(ref, tmp_path, SimpleNamespace) == ref
+
+
+def test_an_image_that_is_being_built_again_is_not_what_its_short_name_means(world):  # noqa: F811
+    """Its layout is the new one, and its report still the old."""
+    good = world.built()
+    other = small_layouts.layout(world.root / "other")
+    shutil.rmtree(good / "oci")
+    other.path.rename(good / "oci")
+    code, out, err = world.typed("inspect", "torch:cpu")
+    assert (code, out, f"the newest, torch:{good.name}, is not whole" in err) == (2, "", True), err
