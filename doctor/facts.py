@@ -112,6 +112,8 @@ GPU_CAPABILITIES = {
     "GTX1070": "6.1",
     "GTX1080": "6.1",
     "TITAN_XP": "6.1",
+    "TITAN_X": "6.1",
+    "GTX_TITAN_X": "5.2",
     "GTX1650": "7.5",
     "GTX1660": "7.5",
     "M40": "5.2",

@@ -1,6 +1,7 @@
 """How a command ends: what it raised becomes a message on stderr and an exit code."""
 
 import contextlib
+import difflib
 import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -21,6 +22,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("submit", "sbatch", "srun"), "job"),
 }
 
+_ALIKE = 0.6  #: as difflib has it
 #: every command, as `--help` lists them
 GROUPS = {
     "Build": ("image", "matrix", "list", "explain", "lock", "render", "schema"),
@@ -49,7 +51,18 @@ class Commands(typer.core.TyperGroup):
 
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401 (click's, of which typer has a copy that is its own)
         with exiting():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except Exception as error:
+                if found := getattr(error, "possibilities", None):  # click's of an option: dashes count as alike there
+                    wanted = str(getattr(error, "option_name", "")).lstrip("-")
+                    error.possibilities = [one for one in found if is_like(wanted, one.lstrip("-"))]  # type: ignore[attr-defined]
+                raise
+
+
+def is_like(wanted: str, name: str) -> bool:
+    """Whether somebody who typed `wanted` may have meant the option `name`, both without dashes."""
+    return name.startswith(wanted) or difflib.SequenceMatcher(None, wanted, name).ratio() >= _ALIKE
 
 
 @contextlib.contextmanager

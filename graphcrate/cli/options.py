@@ -22,7 +22,7 @@ _PATCH = re.compile(r"(\d+\.\d+)\.\d+")
 
 
 def cuda_version(text: str | None) -> str | None:
-    """ "11.8" of what people write: 11.8.0, cu118. Raises UsageError for an empty one."""
+    """ "11.8" of what people write: 11.8.0, cu118, v11.8, 11,8. Raises UsageError for an empty one."""
     if text is None:
         return None
     version = text.strip().lower()
@@ -32,6 +32,8 @@ def cuda_version(text: str | None) -> str | None:
             cause="Most likely a variable of the shell that is not set.",
             next_step="--cuda 11.8, or leave it out",
         )
+    version = re.sub(r"^(?:cuda)?[ -]?v?(?=\d+[.,]\d)", "", version)
+    version = re.sub(r"^(\d+),(\d)", r"\1.\2", version)
     if label := _LABEL.fullmatch(version):
         return f"{label[1]}.{label[2]}"
     return _PATCH.sub(r"\1", version) if _PATCH.fullmatch(version) else version

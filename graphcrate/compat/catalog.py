@@ -74,7 +74,10 @@ def short_tag(variant: Variant, candidate: Candidate) -> str:
 
 
 def nearest_cuda(cuda: str, known: Sequence[str]) -> list[str]:
-    """At most two of the known CUDA versions, the nearest first."""
+    """At most two of the known CUDA versions, the nearest first; of a major version alone its newest."""
+    of_major = [version for version in known if version.partition(".")[0] == cuda]
+    if of_major:
+        return sorted(of_major, key=facts.numbers, reverse=True)[:2]
     try:
         distance = {version: abs(float(version) - float(cuda)) for version in known if version != "cpu"}
     except ValueError:

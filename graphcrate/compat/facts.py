@@ -19,7 +19,6 @@ _ARCHITECTURE = re.compile(
 )  #: sm_80, 8.0
 #: a model by its number alone, or an architecture: 3090, 2080ti, 89
 _NUMBER = re.compile(r"(\d{2,4})(?:\s*(?:TI|SUPER|LAPTOP))?")
-_AMD = re.compile(r"mi\d{2,3}|gfx|radeon|rx ?\d|instinct|amd", re.IGNORECASE)
 _VERSION = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
 _Table = TypeVar("_Table")
 
@@ -70,6 +69,14 @@ def _document(name: str) -> dict[str, Any]:
     return tomllib.loads(data(f"{name}.toml").decode())
 
 
+class _Foreign(msgspec.Struct, frozen=True):
+    """What computes and runs no CUDA: how its names begin, what it is, what to take for it."""
+
+    says: str
+    what: str
+    instead: str
+
+
 def table(name: str, kind: type[_Table], part: str = "") -> _Table:
     """Read `data/<name>.toml`, or a part of it, as a value of this type. Raises msgspec.ValidationError."""
     document = _document(name)
@@ -111,6 +118,10 @@ def all_gpus() -> dict[str, str]:
     return gpus() | table("gpus", dict[str, str], "more")
 
 
+_instances = functools.cache(functools.partial(table, "gpus", dict[str, str], "instances"))
+_foreign = functools.cache(functools.partial(table, "gpus", tuple[_Foreign, ...], "foreign"))
+
+
 @functools.cache
 def models_by_capability() -> dict[str, tuple[str, ...]]:
     """Compute capability → GPU models of it that lists name."""
@@ -134,11 +145,13 @@ def gpu_model(gpu: str) -> str:
         return fitting[longest]
     if (bare := _NUMBER.fullmatch(gpu.strip().upper())) and (of_number := _numbered(bare[1])):
         return of_number
-    if _AMD.match(gpu.strip()):
-        raise UsageError(
-            f"{gpu!r} is a GPU of AMD's: these images are for CUDA, which NVIDIA's GPUs run",
-            next_step="an image with PyTorch for ROCm, from its makers",
-        )
+    if in_cloud := [model for start, model in _instances().items() if gpu.strip().lower().startswith(start)]:
+        return in_cloud[0]
+    for other in _foreign():
+        if re.match(other.says, gpu.strip(), re.IGNORECASE):
+            raise UsageError(
+                f"{gpu!r} is {other.what}: these images are for CUDA, which NVIDIA's GPUs run", next_step=other.instead
+            )
     near = difflib.get_close_matches("".join(words), all_gpus(), n=3, cutoff=0.3)
     raise UsageError(
         f"unknown GPU {gpu!r}" + (f"; the nearest are {', '.join(near)}" if near else ""),

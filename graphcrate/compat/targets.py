@@ -22,6 +22,7 @@ ALSO_CALLED: dict[str, Runtime] = {
     "pai-dlc": "pai",
     "pai-dsw": "pai",
 }
+_DRIVERS = range(100, 1000)  #: what versions of NVIDIA's driver begin with
 _VERSION_LIKE = "write it like 450.80.02 or 3.10"
 
 
@@ -91,15 +92,7 @@ def joined(said: Said, known: Target) -> Target:
     named = runtimes_of(said.runtimes)
     if said.runtime_version and len(named) != 1:
         raise UsageError("a version of which runtime?", next_step="--runtime pyxis --runtime-version 3.4.1")
-    for option in ("driver", "kernel", "glibc", "runtime_version"):
-        if (value := getattr(said, option)) and not facts.numbers(value):
-            raise UsageError(f"--{option.replace('_', '-')} {value!r} is not a version", next_step=_VERSION_LIKE)
-    if said.driver in facts.toolkit_drivers():
-        raise UsageError(
-            f"{said.driver} is a CUDA version, and --driver takes the version of the driver",
-            cause="nvidia-smi shows both in its first lines: Driver Version, and CUDA Version beside it.",
-            next_step="nvidia-smi --query-gpu=driver_version --format=csv,noheader    says it alone",
-        )
+    _check_versions(said)
     gpus = None if known.gpus is None else tuple(map(facts.gpu_model, known.gpus))
     models = facts.gpu_models(said.gpu) if said.gpu else gpus
     for has, option, value in _contradicted(said, known, named, gpus, models):
@@ -115,6 +108,29 @@ def joined(said: Said, known: Target) -> Target:
         glibc=said.glibc or known.glibc,
         runtimes={name: said.runtime_version or known.runtimes.get(name, "") for name in named} or known.runtimes,
     )
+
+
+def _check_versions(said: Said) -> None:
+    """Raises UsageError for versions that no driver, kernel, C library or runtime has."""
+    for option in ("driver", "kernel", "glibc", "runtime_version"):
+        if (value := getattr(said, option)) and not facts.numbers(value):
+            raise UsageError(f"--{option.replace('_', '-')} {value!r} is not a version", next_step=_VERSION_LIKE)
+    ask = "nvidia-smi --query-gpu=driver_version --format=csv,noheader    says it alone"
+    if said.driver in facts.toolkit_drivers():
+        raise UsageError(
+            f"{said.driver} is a CUDA version, and --driver takes the version of the driver",
+            cause="nvidia-smi shows both in its first lines: Driver Version, and CUDA Version beside it.",
+            next_step=ask,
+        )
+    if said.driver and facts.numbers(said.driver)[0] not in _DRIVERS:
+        raise UsageError(
+            f"there is no NVIDIA driver {said.driver}: their versions begin with three digits", next_step=ask
+        )
+    if said.glibc and not re.match(r"v?2\.\d", said.glibc.strip()):
+        raise UsageError(
+            f"there is no glibc {said.glibc}: its versions are 2.17, 2.36 and the like",
+            next_step="ldd --version    says it in its first line",
+        )
 
 
 def _contradicted(

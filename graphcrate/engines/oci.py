@@ -63,18 +63,29 @@ class Engine:
 
     def check(self, environment: Mapping[str, str]) -> str:
         """The engine's name and version. Raises HostError when it cannot be used."""
-        engine = oci_engine.find(self.name, environment)
+        engine = self._found(environment, "engine")
         if engine.name == "podman":
             return f"podman {engine.version}"
         return f"Docker Engine {engine.version} ({'BuildKit' if engine.buildkit else 'classic builder'})"
 
+    def _found(self, environment: Mapping[str, str], option: Literal["engine", "runner"] = "runner") -> OciEngine:
+        """The engine. Raises HostError when it cannot be used; `option` names another one."""
+        try:
+            return oci_engine.find(self.name, environment)
+        except HostError as error:
+            others = [name for name in ("docker", "podman") if name != self.name]
+            more = " or ".join(f"--{option} {name}" for name in (*others, "embedded"))
+            raise HostError(
+                error.what, cause=error.cause, next_step=f"{error.next_step}, or another: {more}"
+            ) from error
+
     def runtime(self, environment: Mapping[str, str]) -> Runtime:
         """The engine. Raises HostError when it cannot be used."""
-        return Runtime(self.name, oci_engine.find(self.name, environment).version)
+        return Runtime(self.name, self._found(environment).version)
 
     def inspect(self, reference: str, environment: Mapping[str, str]) -> Artifact | None:
         """Look up an image by its name; None where it is missing. Raises HostError when the engine does not answer."""
-        known = oci_engine.find(self.name, environment).inspect(reference)
+        known = self._found(environment).inspect(reference)
         return None if known is None else self._artifact(reference, known)
 
     def exists(self, artifact: Artifact, environment: Mapping[str, str]) -> bool:
@@ -84,7 +95,7 @@ class Engine:
 
     def load(self, archive: Path, environment: Mapping[str, str]) -> Artifact:
         """Load the image of an archive. Raises UsageError for an archive without one, HostError as `inspect`."""
-        done = oci_engine.find(self.name, environment).call("load", "--quiet", "--input", str(archive))
+        done = self._found(environment).call("load", "--quiet", "--input", str(archive))
         # "Loaded image: name:tag" or "Loaded image ID: sha256:…"
         named = [line.partition(":")[2].strip() for line in done.lines if line.startswith("Loaded image")]
         artifact = self.inspect(named[0], environment) if named and not done.returncode else None
@@ -98,7 +109,7 @@ class Engine:
 
     def build(self, order: Order) -> Artifact:
         """Build the plan's image as `name:tag`. See `Builder.build`."""
-        engine = oci_engine.find(self.name, order.environment)
+        engine = self._found(order.environment, "engine")
         with order.cache.folder() as folder, (order.folder / LOG).open("w", encoding="utf-8") as stream:
             for name in ("context", "tmp"):
                 (folder / name).mkdir()
@@ -114,7 +125,7 @@ class Engine:
     @contextlib.contextmanager
     def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["Image"]:
         """The image in the engine's store. Raises HostError when no container of it can be started."""
-        engine, reference = oci_engine.find(self.name, settings.environment()), artifact.reference
+        engine, reference = self._found(settings.environment()), artifact.reference
         if engine.inspect(reference) is None:
             raise HostError(f"{engine.name} has no image {reference}", next_step="make image …    builds it")
         image = Image(engine, reference)

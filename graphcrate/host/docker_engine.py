@@ -22,7 +22,6 @@ from graphcrate.model.errors import HostError
 
 SOCKET = "unix:///var/run/docker.sock"
 START = "sudo systemctl start docker"
-ELSEWHERE = "or use another engine: --engine podman, --engine embedded"
 #: of calls that are answered at once; builds and runs have none
 SECONDS = 120
 #: what a call raises when the connection breaks or the daemon refuses: the SDK lets the others through
@@ -74,4 +73,4 @@ def explain(error: BaseException, environment: Mapping[str, str]) -> HostError:
         cause = f"Nothing answers at {where}."
         if not process.find("docker"):
             what, step = "Docker is not installed", f"sudo apt-get install docker.io    (then `{START}`)"
-    return HostError(what, cause=cause, next_step=f"{step}, {ELSEWHERE}")
+    return HostError(what, cause=cause, next_step=step)

@@ -27,7 +27,6 @@ DOCKER_STAGES = (1, 29)  #: version of the API from which on builds have stages
 BUILDKIT_API = (1, 41)
 BUILDX_CLIENT = 23  #: clients from here on leave BuildKit to the plug-in buildx
 OLDEST_PODMAN = (3, 0)  #: before, arguments of a build cannot come from the environment
-ELSEWHERE = "or use another engine: --engine docker, --engine embedded"
 
 
 class OciEngine(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +84,7 @@ def _docker(environment: Mapping[str, str]) -> OciEngine:
     if speaks < DOCKER_STAGES:
         raise HostError(
             f"Docker Engine {version} is too old for a build in stages: that needs 17.05 or later",
-            next_step=f"install a newer Docker Engine, {docker_engine.ELSEWHERE}",
+            next_step="install a newer Docker Engine",
         )
     variables = settings.select_for_child(environment, DOCKER_VARIABLES)
     clients = [client for client in _programs(variables) if _client_version(client, variables)]
@@ -93,7 +92,7 @@ def _docker(environment: Mapping[str, str]) -> OciEngine:
         raise HostError(
             "the docker command is not installed",
             cause=f"A daemon answers at {where}, and its command builds and runs images.",
-            next_step=f"sudo apt-get install docker-cli    (docker.io on older systems), {docker_engine.ELSEWHERE}",
+            next_step="sudo apt-get install docker-cli    (docker.io on older systems)",
         )
     able = [] if speaks < BUILDKIT_API else [one for one in clients if _has_buildkit(one, variables)]
     return OciEngine(
@@ -138,7 +137,7 @@ def _podman(environment: Mapping[str, str]) -> OciEngine:
     if (int(found[2]), int(found[3])) < OLDEST_PODMAN:
         raise HostError(
             f"podman {found[1]} is too old for build arguments from the environment: that needs 3.0 or later",
-            next_step=f"install a newer podman, {ELSEWHERE}",
+            next_step="install a newer podman",
         )
     # a plain user without subordinate ids learns it here
     works = process.run(["podman", "info"], environment=variables, timeout=120)
@@ -163,4 +162,4 @@ def _broken(lines: Sequence[str]) -> HostError:
     fix = "podman info    shows the same"
     if re.search(r"subuid|subgid|newuidmap|newgidmap", "\n".join(lines)):
         fix = "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER    (then log in again)"
-    return HostError(f"podman does not work here: {last}", next_step=f"{fix}, {ELSEWHERE}")
+    return HostError(f"podman does not work here: {last}", next_step=fix)

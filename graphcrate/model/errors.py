@@ -46,7 +46,7 @@ class RecipeError(GraphcrateError, exit_code=3):
 
 
 class ResolutionError(GraphcrateError, exit_code=4):
-    """No candidate of a variant can be locked, or the requirements contradict each other."""
+    """No candidate can be locked, nothing of a stack runs on the machine, or requirements contradict each other."""
 
 
 class NetworkError(GraphcrateError, exit_code=5):

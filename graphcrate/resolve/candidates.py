@@ -4,6 +4,7 @@ docs/decisions/locks-and-fallbacks.md says when earlier locks are used and how a
 """
 
 import hashlib
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,6 +43,12 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
     if request.wheels is not None and not request.wheels.is_dir():
         raise UsageError(
             f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
+        )
+    if request.wheels is not None and not any(request.wheels.glob("*.whl")):
+        raise UsageError(
+            f"there is no wheel in {request.wheels}",
+            cause="Wheels of other folders, which pip's settings may name, are not what was asked for.",
+            next_step=f"ls {shlex.quote(str(request.wheels))}    or leave WHEELS= (--wheels) out",
         )
     channels = [candidate.channels[0].value for candidate in context.variant.candidates]
     allowed = [one for one in context.variant.candidates if request.channel in (None, one.channels[0])]

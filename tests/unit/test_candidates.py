@@ -54,6 +54,12 @@ def test_what_does_not_exist_is_refused(world):
         world.choose(PYTORCH, COMPATIBLE, wheels=Path("/nowhere"))
 
 
+def test_a_folder_without_wheels_is_not_made_up_for_by_those_that_pip_knows(world, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with refused(UsageError, f"there is no wheel in {tmp_path / 'empty'}"):
+        world.choose(PYTORCH, COMPATIBLE, wheels=tmp_path / "empty")
+
+
 def test_nothing_can_be_reached(unplugged):
     unplugged.environment["UV_DEFAULT_INDEX"] = NOWHERE
     with refused(NetworkError, "compatible: pypi channel: connection refused", "MIRROR=sjtu"):

@@ -134,6 +134,26 @@ def test_help_names_every_command_once_in_its_group_with_a_whole_sentence(call):
         assert (code, "usage" in out.lower()) == (0, True), name
 
 
+@pytest.mark.parametrize(
+    "text", ["11.8", "11.8.0", "cu118", " 11.8", "v11.8", "11,8", "cuda11.8", "CUDA 11.8", "cuda-11.8"]
+)
+def test_a_cuda_version_is_taken_as_people_write_it(text):
+    assert options.cuda_version(text) == "11.8"
+
+
+def test_of_a_major_version_the_newest_is_named():
+    known = ["11.6", "11.7", "11.8", "12.1", "12.8", "cpu"]
+    assert [catalog.nearest_cuda(major, known) for major in ("11", "12")] == [["11.8", "11.7"], ["12.8", "12.1"]]
+
+
+@pytest.mark.parametrize(
+    ("typo", "suggested"), [("--yes", ""), ("--wheel", "--wheels"), ("--requirement", "--requirements")]
+)
+def test_an_option_is_suggested_where_it_is_like_what_was_typed(call, typo, suggested):
+    code, _, err = call("image", "pyg", typo)
+    assert (code, "--wheels" in err or "--requirements" in err, suggested in err) == (2, bool(suggested), True), err
+
+
 def test_nearest_cuda():
     nearest = {"11.9": "11.8", "12.2": "12.1", "14": "13.0", "10.2": "11.6", "cpus": "cpu"}
     assert {asked: catalog.nearest_cuda(asked, [*reversed(NEWEST), "cpu"])[0] for asked in nearest} == nearest

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import re
 import socket
 
 import pytest
 
+from graphcrate.engines import oci
 from graphcrate.host import docker_engine
 from graphcrate.model.errors import HostError
 from tests.unit.docker_daemon import DockerDaemon
@@ -15,11 +15,11 @@ from tests.unit.docker_daemon import DockerDaemon
 @pytest.mark.parametrize(
     ("kind", "installed", "what", "step"),
     [
-        ("none", True, "the Docker daemon is not running", "sudo systemctl start docker, or"),
-        ("a dead one's socket", True, "the Docker daemon is not running", "sudo systemctl start docker, or"),
-        ("none", False, "Docker is not installed", "sudo apt-get install docker.io "),
-        ("elsewhere", True, "no Docker daemon answers at tcp://127.0.0.1:", "docker info "),
-        ("something else", True, "no Docker daemon answers at tcp://127.0.0.1:", "docker info "),
+        ("none", True, "the Docker daemon is not running", "sudo systemctl start docker"),
+        ("a dead one's socket", True, "the Docker daemon is not running", "sudo systemctl start docker"),
+        ("none", False, "Docker is not installed", "sudo apt-get install docker.io"),
+        ("elsewhere", True, "no Docker daemon answers at tcp://127.0.0.1:", "docker info"),
+        ("something else", True, "no Docker daemon answers at tcp://127.0.0.1:", "docker info"),
     ],
 )
 def test_a_daemon_that_cannot_be_used_is_told_with_what_to_type(tmp_path, monkeypatch, kind, installed, what, step):
@@ -39,7 +39,18 @@ def test_a_daemon_that_cannot_be_used_is_told_with_what_to_type(tmp_path, monkey
     assert caught.value.next_step.startswith(step)
     error = docker_engine.explain(PermissionError(13, "Permission denied"), {"USER": "ada", "DOCKER_HOST": address})
     assert "may not be used by this user" in error.what
-    assert re.match("sudo usermod -aG docker ada .*--engine embedded", error.next_step)
+    assert error.next_step.startswith("sudo usermod -aG docker ada ")
+
+
+def test_another_engine_is_named_where_one_can_be_chosen_and_by_its_option(typed, monkeypatch):
+    monkeypatch.setattr(docker_engine.process, "find", lambda _: "/usr/bin/docker")
+    monkeypatch.setattr(docker_engine, "endpoint", lambda _: "unix:///nowhere/docker.sock")
+    code, _, err = typed("diff", "docker:foo", "docker:bar")
+    assert (code, "--engine" in err, "--runner" in err) == (7, False, False), err
+    engine = oci.Engine("docker")
+    for ask, option in ((engine.check, "--engine podman or --engine embedded"), (engine.runtime, "--runner embedded")):
+        with pytest.raises(HostError, match=option):
+            ask({})
 
 
 def test_the_address_is_the_docker_commands_own(tmp_path, monkeypatch):

@@ -37,11 +37,32 @@ def test_what_names_no_gpu_or_two_is_refused():
         ("unknown GPU", ["sm_99", "99", "4000", "1.2.3", "RTX 6000", "v100 a100", "v100,a1000"]),
         ("names no GPU", ["", " , "]),
         ("a GPU of AMD's", ["mi300", "MI250X", "gfx90a", "Radeon RX 7900"]),
+        ("a processor of Huawei's", ["ascend910", "910b", "Ascend 910B3", "昇腾910", "310P"]),
+        ("a processor of Cambricon's", ["MLU370"]),
+        ("a processor of Intel's", ["gaudi2", "Max 1550"]),
+        ("a processor of Google's", ["tpu-v4"]),
+        ("a processor of Apple's", ["M3 Max", "mps"]),
         ("the nearest are V100", ["v10"]),
     ):
         for gpu in gpus:
             with pytest.raises(UsageError, match=words):
                 facts.architectures_for(gpu)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        *(
+            ("p4d.24xlarge", "A100"),
+            ("g5.xlarge", "A10G"),
+            ("ecs.gn6v-c8g1.2xlarge", "V100"),
+            ("a3-highgpu-8g", "H100"),
+        ),
+        *(("titanx", "TITAN_X"), ("GTX Titan X", "GTX_TITAN_X"), ("NVIDIA TITAN Xp", "TITAN_XP")),
+    ],
+)
+def test_a_machine_of_a_cloud_and_old_titans_are_known(name, model):
+    assert facts.gpu_model(name) == model
 
 
 def test_models_are_names_and_lists_of_them_architectures():
