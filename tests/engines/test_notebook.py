@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import urllib.request
 
 import pytest
@@ -12,7 +13,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.conftest import ROOT
 from tests.engines.daemons import free_ports
+from tests.engines.typist import blocks
 from tests.engines.workplace import kill, small_stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("chromium", "chromedriver", "user namespaces")]
@@ -29,21 +32,25 @@ for step in range(40):
     losses.append(loss.item())
 print("the loss", "fell" if losses[-1] < losses[0] / 2 else "rose")
 plt.plot(losses);"""
+PAGE = ROOT / "docs" / "notebooks.md"
 SECONDS = 180  #: for the page and the kernel on a busy machine
 
 
 @pytest.fixture
 def notebook(workplace, built_image, scratch):
     """The address of train.ipynb in JupyterLab, run by `run` in the folder that has it."""
-    image = workplace.run("image", *small_stack(), "--flavour", "jupyter").ok()
+    workplace.run("image", *small_stack(), "--flavour", "jupyter").ok()
     cell = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": TRAINING}
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     value = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     (workplace.folder / "train.ipynb").write_text(json.dumps(value))
     (port,) = free_ports(1)
-    server = ("jupyter", "lab", "--no-browser", "--ip", "127.0.0.1", "--port", port, "--IdentityProvider.token=open")
+    cuda = small_stack()[2]
+    here = "cpu" if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
+    ((as_typed,),) = blocks(PAGE, "Notebooks")
+    _, *words = shlex.split(as_typed.replace("pyg:cu118", f"torch:{here}").replace("8888", str(port)))
     as_root = ("--allow-root",) if os.geteuid() == 0 else ()
-    process = workplace.start("run", image.out.partition("@")[0], "--", *server, *as_root)
+    process = workplace.start(*words, "--IdentityProvider.token=open", *as_root)
     address = f"http://127.0.0.1:{port}/lab/tree/train.ipynb?token=open"
 
     def answers():

@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import ROOT, program
 from tests.engines.test_runtimes_page import in_registry
-from tests.engines.typist import MAKE, TRAINED, TRAINING, Typist, blocks, in_project, settings
-from tests.engines.workplace import PARTS, small_stack
+from tests.engines.typist import MAKE, TRAINED, TRAINING, Typist, blocks, in_new_clone, in_project, settings
+from tests.engines.workplace import small_stack
 from tests.pyxis import make_site
 
 pytestmark = pytest.mark.slow
@@ -55,21 +55,6 @@ def in_table(heading):
     return re.findall(r"`((?:\./build|docker|singularity|srun|make)[^`]+)`", rows)
 
 
-@pytest.fixture
-def elsewhere(workplace, pyg_image, scratch):
-    """Types in an empty folder with what a clone has, next to an image with PyG; its home is empty too."""
-    for name in (*PARTS, "dist"):
-        (scratch / name).symlink_to(workplace.folder / name)
-    (home := scratch / "home").mkdir()
-
-    def types(environment):
-        variables = {"GRAPHCRATE_CACHE": str(workplace.cache), "HOME": str(home), **environment}
-        changes = [("pyg:cu118", "pyg:<tag>"), ("<tag>", pyg_image.report["tag"])]
-        return Typist(scratch, variables, [*changes, ("python dna.py", "python dna.py --epochs 6 --every 3")])
-
-    return types
-
-
 @pytest.mark.engine("git")
 def test_quick_start_builds(user, scratch):
     (clone, make), _ = blocks(README, "Quick start")
@@ -84,10 +69,12 @@ def test_quick_start_builds(user, scratch):
 
 
 @pytest.mark.engine("slurm", "apptainer build")
-def test_quick_start_runs_what_the_build_trained(elsewhere, slurm, apptainer, scratch):
+def test_quick_start_runs_what_the_build_trained(workplace, pyg_image, slurm, apptainer, scratch):
     _, (copy, sif, run, convert, srun) = blocks(README, "Quick start")
     site = make_site(scratch / "site", program("srun"), program("apptainer"))
-    person = elsewhere({**apptainer, **slurm.environment, "PATH": site.path})
+    environment = {**apptainer, **slurm.environment, "PATH": site.path}
+    changes = [("pyg:cu118", "pyg:<tag>"), ("python dna.py", "python dna.py --epochs 6 --every 3")]
+    person = in_new_clone(workplace, pyg_image, scratch, environment, changes)
     person.type(copy)
     # `make sif` is typed above; of this image it is
     person.type(sif, ("make sif CUDA=11.8", "./build.py convert pyg:<tag> --to sif --output pyg.sif"))

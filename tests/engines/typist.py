@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from tests.engines.workplace import pyg_stack
+from tests.engines.workplace import PARTS, pyg_stack
 
 #: make with this Python, in a folder that needs no preparing (on its command line, make takes settings alone)
 MAKE = f"graphcrate='{sys.executable} -E -s -m graphcrate.cli.main' make -e -o .venv/ready-run"
@@ -52,6 +52,15 @@ def in_project(workplace, image, environment, changes=(), removed=()):
         path.unlink(missing_ok=True)  # the folder has a second name
     variables = {"GRAPHCRATE_CACHE": str(workplace.cache), **workplace.environment, **dict(environment)}
     return Typist(workplace.folder, variables, [*changes, ("<tag>", image.report["tag"])])
+
+
+def in_new_clone(workplace, image, folder, environment=(), changes=()):
+    """Types in an empty folder that gets what a clone has, beside the images that are made, with an empty home."""
+    for name in (*PARTS, "dist"):
+        (folder / name).symlink_to(workplace.folder / name)
+    (home := folder / "home").mkdir()
+    variables = {"GRAPHCRATE_CACHE": str(workplace.cache), **workplace.environment, "HOME": str(home)}
+    return Typist(folder, variables | dict(environment), [*changes, ("<tag>", image.report["tag"])])
 
 
 class Typist:

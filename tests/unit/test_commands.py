@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.commands import BLOCK, ELSEWHERE, OURS, commands, objection, parts
+from tests.commands import BLOCK, ELSEWHERE, OURS, SHELL, commands, objection, parts
 from tests.engines.typist import untyped
 
 FOLDERS = ("docs", "docs/tutorials", "docs/dev", "docs/zh", "docs/zh/tutorials")
@@ -18,6 +18,8 @@ PAGES += [str(path.relative_to(ROOT)) for folder in FOLDERS for path in sorted((
 TYPED = {
     "README.md": "engines/test_readme",
     "docs/customize.md": "engines/test_customize",
+    **{f"docs/{name}.md": "engines/test_short_pages" for name in ("run", "doctor", "images", "checks", "publish")},
+    "docs/notebooks.md": "engines/test_notebook",
     "docs/runtimes.md": "engines/test_runtimes_page",
     "docs/test.md": "engines/test_runtimes_page",
     "docs/tutorials/dna.md": "engines/test_tutorials",
@@ -53,11 +55,18 @@ def test_a_command_that_nobody_holds_is_found():
         'docker load --input "$(./build.py convert pyg:1 --too docker)"': "--too",
         "python train.py 2>&1 | tail -100 | python3 doctor.py --explian -": "--explian",
         "torchrun --standalone /opt/graphcrate/examples/multi_node.py --hiden 3": "--hiden",
+        "./build.py job a.sif --runtime docker --command 'python /opt/graphcrate/examples/dna.py --epocs 3'": "--epocs",
+        "./build.py run pyg:1 -- python /opt/graphcrate/suites/ops.py --limits 3": "--limits",
         "conda install pyg": "no test knows 'conda'",
     }
     for text, said in wrong.items():
         assert said in "".join(objection(words) for words in parts(text)), text
         assert all(objection(words) == "" for words in parts("./build.py list && make list")), text
+
+
+def test_the_table_of_what_cannot_run_has_no_row_too_many():
+    typed = {words[0] for page in PAGES for command in commands(page) for words in parts(command.text)}
+    assert sorted((ELSEWHERE.keys() | SHELL) - typed) == []
 
 
 def test_blocks_of_commands_say_whether_they_are_typed():
@@ -108,6 +117,8 @@ def test_what_explains_runs_as_it_is_written(page, context, typed):
     """`explain`, `list`, `schema` and `doctor --explain` need neither image nor network."""
     for folder in ("recipes", "targets"):
         shutil.copytree(ROOT / folder, context.root / folder)
+    recipe = re.search(r"^```toml\n(.*?)^```$", (ROOT / "docs/recipes.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+    (context.root / "recipes" / "mine.toml").write_text(recipe)
     for command in commands(page):
         for program, *words in parts(command.text):
             if program in OURS and is_answered_here(words):
@@ -117,8 +128,8 @@ def test_what_explains_runs_as_it_is_written(page, context, typed):
 
 def is_answered_here(words):
     """Whether neither an image nor the network is needed, nor a recipe or an error that a page only stands for."""
-    theirs = {"mine", "VERSION", "ETC", "the line", "the message", "ImportError: ETC"} & set(words)
-    return not theirs and (words[0] in ("explain", "list", "schema") or words[:2] == ["doctor", "--explain"])
+    theirs = {"VERSION", "ETC", "the line", "the message", "ImportError: ETC"} & set(words)
+    return not theirs and (words[0] in ("explain", "list", "schema") or words[:2] == ["doctor", "--explain"] != words)
 
 
 def test_files_that_blocks_copy_are_there():

@@ -1,0 +1,142 @@
+"""docs/run.md, doctor.md, images.md, checks.md and publish.md, typed as they are written from a new clone, home empty.
+
+The small image stands in for pyg, and this machine, without GPUs, for the nodes. Of what other pages build the plan is
+made.
+"""
+
+import shlex
+import sys
+
+import pytest
+
+from tests.commands import commands, parts
+from tests.conftest import ROOT
+from tests.engines.typist import TRAINED, TRAINING, Typist, blocks, in_new_clone
+from tests.unit.test_commands import PAGES
+
+pytestmark = pytest.mark.slow
+
+RUN, DOCTOR, IMAGES, CHECKS, PUBLISH = (
+    ROOT / "docs" / f"{name}.md" for name in ("run", "doctor", "images", "checks", "publish")
+)
+#: an error that the doctor knows
+UNKNOWN_GPU = "no kernel image is available for execution on the device"
+MAKE_FILE = ("make ", f"python='{sys.executable}' make -e -o .venv/ready-run ")
+
+
+@pytest.fixture
+def person(workplace, built_image, scratch):
+    """Types in a new clone: the small image is pyg there, for whatever CUDA version."""
+
+    def types(environment=()):
+        (scratch / "train.py").write_text(TRAINING)
+        names = [("pyg:cu118", "torch:<tag>"), ("pyg:cu128", "torch:<tag>"), ("pyg", "torch"), ("--gres=gpu:1 ", "")]
+        return in_new_clone(workplace, built_image, scratch, environment, names)
+
+    return types
+
+
+@pytest.mark.engine("user namespaces")
+def test_running(person):
+    user = person()
+    ((torch, shell, piped),) = blocks(RUN, "Without an engine")
+    assert user.type(torch) == "False\n"
+    user.type(shell)  # nobody types there: it ends at once
+    assert user.type(piped) == (user.folder / "log").read_text() == TRAINED
+    ((convert,),) = blocks(RUN, "Forms")
+    assert user.type(convert) == "torch-zstd.sif\n"
+    ((convert, job, of_registry),) = blocks(RUN, "A job for Slurm")
+    user.type(convert, ("--to sif", "--to sif --force"))  # another test may have made it
+    for command, runtime in ((job, "singularity"), (of_registry, "container-image")):
+        user.type(command)
+        assert runtime in (user.folder / "torch.sbatch").read_text()
+
+
+@pytest.mark.engine("slurm", "apptainer build")
+def test_the_doctor(person, slurm, workplace):
+    user = person(slurm.environment)
+    (user.folder / "doctor.py").symlink_to(workplace.folder / "doctor.py")  # where the Makefile is, file for file
+    user.type("./build.py convert pyg:<tag> --to sif --output pyg.sif")
+    ((here, file, over_ssh, on_node, inside, _),) = blocks(
+        DOCTOR, "The doctor: what works on this node, and what an error means"
+    )
+    assert "GPU" in user.type(here, code=None)
+    user.type(file, MAKE_FILE)
+    for command in (over_ssh, on_node, inside):
+        assert "GPU" in user.type(command, ("ssh node ", ""), (" --nv", ""), code=None)
+    ((text, log),) = blocks(DOCTOR, "An error")
+    assert "\ncause: " in user.type(text, ("ImportError: …", UNKNOWN_GPU))
+    (user.folder / "train.py").write_text(f"raise RuntimeError({UNKNOWN_GPU!r})\n")
+    assert "\ncause: " in user.type(log, ("python train", "python3 train"))
+
+
+@pytest.mark.engine("slurm", "apptainer build")
+def test_checking(person, slurm):
+    user = person(slurm.environment)
+    user.type("./build.py convert pyg:<tag> --to sif --output pyg.sif")
+    (user.folder / "somebodys.sif").symlink_to("torch.sif")
+    ((ours, _, theirs),) = blocks(CHECKS, "Will this image run?")
+    assert "torch 2" in user.type(ours, code=14)  # it is for the CPU
+    assert "runtimes" in user.type(theirs, code=None)
+    ((doctor, on_node),) = blocks(CHECKS, "Why does it not run here?")
+    for command in (doctor, on_node):
+        assert "GPU" in user.type(command, (" --nv", ""), code=None)
+
+
+@pytest.mark.engine("docker daemon")
+def test_looking_at_images(person, docker):
+    user = person({"DOCKER_HOST": docker})
+    user.type("./build.py convert pyg:<tag> --to sif --output pyg.sif")
+    (user.folder / "somebodys.sif").symlink_to("torch.sif")
+    ((report, comparison, inspect, catalog),) = blocks(IMAGES, "Look at it")
+    for command in (report, comparison, catalog):
+        assert (user.folder / user.type(command).strip()).stat().st_size > 1000
+    assert "torch " in user.type(inspect)
+    user.type("docker load --input $(./build.py convert pyg:<tag> --to docker --force)")
+    ((of_docker, of_file),) = blocks(IMAGES, "With an engine of your own")
+    for command in (of_docker, of_file):
+        assert "identical" in user.type(command)
+
+
+def test_to_a_site_without_a_network(person):
+    user = person()
+    ((publish,),) = blocks(PUBLISH, "To a site without a network")
+    (stick := user.folder / "stick").mkdir()
+    user.type(publish, ("/media/stick --as oci-archive", f"{stick} --as oci-archive --allow-cpu-only"))
+    user.type("sha256sum -c pyg-<tag>.oci.tar.sha256", ("sha256sum", "cd stick && sha256sum"))
+
+
+def built_by(pages):
+    """What `make image` and `make sif` are given on these pages, each once, and where.
+
+    Not what a page's own files are for (`mine`, a folder of wheels), nor what stands for something else. A mirror does
+    not count: README's is typed.
+    """
+    found = {}
+    for command in (command for page in pages for command in commands(page)):
+        for program, *words in parts(command.text):
+            if (
+                program == "make"
+                and words[0] in ("image", "sif")
+                and not {"mine", "ETC"} & set("=".join(words).split("="))
+            ):
+                asked = tuple(sorted(word for word in words[1:] if not word.startswith("MIRROR=")))
+                found.setdefault(asked, str(command))
+    theirs = ("RECIPE=", "WHEELS=")
+    return {words: where for words, where in found.items() if not any(word.startswith(theirs) for word in words)}
+
+
+@pytest.mark.network
+def test_what_pages_build_is_planned(workplace, scratch):
+    """In a new clone with an empty cache, as whoever reads the page has it."""
+    (plan := scratch / "plan").write_text(
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -E -s -m graphcrate.cli.main "$@" --plan\n'
+    )
+    plan.chmod(0o755)
+    user = Typist(workplace.folder, {"GRAPHCRATE_CACHE": str(scratch / "cache"), "HOME": str(scratch)})
+    typed = built_by(["README.md"])  # by test_readme
+    asked = {words: where for words, where in built_by(PAGES).items() if words not in typed}
+    assert len(asked) > 10
+    for words, where in asked.items():
+        out = user.type(f"graphcrate={plan} make -e -o .venv/ready-run image {shlex.join(words)}")
+        assert "plan for " in out, where
