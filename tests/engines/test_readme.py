@@ -85,7 +85,7 @@ def test_quick_start_runs_what_the_build_trained(workplace, pyg_image, slurm, ap
 
 @pytest.mark.network
 def test_images_are_planned(planner):
-    planner.types(README, "Which image do I need?", *["plan for "] * 4, "11.8")
+    planner.types(README, "Which image do I need?", *["plan for "] * 5, "11.8")
     planner.types(README, "Your own packages", *["plan for "] * 3)
     assert all(text in planner.type(command) for command, text in PLANNED.items())
 
