@@ -9,7 +9,6 @@ each other, `compat.together` does.
 """
 
 import contextlib
-import difflib
 import hashlib
 import re
 import zipfile
@@ -25,39 +24,28 @@ from graphcrate.compat import names, own, together, toolkits
 from graphcrate.compat.packages import requirements
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
-from graphcrate.inputs.wheels import project
-from graphcrate.inputs.wheels.sdist import SdistMetadata, build_requires, compiled_sources, read_sdist
+from graphcrate.inputs.wheels.sdist import SdistMetadata, compiled_sources, read_sdist
 from graphcrate.model.errors import IntegrityError, LockedError, ResolutionError
 from graphcrate.model.lock import Added, Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Additions, Channel, Variant
 from graphcrate.model.words import listed
-from graphcrate.resolve import built_for, fetch
+from graphcrate.resolve import built_for
 from graphcrate.resolve.base import lock_base, lock_compiler
-from graphcrate.resolve.channels import Link
 from graphcrate.resolve.conflicts import Clause, Conflicts, clauses
 from graphcrate.resolve.extensions import TOOLS, Means, lock_compilation, means_for
+from graphcrate.resolve.local import store_local
 from graphcrate.resolve.locks import Resolution, ResolveContext
 from graphcrate.resolve.offers import Offer, Offers
 from graphcrate.resolve.pinning import constraints_of, lock_offer, lock_offers, resolve_pins
 from graphcrate.resolve.refusals import refuse_traps, refuse_twice
-from graphcrate.resolve.resolver import PYG, lock_back_end, lock_sdist
-from graphcrate.resolve.target import project_and_version, target_of
+from graphcrate.resolve.resolver import PYG, lock_sdist
+from graphcrate.resolve.target import target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 7
+RULES = 8
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
-_ABSENT = re.compile(r"Because (\S+) was not found in the package registry")
-#: what people add most, for the nearest name
-WELL_KNOWN = (
-    "accelerate", "datasets", "deepspeed", "dgl", "einops", "faiss-cpu", "fastapi", "flask", "graphviz", "h5py",
-    "hydra-core", "ipykernel", "jupyterlab", "lightning", "matplotlib", "mlflow", "mpi4py", "networkx", "numba",
-    "numpy", "omegaconf", "opencv-python-headless", "optuna", "pandas", "peft", "pillow", "polars", "pyarrow",
-    "pytorch-lightning", "pyyaml", "ray", "rdkit", "scikit-learn", "scipy", "seaborn", "sentencepiece",
-    "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm",
-    "transformers", "wandb", "xgboost",
-)  # fmt: skip
 _MOST_TURNS = 24  #: of uv, each with one more sdist or bound
 
 
@@ -76,10 +64,10 @@ def add(
     BuildError for a project that cannot be made a wheel, LockedError when only committed locks may answer.
     """
     ctx, stack, only_committed = context.ctx, resolution.lock, context.request.locked
-    refuse_traps(context, stack, additions.packages)
     offers = Offers.of_lock(context.sources, stack)
+    refuse_traps(context, stack, additions.packages, offers)
     packages = own.wanted_packages(additions)
-    local = [_store_local(package, offers, context) for package in packages if own.is_local(package)]
+    local = [store_local(package, offers, context) for package in packages if own.is_local(package)]
     named = [package for package in packages if not own.is_local(package)]
     # By what the stack is, not by what it was asked for: the same request is locked anew with other packages.
     asked = [RULES, stack.contents_sha256, stack.candidate, additions.constraints, sorted(additions.apt), sorted(named)]
@@ -456,14 +444,8 @@ class _Resolver:
     def _explained(self, error: ResolutionError) -> ResolutionError:
         """Who wants what of which the stack has another; for a name that no index has, the nearest that we know."""
         text = "\n".join(error.what.splitlines()[1:])
-        if absent := _ABSENT.search(text):
-            name = absent[1]
-            near = difflib.get_close_matches(name, {*WELL_KNOWN, *(one.name for one in self._stack.packages)}, n=3)
-            what = f"these packages cannot be added to {self._conflicts.title}: the package index has no {name}"
-            return ResolutionError(
-                what + (f"; did you mean {' or '.join(near)}?" if near else ""),
-                next_step="look the name up where the package is documented: it may differ from what is imported",
-            )
+        if absent := self._conflicts.absent(text):
+            return absent
         direct = (Clause("", one) for one in self._asked)
         if clause := self._conflicts.against([*direct, *self._of_sdists(), *clauses(text)]):
             return self._conflicts.refusal(clause)
@@ -503,33 +485,3 @@ def _stand_in(folder: Path, name: str, version: str) -> str:
         archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{stem}.dist-info/RECORD", "")
     return path.as_uri()
-
-
-def _store_local(package: str, offers: Offers, context: ResolveContext) -> LockedPackage:
-    """A wheel file, a project's folder or a commit, in the cache: as a wheel, or as an sdist to be compiled."""
-    sources = offers.sources
-    environment = settings.select_for_child(context.ctx.environment, project.GIT_VARIABLES)
-    note = context.ctx.progress.note
-
-    def back_end(folder: Path) -> Sequence[Path]:
-        wheels = lock_back_end(build_requires(folder), package, offers)
-        for one in wheels:
-            fetch.fetch_one(one, offers)
-        return [sources.cache.file(one.file.sha256, one.file.name) for one in wheels]
-
-    if package.startswith("/") and package.endswith(".whl"):
-        path = Path(package)
-    elif package.startswith("/"):
-        path = project.of_folder(Path(package), back_end, sources.cache, environment, note)
-    else:
-        path = project.of_commit(package, back_end, sources.cache, environment, note)
-    target, known = target_of(context.variant.base, context.variant.python), project_and_version(path.name)
-    is_sdist = path.suffix != ".whl"
-    if known is None or not (is_sdist or target.rank(path.name)):
-        raise ResolutionError(
-            f"{path} is not for this image, which has Python {target.python} and glibc {target.glibc}",
-            cause="Its name says for which Python and system a wheel was built.",
-            next_step=f"bring a wheel for cp{target.python.replace('.', '')}, or its project's folder",
-        )
-    file = fetch.store_unhashed(Link(name=path.name, url=path.absolute().as_uri()), sources.client, sources.cache)
-    return LockedPackage(name=str(known[0]), version=str(known[1]), channel=Channel.LOCAL, file=file, compiled=is_sdist)

@@ -5,6 +5,7 @@ the stack fixes is looked for in it; where none is found, the explanation stands
 """
 
 import contextlib
+import difflib
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from packaging.version import Version
 
 from graphcrate.compat import facts, own
 from graphcrate.compat.catalog import read_lock
+from graphcrate.compat.packages import markers
 from graphcrate.compat.request import BuildRequest
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
@@ -33,6 +35,16 @@ _MARKER = re.compile(r"\{[^}]*\}")
 #: what uv says around its explanation, and advice that is about uv's options
 _UV_WORDS = re.compile(r"^(error: .*\n|  cause: |hint: Wheels are.*\n?)", re.M)
 _STAYS = "torch, CUDA and what is compiled for them stay as they are"
+_ABSENT = re.compile(r"Because (\S+) was not found in the package registry")
+#: what people add most, for the nearest name
+WELL_KNOWN = (
+    "accelerate", "datasets", "deepspeed", "dgl", "einops", "faiss-cpu", "fastapi", "flask", "graphviz", "h5py",
+    "hydra-core", "ipykernel", "jupyterlab", "lightning", "matplotlib", "mlflow", "mpi4py", "networkx", "numba",
+    "numpy", "omegaconf", "opencv-python-headless", "optuna", "pandas", "peft", "pillow", "polars", "pyarrow",
+    "pytorch-lightning", "pyyaml", "ray", "rdkit", "scikit-learn", "scipy", "seaborn", "sentencepiece",
+    "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm",
+    "transformers", "wandb", "xgboost",
+)  # fmt: skip
 _MOST_NAMED = 4  #: packages in a command
 
 
@@ -92,7 +104,7 @@ class Conflicts:
 
     def _may_be(self, wanted: Requirement) -> bool:
         limit = self.limits.get(str(canonicalize_name(wanted.name)))
-        if limit is None:
+        if limit is None or (wanted.marker and not wanted.marker.evaluate({**markers(self._stack.python)})):
             return True
         if limit.version:
             return wanted.specifier.contains(Version(limit.version).public, prereleases=True)
@@ -124,6 +136,18 @@ class Conflicts:
             what = f"{clause.needed} cannot be added to {self.title}, which has {limit.said}"
         return ResolutionError(
             what, cause=f"{limit.said} is the stack's: {limit.why}.", next_step=self._next_step(clause, name)
+        )
+
+    def absent(self, text: str) -> ResolutionError | None:
+        """The error for a name that no index has, with the nearest that we know; None where none is in uv's text."""
+        found = _ABSENT.search(text)
+        if found is None:
+            return None
+        near = difflib.get_close_matches(found[1], {*WELL_KNOWN, *(one.name for one in self._stack.packages)}, n=3)
+        what = f"these packages cannot be added to {self.title}: the package index has no {found[1]}"
+        return ResolutionError(
+            what + (f"; did you mean {' or '.join(near)}?" if near else ""),
+            next_step="look the name up where the package is documented: it may differ from what is imported",
         )
 
     def unexplained(self, text: str) -> ResolutionError:

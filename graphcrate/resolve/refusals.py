@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from graphcrate.compat import names, own
 from graphcrate.compat.request import BuildRequest
@@ -12,21 +11,25 @@ from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock
 from graphcrate.model.words import listed
 from graphcrate.resolve.locks import ResolveContext
+from graphcrate.resolve.offers import Offers
 
 _MOST_WORDS = 6  #: packages of a command that is told
 
 
-def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str]) -> None:
+def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], offers: Offers) -> None:
     """Raises ResolutionError for names that mean something else, with what to type instead.
 
-    `packages`: of `Additions`. What the stack has under such a name is meant.
+    `packages`: of `Additions`. What the stack has under such a name is meant, and so is what an index has where the
+    name is only said to be nowhere: a company's index may.
     """
     found: dict[str, names.Trap] = {}  #: as it was given
     for package in packages:
         if not own.is_local(package):
             wanted = Requirement(package)
             trap = names.refused(wanted)
-            if trap and not stack.package(canonicalize_name(wanted.name)):
+            if trap is None or stack.package(trap.name):
+                continue
+            if trap.kind in ("placeholder", "other") or not any(offers.releases(trap.name)):
                 found[package] = trap
     if not found:
         return

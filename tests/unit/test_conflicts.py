@@ -109,7 +109,7 @@ def test_an_explanation_without_a_clause_against_the_stack_stays_as_it_is(confli
 def test_a_name_that_is_a_trap_is_refused_with_the_command_to_type(conflicts):
     made = conflicts("11.8", "cv2", "sklearn==0.0", "einops>=0.7")
     with pytest.raises(ResolutionError) as caught:
-        refuse_traps(made._context, made._stack, made._context.request.additions.packages)
+        refuse_traps(made._context, made._stack, made._context.request.additions.packages, Index())
     assert {"opencv-python-headless", "scikit-learn"} <= set(caught.value.what.split())
     # scikit-learn is in the stack
     assert caught.value.next_step.startswith("make image CUDA=11.8 'WITH=opencv-python-headless einops>=0.7' ")
@@ -118,7 +118,7 @@ def test_a_name_that_is_a_trap_is_refused_with_the_command_to_type(conflicts):
 @pytest.mark.parametrize("package", ["bs4", "apex==0.1", "torch-sparse", "/home/me/cv2", "opencv-python", "igraph"])
 def test_what_means_what_it_says_is_not_refused(conflicts, package):
     made = conflicts("11.8", package)
-    refuse_traps(made._context, made._stack, [package])
+    refuse_traps(made._context, made._stack, [package], Index())
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_means_what_it_says_is_not_refused(conflicts, package):
 def test_traps_have_a_next_step(conflicts, name):
     made = conflicts("11.8", name)
     with pytest.raises(ResolutionError) as caught:
-        refuse_traps(made._context, made._stack, [name])
+        refuse_traps(made._context, made._stack, [name], Index())
     assert caught.value.next_step
 
 
