@@ -42,7 +42,7 @@ from graphcrate.resolve.resolver import PYG, lock_sdist
 from graphcrate.resolve.target import target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 8
+RULES = 9
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
@@ -282,10 +282,18 @@ class _Resolver:
         """Let uv choose among the sdists of what has no wheels. False where that is not what failed.
 
         A package that has no wheel at all goes first: another one may be there in a release with a wheel. `but`: whose
-        sdist is not taken.
+        sdist is not taken. What the stack has as a wheel is never compiled: numpy takes an hour, where it can be.
         """
         found = {str(canonicalize_name(name)) for name in _SOURCE_ONLY.findall(error.what)}
         found -= {but, *self._by_source, *self._barred}
+        wheels = {one.name for one in self._stack.packages if not one.is_sdist}
+        for name in found & wheels:
+            wanting = (one for one in (*self._of_sdists(), *clauses(error.what)) if _name(one.wanted) == name)
+            clause = next(
+                wanting, Clause("", next((one for one in self._asked if _name(one) == name), Requirement(name)))
+            )
+            self._barred[name] = self._conflicts.without_wheel(clause, self._target.python)
+        found -= wheels
         releases = {name: list(self._offers.releases(name)) for name in found}
         alone = {name for name, ones in releases.items() if not any(map(self._has_wheel, ones))}
         taken = alone or found

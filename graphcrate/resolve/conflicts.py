@@ -127,15 +127,31 @@ class Conflicts:
         name = str(canonicalize_name(clause.wanted.name))
         limit = self.limits.get(name) or self._as_it_is(name)
         if clause.who:
-            names = [one.name for one in self.asked]
-            who = re.split(r"[<>=!~\[]", clause.who)[0]
-            needs = "it needs" if names == [who] else f"{clause.who} needs"
-            what = f"{joined(names) or who} cannot be added to {self.title}: "
-            what += f"{needs} {clause.needed}, and the stack has {limit.said}" + (f": {why}" if why else "")
+            what = f"{self._needing(clause)}, and the stack has {limit.said}" + (f": {why}" if why else "")
         else:
             what = f"{clause.needed} cannot be added to {self.title}, which has {limit.said}"
         return ResolutionError(
             what, cause=f"{limit.said} is the stack's: {limit.why}.", next_step=self._next_step(clause, name)
+        )
+
+    def _needing(self, clause: Clause) -> str:
+        """What was asked for and cannot be added, and who needs what."""
+        asked = [one.name for one in self.asked]
+        who = re.split(r"[<>=!~\[]", clause.who)[0]
+        needs = "it needs" if asked == [who] else f"{clause.who} needs"
+        return f"{joined(asked) or who} cannot be added to {self.title}: {needs} {clause.needed}"
+
+    def without_wheel(self, clause: Clause, python: str) -> ResolutionError:
+        """The error for a release that is there as source only of what the stack has as a wheel."""
+        there = self._stack.package(str(canonicalize_name(clause.wanted.name)))
+        have = f"{there.name} {there.version}" if there else "another release"
+        who = re.split(r"[<>=!~\[]", clause.who)[0]
+        what = self._needing(clause) if who else f"{clause.needed} cannot be added to {self.title}"
+        step = f"take the source of {who}, change what it requires, and give its folder: --with ./{who}"
+        return ResolutionError(
+            f"{what}, of which there is no wheel for Python {python}",
+            cause=f"The stack has {have}; what it has as a wheel is not compiled from a source.",
+            next_step=step if who else f"ask for a release of {clause.wanted.name} that has a wheel for it",
         )
 
     def absent(self, text: str) -> ResolutionError | None:

@@ -52,6 +52,9 @@ def server():
                 small_wheel("tqdm", "4.0"),
                 small_sdist("tqdm", "9.0", pyproject=FLIT, more={"src/a.c": "int a;"}),
             ],
+            # karateclub requires a numpy that is older than the image's Python
+            "filelock": [small_wheel("filelock", "3.0"), small_sdist("filelock", "2.0", pyproject=FLIT)],
+            "wants-old-filelock": [small_wheel("wants_old_filelock", "1.0", requires=["filelock<3"])],
             "newer-by-source": [
                 small_wheel("newer_by_source", "1.0"),
                 small_sdist("newer_by_source", "2.0", pyproject=FLIT, more={"src/a.c": "int a;"}),
@@ -172,6 +175,8 @@ def test_an_older_release_is_taken_with_the_reason_where_the_newest_wants_anothe
         ("wants-numpy", r"it needs numpy>=2, and the stack has numpy<2\n.*torch 2\.0\.1 was built for numpy 1"),
         ("numpy>=2", "numpy>=2 cannot be added to pyg for CUDA 11.8, which has numpy<2"),
         ("pyarrow==26.0.1", "it needs numpy>=2, and the stack has numpy<2: its import asks for NumPy 2.0"),
+        ("wants-old-filelock", r"it needs filelock<3, of which there is no wheel for Python 3\.11"),
+        ("filelock==2.0", r"filelock==2\.0 cannot be added to pyg for CUDA 11\.8, of which there is no wheel"),
         ("cv2", "the package is opencv-python-headless"),
         ("sklearn==0.0", "the package is scikit-learn"),
         ("pyg-nightly", "pyg-nightly and torch-geometric each bring the folder torch_geometric"),
