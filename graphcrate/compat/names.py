@@ -21,19 +21,18 @@ class Trap(msgspec.Struct, frozen=True, kw_only=True):
     next: str = ""
     known: str
 
-    @property
-    def why(self) -> str:
-        """What is wrong with the name, as a sentence without its full stop."""
+    def why(self, name: str) -> str:
+        """What is wrong with the name, as it was given: a sentence without its full stop."""
         match self.kind:
             case "import":
-                return f"{self.name} is what one imports: the package is {self.instead}"
+                return f"{name} is what one imports: the package is {self.instead}"
             case "placeholder":
-                return f"{self.name} is a name that is kept free, with nothing in it: the package is {self.instead}"
+                return f"{name} is a name that is kept free, with nothing in it: the package is {self.instead}"
             case "other":
-                return f"{self.name} of the package index is another project than the one that is mostly meant"
+                return f"{name} of the package index is another project than the one that is mostly meant"
             case "works":
-                return f"{self.name} has nothing in it and brings {self.instead}: name that"
-        return f"no package index has {self.name}"
+                return f"{name} has nothing in it and brings {self.instead}: name that"
+        return f"no package index has {name}"
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ from graphcrate.resolve.resolver import PYG, lock_sdist
 from graphcrate.resolve.target import target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 9
+RULES = 10
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
@@ -207,11 +207,14 @@ class _Resolver:
             for name, (version, why) in self._because.items():
                 if chosen.get(name, version) != version:
                     older.append(f"{name} {chosen[name]}, not {version}: {why}")
-            brought = [one.why for name in map(_name, self._asked) if (one := names.trap(name)) and one.kind == "works"]
+            brought = [
+                one.why(one.name) for asked in self._asked if (one := names.trap(asked.name)) and one.kind == "works"
+            ]
             return pinned, [*older, *self._unfit, *brought]
         raise ResolutionError("the packages need one another in too many ways", next_step="pin them: package==1.2")
 
-    def _ask_uv(self, *more: str, bounds: Sequence[str] = ()) -> tuple[Offer, ...]:
+    def _ask_uv(self, *more: str, bounds: Sequence[str] = (), bounded: bool = True) -> tuple[Offer, ...]:
+        """What uv chooses with these requirements too. `bounded`: by what metadata does not say, and by `bounds`."""
         lines = [*self._context.recipe.requirements, *self._context.variant.requirements, *map(str, self._asked)]
         lines += [str(clause.wanted) for clause in self._of_sdists()]
         lines += [f"{one.name}=={one.version}" for one in self._sdists.values()]
@@ -221,7 +224,7 @@ class _Resolver:
             [*(one for one in lines if _name(Requirement(one)) not in self._staying), *self._stays, *local, *more],
             self._target,
             self._offers,
-            constraints=[*limits, *self._bounds, *bounds],
+            constraints=[*limits, *(self._bounds if bounded else ()), *bounds],
             preferred=[one for one in self._stack.packages if one.name not in self._staying],
             wheels=self._sources,
         )
@@ -253,8 +256,10 @@ class _Resolver:
             if has_wheel:
                 probe = Requirement(f"{name}=={newest}")
                 try:
-                    self._ask_uv(str(probe))
-                    continue
+                    self._ask_uv(str(probe), bounded=False)
+                    if not self._because:
+                        continue
+                    why = f"of {listed(self._because)} an older release is taken"
                 except ResolutionError as error:
                     if self._take_source(error, but=name):
                         return None

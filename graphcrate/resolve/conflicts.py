@@ -56,8 +56,8 @@ class Clause(NamedTuple):
 
     @property
     def needed(self) -> str:
-        """What is wanted, without markers and extras."""
-        return f"{self.wanted.name}{self.wanted.specifier}"
+        """What is wanted, without markers and extras, the lower bound first."""
+        return self.wanted.name + ",".join(sorted(map(str, self.wanted.specifier), reverse=True))
 
 
 class Limit(NamedTuple):

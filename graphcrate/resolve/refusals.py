@@ -42,7 +42,7 @@ def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], 
         steps = [_command(context, right) or "write " + listed(right)]
     more = [f"the stack has {one.name} {one.version}" for one in there]
     raise ResolutionError(
-        "\n".join(trap.why for trap in found.values()),
+        "\n".join(trap.why(Requirement(one).name) for one, trap in found.items()),
         next_step="; or ".join(steps) + (f"    ({listed(more)})" if more else ""),
     )
 
