@@ -31,6 +31,7 @@ from graphcrate.resolve.pinning import bounds_of
 #: of uv's explanation: "libraft-cu12==26.6.0 depends on nvidia-nvjitlink-cu12>=12.9,<13"
 _DEPENDS = re.compile(r"(\S+) depends? on (\S+)")
 _PYTHON = re.compile(r"(\S+) depends? on (Python[<>=!~]\S+)")
+_OTHER_PYTHON = "no wheels with a matching Python ABI tag"
 _MARKER = re.compile(r"\{[^}]*\}")
 #: what uv says around its explanation, and advice that is about uv's options
 _UV_WORDS = re.compile(r"^(error: .*\n|  cause: |hint: Wheels are.*\n?)", re.M)
@@ -89,11 +90,14 @@ class Conflicts:
     @functools.cached_property
     def limits(self) -> dict[str, Limit]:
         """Normalised name → what the stack fixes."""
-        torch = self._staying["torch"].version
+        recipe, variant = self._context.recipe, self._context.variant
+        asked = f"the recipe {recipe.name} asks for it at CUDA {variant.cuda}"
+        of_recipe = [(line, asked) for line in (*recipe.requirements, *variant.requirements)]
         found = {}
-        for line, why in bounds_of(torch):
+        for line, why in (*of_recipe, *bounds_of(self._staying["torch"].version)):
             bound = Requirement(line)
-            found[str(canonicalize_name(bound.name))] = Limit(line, why, bound=bound.specifier)
+            if bound.specifier:
+                found[str(canonicalize_name(bound.name))] = Limit(line, why, bound=bound.specifier)
         return found | {
             name: Limit(f"{name} {one.version}", _STAYS, version=one.version) for name, one in self._staying.items()
         }
@@ -168,8 +172,15 @@ class Conflicts:
 
     def unexplained(self, text: str) -> ResolutionError:
         """The error with uv's own explanation, where no clause of it is against the stack."""
+        what = f"these packages cannot be added to {self.title}\n{_UV_WORDS.sub('', text).rstrip()}"
+        if _OTHER_PYTHON in text:
+            return ResolutionError(
+                what,
+                cause="Its wheels are for other versions of Python than the image has.",
+                next_step="bring a wheel of it for the image's Python, or its source: --with ./NAME",
+            )
         return ResolutionError(
-            f"these packages cannot be added to {self.title}\n{_UV_WORDS.sub('', text).rstrip()}",
+            what,
             cause=f"torch {self._staying['torch'].version} is the stack's: {_STAYS}.",
             next_step="./build.py list    (stacks with other versions), or ask for another version of the package",
         )

@@ -91,6 +91,12 @@ def test_what_is_asked_for_and_the_stack_fixes_otherwise(conflicts, wanted, caus
     assert step in error.next_step
 
 
+def test_what_the_recipe_asks_for_is_a_limit_too(conflicts):
+    made = conflicts("12.1", "numpy>=2")
+    error = made.refusal(made.against([Clause("", Requirement("numpy>=2"))]))
+    assert "numpy<2 is the stack's: the recipe pyg asks for it at CUDA 12.1" in error.cause
+
+
 def test_what_fits_is_against_nothing(conflicts):
     made = conflicts("11.8")
     assert (
@@ -99,8 +105,10 @@ def test_what_fits_is_against_nothing(conflicts):
 
 
 def test_an_explanation_without_a_clause_against_the_stack_stays_as_it_is(conflicts):
-    error = conflicts("11.8", "pytorch3d").unexplained("Because all versions of pytorch3d have no wheels with cp311")
-    assert "pytorch3d have no wheels with cp311" in error.what
+    error = conflicts("11.8", "a").unexplained("Because a depends on b==1 and c depends on b==2")
+    assert "a depends on b==1 and c depends on b==2" in error.what
+    text = "Because all versions of pytorch3d have no wheels with a matching Python ABI tag (e.g., `cp311`)"
+    assert "other versions of Python" in conflicts("11.8", "pytorch3d").unexplained(text).cause
 
 
 # Names
