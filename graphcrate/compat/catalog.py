@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from graphcrate.compat import recipes
+from graphcrate.compat import facts, recipes
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.host import documents
 from graphcrate.host.context import Context
