@@ -22,8 +22,8 @@ def start() -> None:
         if explains and not is_prepared and os.access(python, os.X_OK):
             # the environment, where there is one, knows Debian's packages too
             code = os.spawnv(os.P_WAIT, python, [python, "-E", "-s", __file__, *sys.argv[1:]])
-            if code in (0, 2):  # as the doctor ends; the environment may be another machine's
-                sys.exit(code)
+            if code not in (1, 19, 127):  # an environment that is broken, or another machine's
+                sys.exit(code if code >= 0 else 128 - code)
         if not (explains and is_prepared):
             # looks at machines that may lack all that the environment needs, with the Python that is there
             sys.dont_write_bytecode = True

@@ -47,7 +47,7 @@ def lines(lock: Lock, request: BuildRequest, ctx: Context) -> Iterator[str]:
 
     Nothing where the base is no Debian, or where nobody answers: it is only said earlier than by the audit.
     """
-    base = lock.base
+    base = lock.compilation.base if request.devel and lock.compilation else lock.base
     if not isinstance(base, DebianBase) or base.suite not in suites.known():
         return
     with contextlib.suppress(GraphcrateError):

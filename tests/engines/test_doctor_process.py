@@ -17,6 +17,7 @@ from tests.conftest import ROOT, program
 from tests.engines.workplace import running
 
 pytestmark = pytest.mark.engine("python3")
+CANNOT_OPEN = "cannot open shared object file: No such file or directory"
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +166,12 @@ def test_a_reader_that_leaves_and_a_terminal_without_letters(one_file):
         one_file, "--explain", "bus error \u2014 x", environment={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     )
     assert (plain.returncode, plain.stderr) == (0, "")
+
+
+def test_build_py_explains_once_where_nobody_says_which_package_has_a_library(tmp_path):
+    places = {"DEBIAN_MIRROR": "http://127.0.0.1:9/debian", "GRAPHCRATE_CACHE": str(tmp_path)}
+    done = doctor(ROOT / "build.py", "doctor", "--explain", f"libX11.so.6: {CANNOT_OPEN}", environment=places)
+    assert (done.returncode, done.stdout.count("error:"), done.stderr) == (0, 1, "")
 
 
 def test_build_py_needs_no_environment_for_it():

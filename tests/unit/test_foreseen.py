@@ -59,6 +59,7 @@ class Lock(msgspec.Struct):
     base: object
     packages: tuple
     additions: object
+    compilation: object = None
 
 
 def told(lock, ctx, request=ASKED):
@@ -111,6 +112,13 @@ def test_a_package_of_python_alone_that_opens_a_library_is_named(ctx):
     assert "libcairo.so.2, which cairocffi needs" in line
     assert "libcairo2" in command
     assert told(added(ctx, cairo, base=("libcairo2",)), ctx) == []
+
+
+def test_a_devel_image_has_what_its_compiler_brings(ctx):
+    lock = added(ctx, **{"rdkit/a.so": library("libX11.so.6")})
+    lock = msgspec.structs.replace(lock, compilation=SimpleNamespace(base=bookworm(deb("libx11-6"))))
+    assert told(lock, ctx) != []
+    assert told(lock, ctx, msgspec.structs.replace(ASKED, devel=True)) == []
 
 
 def test_what_a_recipe_allows_is_not_said(ctx):
