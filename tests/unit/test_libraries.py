@@ -68,6 +68,14 @@ def test_a_finding_names_debians_packages(ctx):
     assert libraries.packages_of(libraries.advised(found, ctx)) == ("libx11-6", "libxext6")
 
 
+def test_what_needs_a_broken_file_is_mended_with_that():
+    user = f"{SITE}/rdkit/Draw.so"
+    files = {CAIRO: {"needed": ("libX11.so.6",)}, user: {"needed": (CAIRO.rpartition("/")[2],)}}
+    owner = package("rdkit", files=files)
+    found = {one.file: one.fix for one in audit.judge(contents({**PYTHON, **files}, owner)).findings}
+    assert found["rdkit/Draw.so"] == "what is said of rdkit.libs/libcairo-83b71c49.so.2"
+
+
 @pytest.mark.parametrize(
     ("needed", "words", "packages"),
     [

@@ -129,7 +129,8 @@ class Linking:
         elif all(why):
             yield self._packages.finding("libraries", "note", path, what, str(why[0]))
         else:
-            yield self._fault("libraries", path, what, "its loading fails as that one's does")
+            fix = f"what is said of {short(found[0])}"
+            yield self._fault("libraries", path, what, "its loading fails as that one's does", fix)
 
     def _file(self, path: str, binary: Binary) -> Iterator[Finding]:
         # 32-bit files that are no modules lie in good packages: debugpy attaches to such processes with one.
