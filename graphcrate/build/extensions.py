@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from graphcrate.compat import facts, planning
+from graphcrate.compat import compile_time, facts, planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import nvcc, to_compile
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import Base, BaseDriftError
+from graphcrate.inputs.wheels.sdist import compiled_sources, read_sdist
 from graphcrate.model.errors import GraphcrateError, LockedError, ResolutionError
-from graphcrate.model.lock import Lock, Toolkit
+from graphcrate.model.lock import Compilation, Lock, LockedPackage, Toolkit
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
 from graphcrate.resolve import base as bases
 from graphcrate.resolve.fetch import fetch
@@ -48,6 +51,29 @@ def for_gpus(lock: Lock, gpus: str) -> Lock:
 def built(lock: Lock, ctx: Context) -> Collection[str]:
     """sha256s of the lock's compiled sdists whose wheels the cache has."""
     return {sha256 for step in planning.compile_steps(lock) for sha256 in wheelhouse.cached(step, ctx.cache)}
+
+
+def time_lines(lock: Lock, ctx: Context) -> list[str]:
+    """What a plan says of what is compiled and not in the cache: how long, and which GPUs get no code."""
+    from graphcrate.host.memory import free_memory
+    from graphcrate.host.workers import default_jobs
+    from graphcrate.inputs.extensions.compile import MEMORY_PER_JOB
+
+    there = built(lock, ctx)
+    missing = [one for one in lock.packages if one.compiled and one.file.sha256 not in there]
+    if not missing or lock.compilation is None:
+        return []
+    works = [work for one in missing if (work := _work(one, lock.compilation, ctx))]
+    return list(compile_time.lines(works, max(1, min(default_jobs(), free_memory() // MEMORY_PER_JOB))))
+
+
+def _work(package: LockedPackage, compilation: Compilation, ctx: Context) -> compile_time.Work | None:
+    path = ctx.cache.file(package.file.sha256, package.file.name)
+    if not path.is_file():
+        return compile_time.of_package(package, None, compilation)
+    about = read_sdist(path, path.name)
+    names = {canonicalize_name(Requirement(one).name) for one in (*about.requires, *about.build_requires)}
+    return compile_time.of_package(package, compiled_sources(path), compilation, has_torch="torch" in names)
 
 
 @dataclass(frozen=True)

@@ -482,12 +482,15 @@ def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None
     upkeep = summary.upkeep_of(lock, job.recipe, job.request, machine, settings.today())
     fallback = rules.fallback(job.variant, resolution.candidate)
     insisting = msgspec.structs.replace(job.request, cuda=lock.cuda, channel=fallback.channel if fallback else None)
-    insist = summary.insistence(fallback, insisting.command())
-    outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
     needed = _room(job, plan, lock) if plan else None
-    disk = needed.line() if needed else ""
-    lines = summary.plan_lines(title, lock, outcomes, meaning, missing, plan, upkeep, insist, disk)
-    lines += [f"  note      {line}" for line in _asked_lines(job, lock)]
+    aside = summary.Aside(
+        insist=summary.insistence(fallback, insisting.command()),
+        disk=needed.line() if needed else "",
+        compiling=extensions.time_lines(lock, job.ctx),
+        notes=_asked_lines(job, lock),
+    )
+    outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
+    lines = summary.plan_lines(title, lock, outcomes, meaning, missing, plan, upkeep, aside)
     return [*lines, *foreseen.lines(lock, job.request, job.ctx)] if lock.additions.packages else lines
 
 

@@ -56,6 +56,15 @@ def upkeep_of(lock: Lock, recipe: Recipe, request: BuildRequest, machine: Target
     return Upkeep(said, f"{command}    ({on})")
 
 
+class Aside(NamedTuple):
+    """What a plan says that is not in its lock."""
+
+    insist: str = ""  #: of a fall-back: what `insistence` says
+    disk: str = ""  #: what the build needs of it
+    compiling: Sequence[str] = ()  #: how long, and which GPUs get no code
+    notes: Sequence[str] = ()  #: on what was asked for
+
+
 def plan_lines(
     title: str,
     lock: Lock,
@@ -64,13 +73,10 @@ def plan_lines(
     to_fetch: int,
     plan: Plan | None = None,
     upkeep: Upkeep | None = None,
-    insist: str = "",
-    disk: str = "",
+    aside: Aside | None = None,
 ) -> list[str]:
-    """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes.
-
-    `insist`: what `insistence` says of a fall-back. `disk`: what the build needs of it.
-    """
+    """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes."""
+    aside = aside or Aside()
     lines = [f"plan for {title}"]
     for outcome in outcomes:
         if outcome.chosen:
@@ -78,7 +84,7 @@ def plan_lines(
             torch = lock.package("torch")
             limits = fallback_limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
             lines += [f"    it {limit}" for limit in limits]
-            lines += [f"    {insist}"] if insist else []
+            lines += [f"    {aside.insist}"] if aside.insist else []
         else:
             fix = f" ({outcome.fix})" if outcome.fix else ""
             lines.append(f"  source {outcome.candidate}: skipped: {outcome.constraint}{fix}")
@@ -90,18 +96,18 @@ def plan_lines(
         names = ", ".join(f"{package.name} {package.version}" for package in largest)
         more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
         lines.append(f"  {channel.value:9} {len(members)} packages, {size(total)}: {names}{more}")
-    lines += _compiled_lines(lock)
+    lines += [*_compiled_lines(lock), *(f"    {line}" for line in aside.compiling)]
     if lock.additions.packages:
         added = [package for package in lock.packages if package.name in lock.additions.packages]
         names = ", ".join(f"{package.name} {package.version}" for package in added)
         lines.append(f"  added     {len(added)} packages, {size(sum(one.file.size for one in added))}: {names}")
     lines += [f"  missing   {missing.told}" for missing in lock.missing]
-    lines += [f"  note      {_shortened(note)}" for note in lock.notes]
+    lines += [f"  note      {_shortened(note)}" for note in (*lock.notes, *aside.notes)]
     if lock.drifted:
         lines.append(f"  drift     {planning.drift_line(lock.drifted)}")
     lines += [*slim.plan_lines(plan), *allowances.plan_lines(plan)] if plan else []
     lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
-    lines += [f"  disk      {disk}"] if disk else []
+    lines += [f"  disk      {aside.disk}"] if aside.disk else []
     return lines
 
 

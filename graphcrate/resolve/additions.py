@@ -42,7 +42,7 @@ from graphcrate.resolve.resolver import PYG, lock_sdist
 from graphcrate.resolve.target import target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 10
+RULES = 11
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
@@ -409,7 +409,8 @@ class _Resolver:
             raise ResolutionError(
                 f"{package.name} {package.version} is there as source only, and has to be compiled ({sources[0]})",
                 cause=obstacle,
-                next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version",
+                next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version"
+                + (f"; an image with FLAVOUR=devel APT={about.tool.lower()} has what makes one" if about.tool else ""),
             )
         self._with_cuda = self._with_cuda or any(name.endswith(".cu") for name in sources)
         there = {*self._staying, *(_name(Requirement(tool)) for tool in TOOLS)}
@@ -425,6 +426,8 @@ class _Resolver:
         """Why an sdist cannot be compiled; empty where it can."""
         if not about.is_setup:
             return "Only what setuptools builds by a setup.py is compiled."
+        if about.tool:
+            return f"Its setup.py builds it by {about.tool}, and compiling has setuptools and a compiler alone."
         try:
             self._means()
         except ResolutionError as error:

@@ -85,6 +85,14 @@ def server():
                 small_wheel("above_source", "2.0", requires=["by-source==4.9"]),
             ],
             "compiled": [small_sdist("compiled", "1.0", pyproject=FLIT, more={"src/a.cpp": "int a;"})],
+            "by-cmake": [
+                small_sdist(
+                    "by_cmake",
+                    "1.0",
+                    pyproject=SETUPTOOLS,
+                    more={"setup.py": "CMakeExtension", "CMakeLists.txt": "", "src/a.cpp": "int a;"},
+                )
+            ],
             "native": [
                 small_sdist("native", "1.0", pyproject=SETUPTOOLS, more={"setup.py": "", "src/a.c": "int a;"}),
             ],
@@ -187,6 +195,7 @@ def test_an_older_release_is_taken_with_the_reason_where_the_newest_wants_anothe
             r"torchcodec 1\.0 is for CUDA 13, and torch 2\.0\.1 for CUDA 11\.7:\ntorchcodec/_core\.so needs",
         ),
         ("compiled", r"compiled 1.0 is there as source only, and has to be compiled \(src/a.cpp\)"),
+        ("by-cmake", r"by-cmake 1.0 .* compiled \(src/a.cpp\)\ncause: Its setup.py builds it by CMake"),
     ],
 )
 def test_what_cannot_be_added_is_refused_with_who_wants_what(add, word, what):

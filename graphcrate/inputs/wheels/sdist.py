@@ -194,6 +194,7 @@ class SdistMetadata(NamedTuple):
     requires: tuple[str, ...]
     build_requires: tuple[str, ...]
     is_setup: bool  #: setuptools builds it, by a setup.py
+    tool: str = ""  #: what its setup.py calls to compile, which no base has: CMake
 
 
 class _BuildSystem(msgspec.Struct, rename="kebab"):
@@ -227,7 +228,9 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
         build = tuple(pyproject.get("build-system", {}).get("requires", LEGACY_BUILD))
         for one in build:
             Requirement(one)
-        return SdistMetadata(_requires(pyproject, info, listed), build, _is_setup(pyproject, files))
+        by_cmake = "CMakeLists.txt" in files and b"cmake" in files.get("setup.py", b"").lower()
+        tool = "CMake" if by_cmake else ""
+        return SdistMetadata(_requires(pyproject, info, listed), build, _is_setup(pyproject, files), tool)
 
 
 #: what readers of archives raise for damaged ones, and Python's for what is in them
@@ -404,7 +407,7 @@ def _files(path: Path, name: str) -> dict[str, bytes]:
 
 
 def _says(inside: str) -> bool:
-    return inside in ("pyproject.toml", "PKG-INFO") or inside.endswith(_REQUIRES)
+    return inside in ("pyproject.toml", "PKG-INFO", "setup.py") or inside.endswith(_REQUIRES)
 
 
 def _zipped(path: Path, name: str) -> dict[str, bytes]:
