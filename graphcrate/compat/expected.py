@@ -37,9 +37,9 @@ def _of_system(one: Expected, lock: Lock) -> str:
 def _of_packages(file: str, found: Sequence[tuple[Expected, LockedPackage]], lock: Lock) -> Iterator[str]:
     """What a file says of packages, in one line for versions and one for builds."""
     if others := [(one, have) for one, have in found if not _fits(one, have.version)]:
-        wanted = joined(f"{one.name} {_plainly(one)}" for one, _ in others)
-        versions = joined(have.version for _, have in others)
-        yield f"{file}: it is written for {wanted}, and this image has {versions}"
+        others.sort(key=lambda pair: pair[0].name != "torch")
+        told = joined(f"{one.name} {_plainly(one)} (here {have.version})" for one, have in others)
+        yield f"{file}: it is written for {told}"
     label = cuda_label(lock.torch_cuda)
     fitting = [(one, have) for one, have in found if _fits(one, have.version) and _BUILT_FOR.search(one.build)]
     stacks = [one for one, _ in fitting if is_stacks(one.name) and not one.build.endswith(label)]

@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion
 
 from graphcrate.compat.addresses import PYG, PYTORCH
 from graphcrate.compat.packages import markers
-from graphcrate.compat.translated import Translated, is_stacks
+from graphcrate.compat.translated import Translated, is_stacks, is_torchs
 from graphcrate.host.connections import host_of, redacted
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Expected, FurtherChannel
@@ -170,6 +170,9 @@ class _Reader:
         text, expected = without_build(local, where)
         if _is_for_others(text):
             return
+        if pinned := _torchs_pin(text, where):
+            self.expected.append(pinned)
+            return
         self.expected += expected
         one = self._package(text, folder, where)
         taken.append(one)
@@ -223,6 +226,17 @@ def _translated(path: Path, text: str, extras: tuple[str, ...]) -> Translated:
     if conda.is_list(text):
         return conda.listed_packages(text, str(path))
     return Translated(lines=[(f"{path}:{number}", line) for number, line in _logical_lines(text)])
+
+
+def _torchs_pin(text: str, where: str) -> Expected | None:
+    """A pin of one of torch's own libraries, as `pip freeze` writes it: the stack's is taken, and compared with it."""
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement:
+        return None
+    if not is_torchs(wanted.name) or not any(part.operator == "==" for part in wanted.specifier):
+        return None
+    return Expected(name=str(canonicalize_name(wanted.name)), where=where, specifier=str(wanted.specifier))
 
 
 def _is_for_others(text: str) -> bool:

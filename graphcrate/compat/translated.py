@@ -13,6 +13,11 @@ _STACKS = re.compile(
     r"torch|triton|pytorch-triton(-.*)?|torchvision|torchaudio|torch-geometric|pyg-lib"
     r"|torch-(scatter|sparse|cluster|spline-conv)|(nvidia|cuda)-.*"
 )
+#: of these what torch itself asks for: a frozen list names them with their versions, and nobody chose them
+_TORCHS = re.compile(
+    r"triton|cuda-(bindings|pathfinder|toolkit)|nvidia-(cublas|cuda-[a-z]+|cudnn|cufft|cufile|curand|cusolver|cusparse"
+    r"|cusparselt|nccl|nvjitlink|nvshmem|nvtx)(-cu\d+)?"
+)
 
 
 @dataclass
@@ -28,3 +33,8 @@ class Translated:
 def is_stacks(name: str) -> bool:
     """Whether a package is the stack's, whichever version a lock of another project has of it."""
     return _STACKS.fullmatch(str(canonicalize_name(name))) is not None
+
+
+def is_torchs(name: str) -> bool:
+    """Whether a package is one of those that torch's own metadata asks for: CUDA's libraries and triton."""
+    return _TORCHS.fullmatch(str(canonicalize_name(name))) is not None

@@ -71,9 +71,9 @@ def test_what_a_file_expects_is_compared_with_the_stack(expected, said):
 
 
 def test_a_lock_with_many_packages_of_a_stack_is_one_line():
-    names = ("torch", "torch-geometric", "nvidia-cublas-cu11")
+    names = ("torch-geometric", "nvidia-cublas-cu11", "torch")
     lines = compared([Expected(name=name, where=f"uv.lock:{name}", specifier="==9") for name in names], plain_lock())
-    assert lines == ["uv.lock: it is written for torch 9 and torch-geometric 9, and this image has 2.0.1 and 2.3.1"]
+    assert lines == ["uv.lock: it is written for torch 9 (here 2.0.1) and torch-geometric 9 (here 2.3.1)"]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,18 @@ def test_what_is_for_another_system_is_not_for_an_image(read):
         "importlib_metadata ; python_version < '3.10'\n"
     )
     assert [own.name_of(one) for one in found.packages] == ["einops", "importlib-metadata"]
+
+
+def test_a_frozen_list_does_not_choose_torch_s_own_libraries(read):
+    """What `pip freeze` writes beside torch; nvidia-dali and a bare name are a person's own."""
+    found = read(
+        "torch==2.3.1\nnvidia-cublas-cu12==12.1.3.1\ntriton==2.3.1\nnvidia-dali-cuda120==1.40\nnvidia-nccl-cu12\n"
+    )
+    assert found.packages == ("torch==2.3.1", "nvidia-dali-cuda120==1.40", "nvidia-nccl-cu12")
+    assert [(one.name, one.specifier) for one in found.expected] == [
+        ("nvidia-cublas-cu12", "==12.1.3.1"),
+        ("triton", "==2.3.1"),
+    ]
 
 
 def test_a_wheel_of_the_stack_s_own_pages_is_named_by_its_address(read):
