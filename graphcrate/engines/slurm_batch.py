@@ -69,9 +69,9 @@ def removal(job: str, node: str, partition: str) -> str:
     return f"{where} enroot remove --force pyxis_{container(job)}"
 
 
-def warning(limit: str) -> str:
-    """Return sbatch's --signal for this time limit: USR1 to the shell before it; empty for a short one."""
-    return f"B:USR1@{SECONDS_TO_LEAVE}" if seconds(limit) >= SHORTEST else ""
+def warning(limit: str, signal: str = "USR1") -> str:
+    """Return sbatch's --signal for this time limit: one to the shell before it; empty for a short one."""
+    return f"B:{signal}@{SECONDS_TO_LEAVE}" if seconds(limit) >= SHORTEST else ""
 
 
 def seconds(limit: str) -> float:

@@ -204,7 +204,19 @@ def out_of_time(slurm, job):
     """Its time limit is a minute."""
 
 
+def step_cancelled(slurm, job):
+    """The step of the suite alone, as where its slurmstepd is lost; the job's Python goes on."""
+    slurm.ask("scancel", f"{job}.1")
+
+
+def node_down(slurm, job):
+    node = slurm.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
+    slurm.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+
+
 ENDS = {
+    step_cancelled: "could not run the suites: Slurm took the step away: ",
+    node_down: "ended as NODE_FAIL",
     cancelled: "ended as CANCELLED",
     killed: "ended as FAILED",
     warned: "could not run the suites: the job's time limit came",
@@ -224,8 +236,13 @@ def test_a_job_that_is_ended_leaves_no_container_and_no_traceback(place, slurm, 
     until(begun.exists)
     (job,) = slurm.jobs()
     assert site.containers() == [f"pyxis_graphcrate-{job}"]
-    end(slurm, job)
-    finished = finish(process)
+    try:
+        end(slurm, job)
+        finished = finish(process)
+    finally:
+        for node in ("n1", "n2") if end is node_down else ():
+            with contextlib.suppress(AssertionError):  # it may have come back by itself
+                slurm.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
     assert (finished.code, f"job {job} {ENDS[end]}" in finished.err) == (7, True), finished.err
     until(lambda: not slurm.jobs())
     assert site.containers() == []
@@ -245,6 +262,27 @@ def test_the_job_for_pyxis_runs_on_a_node_without_nvidias_tools(place, slurm, bu
     text = place.run("job", scratch / "a.sqsh", *options, "--command", "python -c 'import torch; print(torch.ones(1))'")
     code, out, err = submit(here, text.out, scratch)
     assert (code == 0, "tensor([1.])" in out, "nvidia-container-cli" in err) == (gpus == "0", gpus == "0", gpus == "1")
+
+
+@pytest.mark.parametrize("end", [warned, cancelled], ids=lambda end: end.__name__)
+def test_the_job_for_pyxis_on_two_nodes_leaves_no_container_or_names_it(place, slurm, built_image, scratch, end):
+    """After scancel Slurm starts no step, so the node where the script runs is cleared, and the other is named."""
+    site = make_site(scratch / "site", program("srun"), program("apptainer"), **NO_TOOLS)
+    place.run("convert", built_image.layout, "--to", "sqsh", "--output", scratch / "a.sqsh")
+    options = ("--runtime", "pyxis", "--partition", "dgx2", "--nodes", "2", "--gpus", "0", "--time", "30")
+    text = place.run("job", "./a.sqsh", *options, "--command", "sh -c 'touch begun-$SLURM_NODEID; sleep 600'").out
+    (scratch / "job.sbatch").write_text(text)
+    environment = {**os.environ, **slurm.environment, "PATH": site.path}
+    submitted = [program("sbatch"), "--parsable", "job.sbatch"]
+    done = subprocess.run(submitted, cwd=scratch, env=environment, capture_output=True, encoding="utf-8", check=True)
+    job = done.stdout.strip()
+    until(lambda: len(list(scratch.glob("begun-*"))) == 2)
+    assert len(site.containers()) == 2
+    end(slurm, job)
+    until(lambda: not slurm.jobs())
+    left, told = site.containers(), (scratch / f"{job}.err").read_text()
+    assert len(left) == (end is cancelled), told
+    assert f"pyxis_a-{job} may be left: srun --nodelist=n[1-2] " in told if left else "may be left" not in told
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sbatch")), ids=lambda path: path.name)

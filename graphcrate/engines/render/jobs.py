@@ -12,6 +12,7 @@ from graphcrate.artifacts.locate import check_digest
 from graphcrate.compat import addresses, facts
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.targets import ALSO_CALLED, Partition
+from graphcrate.engines import slurm_batch
 from graphcrate.engines.render.layout import rendered
 from graphcrate.model.errors import UsageError
 from graphcrate.oci import reference
@@ -180,6 +181,7 @@ def text(job: Job) -> str:
             binds = "".join(f",{_in_double_quotes(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
             container = re.sub(r"[^A-Za-z0-9._-]+", "_", re.sub(r"\.sqsh$", "", image.rpartition("/")[2]))
             values |= {"job": msgspec.structs.replace(job, image=image), "binds": binds, "container": container}
+            values["warning"] = slurm_batch.warning(job.time, "TERM")
             return rendered("job-pyxis", values)
         case Runtime.DOCKER:
             values |= {"binds": _binds(" --volume ", job), "gpus": f" --gpus {job.gpus}" if job.gpus else ""}
