@@ -34,8 +34,9 @@ trap '' TERM USR1
 _BEFORE = 'echo "$SLURMD_NODENAME" > {left}\n'
 #: what fills a container may take a moment to end
 _AFTER = """\
+PATH=$PATH:/usr/local/bin:/usr/bin:/bin
 for pause in 1 2 4 8; do
-    all=$(env -u ENROOT_DATA_PATH enroot list) || break
+    all=$(env -u ENROOT_DATA_PATH enroot list 2>/dev/null) || break
     ours=$(printf '%s\\n' "$all" | grep -E "^pyxis_(.*_)?{name}-$SLURM_JOB_ID\\$") || {{ rm -f {left}; break; }}
     env -u ENROOT_DATA_PATH enroot remove --force $ours </dev/null >&2 || true
     sleep "$pause"
