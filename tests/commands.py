@@ -42,14 +42,14 @@ ELSEWHERE = {
     "torchrun": "a program of images: what it starts is looked at",
 }
 #: the shell's own, and what only goes with a command
-SHELL = {"cd", "echo", "export", "cat", "tee", "cp", "mkdir", "chmod", "sh", "tail", "kill", "uname"}
+SHELL = {"cd", "echo", "export", "cat", "tee", "cp", "mkdir", "chmod", "sh", "tail", "kill", "uname", "ln"}
 #: programs of the project that change or measure it: developers' own, some hours long
 DEVELOPERS = re.compile(r"tools\.\w+|bench\.\w+|bench/\w+\.py|tools/[\w-]+|\.ci/\w+")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"``\s?(.+?)\s?``|`([^`\n]+)`")
 PYTHON = re.compile(r"(?:.*/)?python3?$")
 ERRORS = "docs/errors.md"
-FRAGMENT = re.compile(r"(?:\./build\.py|make) (?:(?! {2}|, )[^;`()|\n])*[^;`()|\n ,]")
+FRAGMENT = re.compile(r"(?:\./build\.py|make (?=image|sif|list|doctor)) ?(?:(?! {2}|, )[^;`()|\n])*[^;`()|\n ,]")
 #: what a reader puts in → a word; and the words that end a shell's command
 PLACEHOLDERS = ((re.compile(r"<(\w+)>"), r"\1"), (re.compile("…"), "ETC"))
 OPERATORS = re.compile(r"[|&;<>()]+$")
@@ -165,7 +165,7 @@ def command_line():
 
 def ours(words, is_mention):
     """What the command line's own parser says of these words."""
-    if not words or words[0].startswith("-"):
+    if not words or words[0] == "ETC" or words[0].startswith("-"):
         return ""
     if (command := command_line().get(words[0])) is None:
         return f"there is no command {words[0]!r}"

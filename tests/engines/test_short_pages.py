@@ -11,13 +11,14 @@ import pytest
 
 from tests.commands import commands, parts
 from tests.conftest import ROOT
-from tests.engines.typist import TRAINED, TRAINING, Typist, blocks, in_new_clone
+from tests.engines.typist import MAKE, TRAINED, TRAINING, Typist, blocks, in_new_clone
+from tests.engines.workplace import PARTS
 from tests.unit.test_commands import PAGES
 
 pytestmark = pytest.mark.slow
 
-RUN, DOCTOR, IMAGES, CHECKS, PUBLISH = (
-    ROOT / "docs" / f"{name}.md" for name in ("run", "doctor", "images", "checks", "publish")
+RUN, DOCTOR, IMAGES, CHECKS, PUBLISH, REQUIREMENTS = (
+    ROOT / "docs" / f"{name}.md" for name in ("run", "doctor", "images", "checks", "publish", "requirements")
 )
 #: an error that the doctor knows
 UNKNOWN_GPU = "no kernel image is available for execution on the device"
@@ -122,21 +123,30 @@ def built_by(pages):
             ):
                 asked = tuple(sorted(word for word in words[1:] if not word.startswith("MIRROR=")))
                 found.setdefault(asked, str(command))
-    theirs = ("RECIPE=", "WHEELS=")
+    theirs = ("RECIPE=", "WHEELS=", "REQUIREMENTS=")
     return {words: where for words, where in found.items() if not any(word.startswith(theirs) for word in words)}
 
 
 @pytest.mark.network
 def test_what_pages_build_is_planned(workplace, scratch):
     """In a new clone with an empty cache, as whoever reads the page has it."""
-    (plan := scratch / "plan").write_text(
-        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -E -s -m graphcrate.cli.main "$@" --plan\n'
-    )
-    plan.chmod(0o755)
     user = Typist(workplace.folder, {"GRAPHCRATE_CACHE": str(scratch / "cache"), "HOME": str(scratch)})
     typed = built_by(["README.md"])  # by test_readme
     asked = {words: where for words, where in built_by(PAGES).items() if words not in typed}
     assert len(asked) > 10
     for words, where in asked.items():
-        out = user.type(f"graphcrate={plan} make -e -o .venv/ready-run image {shlex.join(words)}")
-        assert "plan for " in out, where
+        assert "plan for " in user.type(f"{MAKE} image {shlex.join(words)} PLAN=yes"), where
+
+
+@pytest.mark.network
+def test_requirements_files(workplace, scratch):
+    """In a folder that has a person's files in the place of ours."""
+    for name in (name for name in PARTS if name != "pyproject.toml"):
+        (scratch / name).symlink_to(workplace.folder / name)
+    (scratch / "environment.yml").write_text("dependencies: [python=3.11, pytorch, tabulate, pip: [einops]]\n")
+    project = '[project]\nname = "mine"\nversion = "1"\n[project.optional-dependencies]\ntrain = ["einops"]\n'
+    (scratch / "pyproject.toml").write_text(project)
+    user = Typist(scratch, {"GRAPHCRATE_CACHE": str(scratch / "cache"), "HOME": str(scratch)})
+    ((make, image),) = blocks(REQUIREMENTS, "Requirements files")
+    assert "einops" in user.type(f"{make} PLAN=yes", ("make", MAKE))
+    assert "einops" in user.type(image, ("graphcrate", "./build.py"))

@@ -18,7 +18,10 @@ PAGES += [str(path.relative_to(ROOT)) for folder in FOLDERS for path in sorted((
 TYPED = {
     "README.md": "engines/test_readme",
     "docs/customize.md": "engines/test_customize",
-    **{f"docs/{name}.md": "engines/test_short_pages" for name in ("run", "doctor", "images", "checks", "publish")},
+    **{
+        f"docs/{name}.md": "engines/test_short_pages"
+        for name in ("run", "doctor", "images", "checks", "publish", "requirements")
+    },
     "docs/notebooks.md": "engines/test_notebook",
     "docs/runtimes.md": "engines/test_runtimes_page",
     "docs/test.md": "engines/test_runtimes_page",
