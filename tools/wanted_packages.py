@@ -257,10 +257,10 @@ class Trials:
 
     def forget(self) -> None:
         """Remove the images that are not a stack's own, and the names that led to them."""
-        for report in self.output.glob("*/*/report.json"):
-            known = read_report(report)
-            if known is None or known.own.imports:
-                remove_tree(report.parent)
+        for folder in self.output.glob("*/*"):
+            known = None if folder.is_symlink() else read_report(folder / "report.json")
+            if known is not None and known.own.imports:
+                remove_tree(folder)
         for name in self.output.glob("*/*"):
             if name.is_symlink() and not name.exists():
                 name.unlink()
