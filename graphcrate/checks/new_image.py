@@ -76,8 +76,11 @@ def failures(report: BuildReport, folder: Path) -> list[str]:
     with contextlib.suppress(RecipeError):
         found = documents.read(folder / AUDIT, Audit, "the audit of an image", "make image CUDA=…")
         if found is not None and found.digest == report.digest:
-            broken = (one for one in found.findings if one.severity == "fail")
-            return [printable(f"  {_told(one)}") for one in sorted(broken, key=lambda one: one.package)]
+            broken = sorted(
+                (one for one in found.findings if one.severity == "fail"),
+                key=lambda one: (one.package, not one.missing),  # what others cannot be loaded for comes first
+            )
+            return [printable(f"  {_told(one)}") for one in broken]
     return [printable(f"  {one}") for one in report.audit.failures]
 
 

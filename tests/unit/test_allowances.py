@@ -102,7 +102,7 @@ def test_a_recipe_says_it_and_plan_label_and_provenance_repeat_it(tmp_path):
 
 def test_a_plan_has_the_label_and_a_line_where_something_is_allowed_and_else_neither():
     def plan(**fields):
-        config = ConfigStep(environment={}, labels={}, command=())
+        config = ConfigStep(environment={"PATH": "/bin"}, labels={}, command=())
         base = BaseStep(base=None, image=BaseImage(reference="x", interpreter="/usr/bin/python3"))
         texts = dict.fromkeys(("description", "cuda", "python", "torch", "torch_cuda", "candidate"), "")
         made = Plan(name="pyg", tag="1", created=0, stack=Stack(**texts), steps=(base, config))

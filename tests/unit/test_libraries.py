@@ -142,8 +142,7 @@ X11 = "ImportError: libX11.so.6: cannot open shared object file: No such file or
 @pytest.fixture
 def here(ctx, typed, monkeypatch):
     """A clone of the project, with that cache, where nobody answers."""
-    made = Context(root=ROOT, environment=ctx.environment)
-    made.__dict__["cache"] = ctx.cache
+    made = Context(root=ROOT, environment={**ctx.environment, "GRAPHCRATE_CACHE": str(ctx.cache.root)})
     monkeypatch.setattr(Context, "here", classmethod(lambda kind: made))
     return typed
 
