@@ -79,7 +79,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         apt = tuple(dict.fromkeys((*self.additions.apt, *packages)))
         if self.recipe:
             return f"apt = [{_quoted(apt)}] in {self.recipe}, then the same command"
-        if self.additions.constraints:  # bounds of packages that are in a file
+        if self.additions.constraints and not self.requirements:  # bounds of a file that is not known any more
             return f'the same command with APT="{" ".join(apt)}"'
         more = msgspec.structs.replace(self.additions, apt=apt)
         return msgspec.structs.replace(self, additions=more).command()

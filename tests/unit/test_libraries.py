@@ -188,6 +188,16 @@ ASKED = BuildRequest(name="pyg", cuda="11.8", additions=Additions(packages=("rdk
             'apt = ["git", "libx11-6"] in mine.toml',
         ),
         (
+            BuildRequest(
+                name="pyg",
+                cuda="11.8",
+                additions=Additions(packages=("rdkit",), constraints=("numpy<2",)),
+                requirements=(Path("more.txt"),),
+                words=(),
+            ),
+            "make image CUDA=11.8 REQUIREMENTS=more.txt APT=libx11-6",
+        ),
+        (
             BuildRequest(name="pyg", cuda="11.8", additions=Additions(apt=("git",), constraints=("numpy<2",))),
             'the same command with APT="git libx11-6"',
         ),
