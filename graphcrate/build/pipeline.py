@@ -18,7 +18,7 @@ from graphcrate.checks import new_image
 from graphcrate.compat import explain, own, planning, rules, slim
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import lock_path, read_lock
-from graphcrate.compat.expected import compared
+from graphcrate.compat.expected import compared, refuse_others
 from graphcrate.compat.programs import examples
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines import run_suites
@@ -246,6 +246,7 @@ def _add(job: _Job, resolution: Resolution, *, fresh: bool = False) -> Resolutio
     path = own_lock(request.recipe, resolution.lock) if request.recipe else None
     renew = f"./build.py lock {request.recipe} --cuda {job.variant.cuda}"
     committed = documents.read_lock(path, renew) if path and not fresh else None
+    refuse_others(request.additions.expected, resolution.lock)
     added = additions.add(context, resolution, request.additions, committed, fresh=fresh)
     if path and added.lock != committed and not request.locked:
         write_file(path, encode(added.lock))

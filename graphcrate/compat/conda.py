@@ -158,7 +158,7 @@ def _notes(
     name: str, stacks: list[str], debian: dict[str, str], system: list[str], unknown: dict[str, str]
 ) -> Iterator[str]:
     if stacks:
-        yield f"{name}: the stack has what conda's {joined(stacks)} are for"
+        yield f"{name}: {joined(stacks)} {'is' if len(stacks) == 1 else 'are'} the stack's"
     if system:
         are = "is a package" if len(system) == 1 else "are packages"
         yield f"{name}: {joined(system)} {are} of conda's own system, and passed over"

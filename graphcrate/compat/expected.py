@@ -8,6 +8,7 @@ from packaging.version import Version
 
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.translated import is_stacks
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Expected
 from graphcrate.model.words import joined
@@ -21,8 +22,27 @@ def compared(expected: Sequence[Expected], lock: Lock) -> list[str]:
     for file in dict.fromkeys(one.where.partition(":")[0] for one in expected):
         those = [one for one in expected if one.where.partition(":")[0] == file]
         lines += [line for one in those if (line := _of_system(one, lock))]
-        lines += _of_packages(file, [(one, have) for one in those if (have := lock.package(one.name))], lock)
+        packages = [(one, have) for one in those if not one.binding and (have := lock.package(one.name))]
+        lines += _of_packages(file, packages, lock)
     return list(dict.fromkeys(lines))
+
+
+def refuse_others(expected: Sequence[Expected], lock: Lock) -> None:
+    """Raises ResolutionError that names every version of the stack's own packages that a file asks for in vain."""
+    asked = [(one, have) for one in expected if one.binding and (have := lock.package(one.name))]
+    others = [(one, have) for one, have in asked if not _fits(one, have.version)]
+    if not others:
+        return
+    told = joined(f"{one.name}{one.specifier} ({one.where})" for one, _ in others)
+    here = joined(dict.fromkeys(f"{have.name} {have.version}" for _, have in others))
+    names = list(dict.fromkeys(have.name for _, have in others))
+    verb, their = ("is", "its") if len(others) == 1 else ("are", "their")
+    raise ResolutionError(
+        f"{lock.recipe} for CUDA {lock.cuda} has {here}, and {told} {verb} asked for",
+        cause="torch, CUDA and what is compiled for them stay as they are.",
+        next_step=f'WITH="{" ".join(names)}" beside the file takes the stack\'s in {their} place; ./build.py list has '
+        "the stacks with other versions",
+    )
 
 
 def _of_system(one: Expected, lock: Lock) -> str:

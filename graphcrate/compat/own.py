@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.compat import allowances, requirement_files, reserved, toml
 from graphcrate.compat.requirement_files import bounded, without_build
+from graphcrate.compat.translated import is_stacks
 from graphcrate.model.allowance import Allowance
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Expected, Variant
@@ -70,7 +71,7 @@ def load(path: Path) -> tuple[OwnRecipe, Additions]:
     folder = path.absolute().parent
     found = read_requirements(folder / recipe.requirements) if recipe.requirements else Additions()
     return recipe, msgspec.structs.replace(
-        joined(_named(recipe.pip, folder, f"{path}: pip"), found),
+        _over(_named(recipe.pip, folder, f"{path}: pip"), found, recipe.requirements),
         apt=recipe.apt,
         environment=recipe.env,
         files={target: _content(folder, source) for target, source in recipe.files.items()},
@@ -86,13 +87,39 @@ def given(
 ) -> Additions:
     """What the command line adds: each of `packages` one or several, separated by spaces. Raises UsageError."""
     wanted = _named([word for text in packages for word in _words(text)], Path.cwd(), "--with")
+    words = wanted
     for path in requirements:
-        wanted = joined(wanted, read_requirements(path))
+        wanted = joined(wanted, _over(words, read_requirements(path), str(path), alone=True))
     debian = tuple(name for text in apt for name in text.replace(",", " ").split())
     for name in debian:
         if not _APT.fullmatch(name):
             raise UsageError(f"--apt: {name!r} is not a name of a Debian package", next_step='--apt "git graphviz"')
     return msgspec.structs.replace(wanted, apt=debian, flavour=flavour if flavour in FLAVOURS else "")
+
+
+def _over(words: Additions, found: Additions, file: str, *, alone: bool = False) -> Additions:
+    """What a file adds beside packages that were typed, which go before what it says of them; `alone`: without those.
+
+    So `WITH=torch` takes the stack's torch in place of the file's.
+    """
+    names = {name_of(one) for one in words.packages}
+    dropped = [one for one in found.packages if not is_local(one) and name_of(one) in names]
+    told = [
+        Expected(name=name_of(one), where=file, specifier=str(specifier))
+        for one in dropped
+        if (specifier := Requirement(one).specifier) and not is_stacks(name_of(one))
+    ]
+    rest = msgspec.structs.replace(
+        found,
+        packages=tuple(one for one in found.packages if one not in dropped),
+        constraints=tuple(one for one in found.constraints if is_local(one) or name_of(one) not in names),
+        expected=(
+            *(msgspec.structs.replace(one, binding=one.binding and one.name not in names) for one in found.expected),
+            *told,
+        ),
+        hashes={name: hashes for name, hashes in found.hashes.items() if name not in names},
+    )
+    return rest if alone else joined(words, rest)
 
 
 def _named(texts: Iterable[str], folder: Path, where: str) -> Additions:

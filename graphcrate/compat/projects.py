@@ -209,7 +209,7 @@ def pylock(text: str, name: str) -> Translated:
         elif one.archive is not None or not one.version:
             made.notes.append(f"{where}: {printable(one.name)} is passed over: an address, or without a version")
         elif is_stacks(one.name):
-            made.expected.append(Expected(name=_canonical(one.name), where=where, **_version(one.version)))
+            made.expected.append(_pinned(one.name, where, one.version))
         else:
             files = [file for file in [one.sdist, *one.wheels] if file]
             sha256s = [sha256 for file in files if (sha256 := file.hashes.get("sha256"))]
@@ -360,14 +360,14 @@ def _constrain(made: Translated, versions: Iterable[tuple[str, str, list[str]]],
         if len(found) > 1 or not version:
             continue
         if is_stacks(name):
-            made.expected.append(Expected(name=_canonical(name), where=at(name), **_version(version)))
+            made.expected.append(_pinned(name, at(name), version))
         else:
             made.constraints.append((at(name), f"{name}=={version}{_options(hashes)}"))
 
 
-def _version(version: str) -> dict[str, str]:
+def _pinned(name: str, where: str, version: str) -> Expected:
     public, _, build = version.partition("+")
-    return {"specifier": f"=={public}", "build": build}
+    return Expected(name=_canonical(name), where=where, specifier=f"=={public}", build=build)
 
 
 def _hashes(files: Iterable[_UvFile | None]) -> list[str]:

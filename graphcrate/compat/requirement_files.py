@@ -176,6 +176,7 @@ class _Reader:
         self.expected += expected
         one = self._package(text, folder, where)
         taken.append(one)
+        self.expected += _binding(one, where)
         if extras:
             self._add_extras(Path(one), extras, where)
         if hashes and not one.startswith(("/", "git+")):
@@ -226,6 +227,15 @@ def _translated(path: Path, text: str, extras: tuple[str, ...]) -> Translated:
     if conda.is_list(text):
         return conda.listed_packages(text, str(path))
     return Translated(lines=[(f"{path}:{number}", line) for number, line in _logical_lines(text)])
+
+
+def _binding(package: str, where: str) -> Iterator[Expected]:
+    """What a requirement says of a package that stacks have, with its line."""
+    if not package.startswith(("/", "git+")):
+        wanted = Requirement(package)
+        if wanted.specifier and is_stacks(wanted.name):
+            name = str(canonicalize_name(wanted.name))
+            yield Expected(name=name, where=where, specifier=str(wanted.specifier), binding=True)
 
 
 def _torchs_pin(text: str, where: str) -> Expected | None:

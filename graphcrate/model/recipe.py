@@ -94,6 +94,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     specifier: str = ""  #: PEP 440: "==2.0.1"
     build: str = ""  #: local part of the version, which names a CUDA: "cu118", "pt20cu118"
+    binding: bool = False  #: an image that has another version is refused, not only told of
 
 
 class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

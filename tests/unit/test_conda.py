@@ -52,7 +52,10 @@ def test_an_environment(read):
         *("h5py", "matplotlib", "rdkit==2023.03.*", "torch==2.0.*", "torch-geometric==2.3.1", "pydantic<2"),
         *("numpy<2,>=1.20", "pandas==1.5.3.*", "torch-scatter", "einops==0.7", "wandb"),
     )
-    assert [(one.name, one.specifier) for one in found.expected] == [("python", "==3.9.*"), ("cuda", "==11.8.*")]
+    assert [(one.name, one.specifier) for one in found.expected if not one.binding] == [
+        ("python", "==3.9.*"),
+        ("cuda", "==11.8.*"),
+    ]
     assert [one.where.rpartition("/")[2] for one in found.channels] == ["environment.yml:20"]
     notes = "\n".join(found.notes)
     for told in ("python, cudatoolkit, pytorch", "libgcc-ng is a package", 'APT="g++"', "nnpops (line 9", "variables"):

@@ -200,7 +200,7 @@ def test_a_recipe_of_ones_own(folder):
         ('env = { NVIDIA_DRIVER_CAPABILITIES = "utility" }', RecipeError, "mine.toml:2: env: NVIDIA_DRIVER"),
         ('env = { PYTHONNOUSERSITE = "0" }', RecipeError, "mine.toml:2: env: PYTHONNOUSERSITE"),
         ('files = { "/proc/x" = "mine.toml" }', RecipeError, "mine.toml:2: files: /proc/x is not for files"),
-        ('files = { "/opt/venv/bin/python" = "mine.toml" }', RecipeError, "it is the image's Python"),
+        ('files = { "/etc/passwd" = "mine.toml" }', RecipeError, "runtimes add users to it"),
         ('files = { "/opt/graphcrate/suites/dna.py" = "mine.toml" }', RecipeError, "that prove the image"),
         ('files = { "/opt/a" = "mine.toml", "/opt/a/b" = "mine.toml" }', RecipeError, "/opt/a/b makes it a folder"),
         ('pip = "einops"', RecipeError, r'mine.toml:2: pip: .*write pip = \["einops"\]'),

@@ -5,9 +5,11 @@ import codecs
 import pytest
 
 from graphcrate.compat import own
-from graphcrate.compat.expected import compared
+from graphcrate.compat.expected import compared, refuse_others
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import Expected, FurtherChannel
 from graphcrate.resolve import further
+from tests.made import refused
 from tests.unit.compiled_plans import plain_lock
 
 PAGES = "https://data.pyg.org/whl/torch-2.0.1+cu118.html"
@@ -44,7 +46,7 @@ def test_what_a_real_file_names_of_the_stack_s_own_pages_and_builds(read):
         "requirements.txt:1: download.pytorch.org is passed over: the stack has what it is for",
         "requirements.txt:2: data.pyg.org is passed over: the stack has what it is for",
     ]
-    assert [(one.name, one.specifier, one.build) for one in found.expected] == [
+    assert [(one.name, one.specifier, one.build) for one in found.expected if not one.binding] == [
         ("torch", "==2.0.1", "cu118"),
         ("torchvision", "==0.15.2", "cu118"),
         ("torch-scatter", "==2.1.1", "pt20cu118"),
@@ -68,6 +70,27 @@ def test_what_a_file_expects_is_compared_with_the_stack(expected, said):
     lines = compared([expected], plain_lock())
     assert len(lines) == bool(said)
     assert said in "".join(lines)
+
+
+def test_every_pin_of_the_stack_s_own_that_it_does_not_have_is_named_with_its_line_and_a_way_on(read, tmp_path):
+    text = "einops\ntorch==2.1.0+cu118\ntorch-geometric==2.0.4\ntorchvision==0.16\n"
+    with refused(ResolutionError, "torch==2.1.0 (", "requirements.txt:2) and torch-geometric==2.0.4 (") as caught:
+        refuse_others(read(text).expected, plain_lock())
+    assert 'WITH="torch torch-geometric" beside the file' in caught.value.next_step
+    found = own.given(["torch torch-geometric"], [tmp_path / "requirements.txt"])
+    assert found.packages == ("torch", "torch-geometric", "einops", "torchvision==0.16")
+    refuse_others(found.expected, plain_lock())
+    (line,) = compared(found.expected, plain_lock())
+    assert "torch 2.1.0 (here 2.0.1) and torch-geometric 2.0.4 (here 2.3.1)" in line
+
+
+def test_what_is_typed_goes_before_what_a_file_says_of_it(read, tmp_path):
+    read(f"numpy==1.21.2 --hash=sha256:{SHA}\neinops\n")
+    found = own.given(["numpy<2"], [tmp_path / "requirements.txt"])
+    assert (found.packages, found.hashes) == (("numpy<2", "einops"), {})
+    assert [(one.name, one.specifier) for one in found.expected if not one.binding] == [("numpy", "==1.21.2")]
+    (tmp_path / "mine.toml").write_text('extends = "pyg"\npip = ["numpy<2"]\nrequirements = "requirements.txt"\n')
+    assert own.load(tmp_path / "mine.toml")[1].packages == ("numpy<2", "einops")
 
 
 def test_a_lock_with_many_packages_of_a_stack_is_one_line():
@@ -103,7 +126,7 @@ def test_a_frozen_list_does_not_choose_torch_s_own_libraries(read):
         "torch==2.3.1\nnvidia-cublas-cu12==12.1.3.1\ntriton==2.3.1\nnvidia-dali-cuda120==1.40\nnvidia-nccl-cu12\n"
     )
     assert found.packages == ("torch==2.3.1", "nvidia-dali-cuda120==1.40", "nvidia-nccl-cu12")
-    assert [(one.name, one.specifier) for one in found.expected] == [
+    assert [(one.name, one.specifier) for one in found.expected if not one.binding] == [
         ("nvidia-cublas-cu12", "==12.1.3.1"),
         ("triton", "==2.3.1"),
     ]
