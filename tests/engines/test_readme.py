@@ -43,9 +43,11 @@ def planner(workplace, built_image, scratch):
     plan.chmod(0o755)
     recipe = re.search(r"^```toml\n(extends.*?)^files", CUSTOMIZE.read_text(), re.MULTILINE | re.DOTALL)[1]
     (workplace.folder / "mine.toml").write_text(recipe.replace(', "./mypkg"', ""))
+    (workplace.folder / "environment.yml").write_text("dependencies: [python=3.11, pytorch, pip: [einops]]\n")
     make = ("make image", f"graphcrate={plan} make -e -o .venv/ready-run image")
     yield in_project(workplace, built_image, {}, [make])
-    (workplace.folder / "mine.toml").unlink()
+    for name in ("mine.toml", "environment.yml"):
+        (workplace.folder / name).unlink()
 
 
 def in_table(heading):
@@ -86,7 +88,7 @@ def test_quick_start_runs_what_the_build_trained(workplace, pyg_image, slurm, ap
 @pytest.mark.network
 def test_images_are_planned(planner):
     planner.types(README, "Which image do I need?", *["plan for "] * 5, "11.8")
-    planner.types(README, "Your own packages", *["plan for "] * 3)
+    planner.types(README, "Your own packages", *["plan for "] * 4)
     assert all(text in planner.type(command) for command, text in PLANNED.items())
 
 
