@@ -29,6 +29,7 @@ from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
 from graphcrate.model.errors import DiskFullError
 from graphcrate.model.lock import decode_lock
+from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.report import BuildReport
 from graphcrate.model.words import size
 
@@ -38,7 +39,7 @@ LEDGER = ROOT / "tools" / "wanted_packages.json"
 PAGE = ROOT / "docs" / "packages.md"
 STACK, WANTED, AT_LEAST = "pyg", 40, 36
 #: bytes that a trial may take: wheels, layers, and the whole tree unpacked where Debian packages change what is lowest
-NEEDED = 12_000_000_000
+NEEDED = 9_000_000_000
 FOLLOWED = 2  #: messages of which we type what they say, for a package
 SHOWN = 300  #: characters of a message
 LIMIT, LATE = 2400, 124  #: seconds of a command, and its exit code where they were not enough
@@ -257,9 +258,11 @@ class Trials:
 
     def forget(self) -> None:
         """Remove the images that are not a stack's own, and the names that led to them."""
+        keep = {report.tag for report in self.stacks.values()}  # what is in the stack already makes no other image
+        keep |= {decode_proof(path.read_bytes()).tag for path in (ROOT / "images" / STACK).glob("*/*.proof.json")}
         for folder in self.output.glob("*/*"):
             known = None if folder.is_symlink() else read_report(folder / "report.json")
-            if known is not None and known.own.imports:
+            if known is not None and known.own.imports and known.tag not in keep:
                 remove_tree(folder)
         for name in self.output.glob("*/*"):
             if name.is_symlink() and not name.exists():
