@@ -33,6 +33,14 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
+class _Companion(msgspec.Struct, frozen=True, kw_only=True):
+    """A library of these packages works with `instead` alone, which depends on it."""
+
+    packages: tuple[str, ...]
+    instead: str
+
+
+_companions = functools.cache(functools.partial(table, "companions", tuple[_Companion, ...], "companion"))
 _finders = functools.cache(functools.partial(table, "finders", tuple[_Finder, ...], "finder"))
 
 
@@ -56,7 +64,7 @@ def brought(libraries: Iterable[str], index: Index) -> Brought:
         if len(choice) > 1:
             either[library] = choice
         elif choice:
-            packages[choice[0]] = None
+            packages[next((one.instead for one in _companions() if choice[0] in one.packages), choice[0])] = None
         else:
             nowhere.append(library)
     chosen = {name: names for name, names in either.items() if packages.keys().isdisjoint(names)}
