@@ -28,12 +28,13 @@ def tidy(folder: Path) -> None:
 
     A link to another folder is a person's, and another name of one image stays while that is there.
     """
-    images = _images(folder)
+    reports = _reports(folder)
+    images = [one for one in reports if _is_there(one)]
     for path in sorted(folder.glob("*")):
         with contextlib.suppress(FileNotFoundError):  # another run was faster
             if not path.is_symlink() or "/" in str(path.readlink()):
                 continue
-            if path.exists() and not any(one.tag == path.readlink().name and one.short == path.name for one in images):
+            if path.exists() and not any(one.tag == path.readlink().name and one.short == path.name for one in reports):
                 continue
             meant = _meant(images, path)
             if meant is None:
@@ -88,11 +89,6 @@ def _newest(images: list[BuildReport]) -> BuildReport | None:
     good = [one for one in images if one.passed]
     plain = [one for one in good if one.short and "-" not in one.short]
     return next(reversed(plain or good), None)
-
-
-def _images(folder: Path) -> list[BuildReport]:
-    """The reports of the images that are there, by when they were written, the newest last."""
-    return [one for one in _reports(folder) if _is_there(one)]
 
 
 def _reports(folder: Path) -> list[BuildReport]:

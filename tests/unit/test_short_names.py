@@ -110,6 +110,9 @@ def test_a_target_that_was_removed_by_hand_leaves_the_newest_good_image_and_no_l
         True,
     )
     assert links(world) == {"torch:cpu": older.name}, "links to nowhere are gone"
+    shutil.rmtree(older / "oci")
+    names.tidy(older.parent)
+    assert links(world) == {}, "what is left of an image is none"
     shutil.rmtree(older)
     names.tidy(older.parent)
     assert links(world) == {}
