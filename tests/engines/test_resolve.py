@@ -34,75 +34,86 @@ FLIT = '[build-system]\nrequires = ["flit_core"]\nbuild-backend = "flit_core.bui
 SETUPTOOLS = '[build-system]\nrequires = ["setuptools>=40", "flit_core"]\nbuild-backend = "setuptools.build_meta"\n'
 
 
+def index_of_many():
+    """Projects, each with one way of people's packages to fit or not to fit, and their files."""
+    return _fitting() | _sources()
+
+
+def _fitting():
+    return {
+        "plain": [small_wheel("plain", "1.0", requires=["tqdm"])],
+        "wants-torch": [
+            small_wheel("wants_torch", "1.0", requires=["torch>=2.0"]),
+            small_wheel("wants_torch", "2.0", requires=["torch>=2.1"]),
+        ],
+        # as scipy is for a Python that its newest release has no wheel for
+        "tqdm": [
+            small_wheel("tqdm", "4.66"),
+            small_wheel("tqdm", "4.0"),
+            small_sdist("tqdm", "9.0", pyproject=FLIT, more={"src/a.c": "int a;"}),
+        ],
+        # karateclub requires a numpy that is older than the image's Python
+        "filelock": [small_wheel("filelock", "3.0"), small_sdist("filelock", "2.0", pyproject=FLIT)],
+        "wants-old-filelock": [small_wheel("wants_old_filelock", "1.0", requires=["filelock<3"])],
+        "newer-by-source": [
+            small_wheel("newer_by_source", "1.0"),
+            small_sdist("newer_by_source", "2.0", pyproject=FLIT, more={"src/a.c": "int a;"}),
+        ],
+        "above-newer": [
+            small_wheel("above_newer", "1.0", requires=["newer-by-source"]),
+            small_wheel("above_newer", "2.0", requires=["newer-by-source==2.0"]),
+        ],
+        "zipped": [zipped(*small_sdist("zipped", "1.0", pyproject=FLIT, metadata_requires=["tqdm"]))],
+        "may-use-torch": [
+            small_wheel("may_use_torch", version, requires=[f'torch>={torch}; extra == "torch"'])
+            for version, torch in (("1.0", "1.13"), ("2.0", "2.0"), ("3.0", "2.6"), ("4.0", "2.6"))
+        ],
+        "above-torch-user": [small_wheel("above_torch_user", "1.0", requires=["may-use-torch"])],
+        "dgl": [small_wheel("dgl", "1.1.3"), small_wheel("dgl", "2.1.0", requires=["torchdata>=0.5"])],
+        "torchdata": [small_wheel("torchdata", version) for version in ("0.8.0", "0.9.0", "0.11.0")],
+        "pyarrow": [small_wheel("pyarrow", version) for version in ("25.0.1", "26.0.1")],
+        "pyg-nightly": [small_wheel("pyg_nightly", "2.9.0")],
+        "sklearn": [small_sdist("sklearn", "0.0", pyproject=FLIT)],
+        "wants-old-tqdm": [small_wheel("wants_old_tqdm", "1.0", requires=["tqdm<4.5"])],
+        "wants-numpy": [small_wheel("wants_numpy", "1.0", requires=["numpy>=2"])],
+    }
+
+
+def _sources():
+    return {
+        "by-source": [
+            small_sdist("by_source", version, pyproject=FLIT, metadata_requires=["tqdm"]) for version in ("4.9", "5.0")
+        ],
+        "above-source": [
+            small_wheel("above_source", "1.0"),
+            small_wheel("above_source", "2.0", requires=["by-source==4.9"]),
+        ],
+        "compiled": [small_sdist("compiled", "1.0", pyproject=FLIT, more={"src/a.cpp": "int a;"})],
+        "by-cmake": [
+            small_sdist(
+                "by_cmake",
+                "1.0",
+                pyproject=SETUPTOOLS,
+                more={"setup.py": "CMakeExtension", "CMakeLists.txt": "", "src/a.cpp": "int a;"},
+            )
+        ],
+        "native": [
+            small_sdist("native", "1.0", pyproject=SETUPTOOLS, more={"setup.py": "", "src/a.c": "int a;"}),
+        ],
+        "torchcodec": [
+            small_wheel("torchcodec", "1.0", tag=CP311, files={"torchcodec/_core.so": make_elf(("libcudart.so.13",))})
+        ],
+        "other-python": [small_wheel("other_python", "1.0", tag="cp38-cp38-linux_x86_64")],
+    }
+
+
 @pytest.fixture(scope="module")
 def server():
     with WheelServer() as running, pytest.MonkeyPatch.context() as patch:
         patch.setattr(addresses, "PYTORCH", running.url("/whl"))
         patch.setattr(addresses, "PYG", running.url("/whl"))
         small_index.fill(running)
-        for project, files in {
-            "plain": [small_wheel("plain", "1.0", requires=["tqdm"])],
-            "wants-torch": [
-                small_wheel("wants_torch", "1.0", requires=["torch>=2.0"]),
-                small_wheel("wants_torch", "2.0", requires=["torch>=2.1"]),
-            ],
-            # as scipy is for a Python that its newest release has no wheel for
-            "tqdm": [
-                small_wheel("tqdm", "4.66"),
-                small_wheel("tqdm", "4.0"),
-                small_sdist("tqdm", "9.0", pyproject=FLIT, more={"src/a.c": "int a;"}),
-            ],
-            # karateclub requires a numpy that is older than the image's Python
-            "filelock": [small_wheel("filelock", "3.0"), small_sdist("filelock", "2.0", pyproject=FLIT)],
-            "wants-old-filelock": [small_wheel("wants_old_filelock", "1.0", requires=["filelock<3"])],
-            "newer-by-source": [
-                small_wheel("newer_by_source", "1.0"),
-                small_sdist("newer_by_source", "2.0", pyproject=FLIT, more={"src/a.c": "int a;"}),
-            ],
-            "above-newer": [
-                small_wheel("above_newer", "1.0", requires=["newer-by-source"]),
-                small_wheel("above_newer", "2.0", requires=["newer-by-source==2.0"]),
-            ],
-            "zipped": [zipped(*small_sdist("zipped", "1.0", pyproject=FLIT, metadata_requires=["tqdm"]))],
-            "may-use-torch": [
-                small_wheel("may_use_torch", version, requires=[f'torch>={torch}; extra == "torch"'])
-                for version, torch in (("1.0", "1.13"), ("2.0", "2.0"), ("3.0", "2.6"), ("4.0", "2.6"))
-            ],
-            "above-torch-user": [small_wheel("above_torch_user", "1.0", requires=["may-use-torch"])],
-            "dgl": [small_wheel("dgl", "1.1.3"), small_wheel("dgl", "2.1.0", requires=["torchdata>=0.5"])],
-            "torchdata": [small_wheel("torchdata", version) for version in ("0.8.0", "0.9.0", "0.11.0")],
-            "pyarrow": [small_wheel("pyarrow", version) for version in ("25.0.1", "26.0.1")],
-            "pyg-nightly": [small_wheel("pyg_nightly", "2.9.0")],
-            "sklearn": [small_sdist("sklearn", "0.0", pyproject=FLIT)],
-            "wants-old-tqdm": [small_wheel("wants_old_tqdm", "1.0", requires=["tqdm<4.5"])],
-            "wants-numpy": [small_wheel("wants_numpy", "1.0", requires=["numpy>=2"])],
-            "by-source": [
-                small_sdist("by_source", version, pyproject=FLIT, metadata_requires=["tqdm"])
-                for version in ("4.9", "5.0")
-            ],
-            "above-source": [
-                small_wheel("above_source", "1.0"),
-                small_wheel("above_source", "2.0", requires=["by-source==4.9"]),
-            ],
-            "compiled": [small_sdist("compiled", "1.0", pyproject=FLIT, more={"src/a.cpp": "int a;"})],
-            "by-cmake": [
-                small_sdist(
-                    "by_cmake",
-                    "1.0",
-                    pyproject=SETUPTOOLS,
-                    more={"setup.py": "CMakeExtension", "CMakeLists.txt": "", "src/a.cpp": "int a;"},
-                )
-            ],
-            "native": [
-                small_sdist("native", "1.0", pyproject=SETUPTOOLS, more={"setup.py": "", "src/a.c": "int a;"}),
-            ],
-            "torchcodec": [
-                small_wheel(
-                    "torchcodec", "1.0", tag=CP311, files={"torchcodec/_core.so": make_elf(("libcudart.so.13",))}
-                )
-            ],
-            "other-python": [small_wheel("other_python", "1.0", tag="cp38-cp38-linux_x86_64")],
-        }.items():
+        for project, files in index_of_many().items():
             running.simple(project, dict(files))
         yield running
 

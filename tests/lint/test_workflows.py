@@ -10,7 +10,7 @@ import pytest
 import typer
 from ruamel.yaml import YAML
 
-from graphcrate.cli import main
+from graphcrate.cli import main, tables
 from graphcrate.compat import catalog
 from graphcrate.host.context import Context
 from tests import ROOT
@@ -23,7 +23,7 @@ SCHEMA = ("--builtin-schema", "vendor.github-workflows")
 ZIZMOR = ("--offline", "--no-progress", "--no-config", "--quiet", "--persona", "pedantic")
 #: variables that a step need not set: https://docs.github.com/en/actions/reference/workflows-and-actions/variables
 GIVEN = re.compile(r"GITHUB_\w+|RUNNER_\w+|HOME|PATH")
-VARIANTS = json.loads(json.dumps(catalog.describe(Context.here(), catalog.all_recipes(Context.here()))))
+VARIANTS = json.loads(json.dumps(tables.described(Context.here(), catalog.all_recipes(Context.here()))))
 MATRIX = SimpleNamespace(**runpy.run_path(str(ROOT / ".ci" / "matrix.py")))
 
 

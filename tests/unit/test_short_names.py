@@ -5,12 +5,14 @@ import os
 import shutil
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from graphcrate.artifacts import names
-from graphcrate.compat import planning
+from graphcrate.compat import own, planning
 from graphcrate.engines.embedded import run as running
 from graphcrate.host.process import Completed
+from graphcrate.model.lock import Added
 from graphcrate.model.plan import Slim
 from graphcrate.model.recipe import Additions
 from tests.unit import small_layouts
@@ -90,7 +92,9 @@ def test_an_image_with_additions_has_a_name_of_its_own(mine):  # noqa: F811
 def test_a_short_name_says_what_was_added_and_not_which_source_was_taken(made, short):
     candidate = RECIPE.variant("11.8").candidates[1]
     assert candidate.suffix
-    assert planning.short_name(planning.make_plan(RECIPE, LOCK, candidate, examples={}, **made), candidate) == short
+    packages = tuple(map(own.name_of, made.get("additions", Additions()).packages))
+    lock = msgspec.structs.replace(LOCK, added=Added(packages=packages))
+    assert planning.short_name(planning.make_plan(RECIPE, lock, candidate, examples={}, **made), candidate) == short
 
 
 def test_a_target_that_was_removed_by_hand_leaves_the_newest_good_image_and_no_link_to_nowhere(world):  # noqa: F811
