@@ -39,6 +39,14 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.package}{_CONTRARY[found[1]]}{found[2]}"
 
 
+class _Undeclared(msgspec.Struct, frozen=True, kw_only=True):
+    """These `versions` of `package` import `needs` (PEP 508) as well."""
+
+    package: str
+    versions: str
+    needs: tuple[str, ...]
+
+
 class Extra(msgspec.Struct, frozen=True, kw_only=True):
     """An extra whose requirements hold wherever `package` is there."""
 
@@ -62,6 +70,7 @@ class _Raised(msgspec.Struct, frozen=True, kw_only=True):
 
 #: all known pairs
 pairs = functools.cache(functools.partial(table, "together", tuple[Pair, ...], "pair"))
+_undeclared = functools.cache(functools.partial(table, "together", tuple[_Undeclared, ...], "undeclared"))
 #: extras that say with what a package works
 extras = functools.cache(functools.partial(table, "together", tuple[Extra, ...], "extra"))
 _said = functools.cache(functools.partial(table, "together", tuple[_Said, ...], "said"))
@@ -78,6 +87,17 @@ def broken(versions: Mapping[str, str]) -> tuple[Pair, ...]:
         and one.needed in versions
         and not _has(Requirement(one.needs).specifier, versions[one.needed])
     )
+
+
+def undeclared(versions: Mapping[str, str]) -> dict[str, str]:
+    """What is imported among packages, normalised name → version, and is not there → by which package."""
+    return {
+        need: one.package
+        for one in _undeclared()
+        if one.package in versions and _has(SpecifierSet(one.versions), versions[one.package])
+        for need in one.needs
+        if canonicalize_name(Requirement(need).name) not in versions
+    }
 
 
 def _has(wanted: SpecifierSet, version: str) -> bool:

@@ -42,7 +42,7 @@ from graphcrate.resolve.resolver import PYG, lock_sdist
 from graphcrate.resolve.target import target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 11
+RULES = 13
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
@@ -130,6 +130,7 @@ class _Resolver:
         self._by_source = {*self._sdists}  #: packages of which an sdist may be taken
         self._barred = dict[str, ResolutionError]()  #: those of which none may, since it cannot be compiled
         self._bounds = list[str]()  #: constraints that nobody's metadata has
+        self._besides = dict[str, str]()  #: what is asked for since a package imports it → that package
         self._because = dict[str, tuple[str, str]]()  #: name → the version that was not taken, and why
         self._unfit = list[str]()  #: notes on what does not fit and was asked for so
         self._cleared = set[tuple[str, str]]()  #: releases whose extras were looked at
@@ -210,14 +211,15 @@ class _Resolver:
             brought = [
                 one.why(one.name) for asked in self._asked if (one := names.trap(asked.name)) and one.kind == "works"
             ]
-            return pinned, [*older, *self._unfit, *brought]
+            besides = [f"{by} imports {need}, and does not ask for it" for need, by in self._besides.items()]
+            return pinned, [*older, *self._unfit, *brought, *besides]
         raise ResolutionError("the packages need one another in too many ways", next_step="pin them: package==1.2")
 
     def _ask_uv(self, *more: str, bounds: Sequence[str] = (), bounded: bool = True) -> tuple[Offer, ...]:
         """What uv chooses with these requirements too. `bounded`: by what metadata does not say, and by `bounds`."""
         lines = [*self._context.recipe.requirements, *self._context.variant.requirements, *map(str, self._asked)]
         lines += [str(clause.wanted) for clause in self._of_sdists()]
-        lines += [f"{one.name}=={one.version}" for one in self._sdists.values()]
+        lines += [*self._besides, *(f"{one.name}=={one.version}" for one in self._sdists.values())]
         local = [f"{one.name} @ {self._stored(one).absolute().as_uri()}" for one in self._local.values()]
         limits = [*constraints_of(self._staying["torch"].version), *self._additions.constraints]
         return resolve_pins(
@@ -341,7 +343,7 @@ class _Resolver:
 
     def _keep_pairs(self, pinned: Sequence[Offer]) -> bool:
         """Bound what does not fit together by what is known of it; True where uv has to be asked again."""
-        there = {one.name: one.version for one in (*self._staying.values(), *self._local.values())}
+        there = {one.name: one.version for one in (*self._stack.packages, *self._local.values())}
         there |= {one.name: one.version for one in pinned}
         for pair in together.broken(there):
             if pair.needed not in self._staying:
@@ -358,11 +360,14 @@ class _Resolver:
                 raise self._conflicts.refusal(clause, pair.why) from error
             self._bound(pair.without, pair.package, there[pair.package], f"it needs {pair.needs}: {pair.why}")
             return True
-        return False
+        besides = {need: by for need, by in together.undeclared(there).items() if need not in self._besides}
+        self._besides |= besides
+        return bool(besides)
 
     def _bound(self, line: str, name: str, version: str, why: str) -> None:
         self._bounds.append(line)
-        self._because.setdefault(name, (version, why))
+        first, reasons = self._because.get(name, (version, ""))
+        self._because[name] = first, f"{reasons}; {why}" if reasons else why
 
     def _keep_extras(self, pinned: Sequence[Offer]) -> bool:
         """Bound a release that is for another torch by its own extra; True where uv has to be asked again.

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -70,7 +71,8 @@ def _fitting():
         ],
         "above-torch-user": [small_wheel("above_torch_user", "1.0", requires=["may-use-torch"])],
         "dgl": [small_wheel("dgl", "1.1.3"), small_wheel("dgl", "2.1.0", requires=["torchdata>=0.5"])],
-        "torchdata": [small_wheel("torchdata", version) for version in ("0.8.0", "0.9.0", "0.11.0")],
+        "torchdata": [small_wheel("torchdata", version) for version in ("0.7.1", "0.9.0", "0.11.0")],
+        **{name: [small_wheel(name, "1.0")] for name in ("pandas", "pydantic", "pyyaml")},
         "pyarrow": [small_wheel("pyarrow", version) for version in ("25.0.1", "26.0.1")],
         "pyg-nightly": [small_wheel("pyg_nightly", "2.9.0")],
         "sklearn": [small_sdist("sklearn", "0.0", pyproject=FLIT)],
@@ -263,8 +265,10 @@ def test_a_release_whose_extra_is_for_another_torch_is_not_taken(add):
 
 def test_releases_that_are_known_not_to_fit_are_not_put_together(add):
     _, lock = add("dgl==2.1.0")
-    assert lock.package("torchdata").version == "0.9.0"
-    assert [note for note in lock.notes if "torchdata 0.9.0, not 0.11.0: dgl needs torchdata<0.10" in note]
+    assert names(lock) == {"dgl", "torchdata", "pandas", "pydantic", "pyyaml"}, "it imports them"
+    assert lock.package("torchdata").version == "0.7.1"
+    (why,) = [note for note in lock.notes if "torchdata 0.7.1, not 0.11.0" in note]
+    assert {"torchdata<0.10", "torch>=2.3"} <= set(re.findall(r"[\w.]+[<>]=?[\d.]*\d", why))
     _, lock = add("pyarrow")
     assert lock.package("pyarrow").version == "25.0.1"
     assert [note for note in lock.notes if "pyarrow 25.0.1, not 26.0.1: it needs numpy>=2" in note]

@@ -13,7 +13,10 @@ from graphcrate.compat import together
     ("versions", "broken"),
     [
         ({"dgl": "2.1.0", "torchdata": "0.11.0"}, ["torchdata<0.10"]),
-        ({"dgl": "2.1.0", "torchdata": "0.9.0", "torch": "2.0.1+cu118"}, []),
+        ({"dgl": "2.1.0", "torchdata": "0.9.0", "torch": "2.0.1+cu118"}, ["torch>=2.3"]),
+        ({"dgl": "2.1.0", "torchdata": "0.7.1", "torch": "2.0.1+cu118"}, []),
+        ({"transformers": "4.51.3", "torch": "2.0.1"}, ["torch>=2.1"]),
+        ({"transformers": "4.49.0", "torch": "2.0.1"}, []),
         ({"dgl": "2.1.0", "torch": "2.3.1+cu121"}, ["torch>=2.0,<2.2.2"]),
         ({"dgl": "1.1.3", "torchdata": "0.11.0", "torch": "2.3.1"}, []),
         ({"pyarrow": "26.0.1", "numpy": "1.26.4"}, ["numpy>=2"]),
@@ -32,3 +35,8 @@ def test_every_pair_can_be_left_out():
         for version in ("0.1", "1.1.3", "2", "2.1.0", "2.2", "26", "27.1"):
             assert SpecifierSet(one.versions).contains(version) != contrary.contains(version)
     assert {one.name for one in together.extras()} == {"torch"}
+
+
+def test_what_is_imported_and_not_asked_for():
+    assert together.undeclared({"dgl": "2.1.0", "pandas": "2.0"}) == {"pydantic": "dgl", "pyyaml": "dgl"}
+    assert together.undeclared({"dgl": "1.1.3"}) == {}
