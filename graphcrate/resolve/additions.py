@@ -254,6 +254,9 @@ class _Resolver:
             newest, has_wheel = self._newest(wanted)
             if newest is None or Version(have.version) >= newest:
                 continue
+            if not has_wheel and Version(have.version).is_prerelease and name not in (*self._by_source, *self._barred):
+                self._offer_sources(name)  # deepspeed has one wheel, of 0.3.1.dev5
+                return None
             why = f"it has no wheel for Python {self._target.python}"
             if has_wheel:
                 probe = Requirement(f"{name}=={newest}")
@@ -304,13 +307,17 @@ class _Resolver:
         releases = {name: list(self._offers.releases(name)) for name in found}
         alone = {name for name, ones in releases.items() if not any(map(self._has_wheel, ones))}
         taken = alone or found
-        self._by_source |= taken
         for name in taken:
-            with_wheel = {one.version for one in releases[name] if self._has_wheel(one)}
-            for one in self._sdists_of(name):
-                if one.version not in with_wheel:
-                    _stand_in(self._sources, name, one.version)
+            self._offer_sources(name)
         return bool(taken)
+
+    def _offer_sources(self, name: str) -> None:
+        """Let uv choose among a package's sdists of releases without a wheel."""
+        self._by_source.add(name)
+        with_wheel = {one.version for one in self._offers.releases(name) if self._has_wheel(one)}
+        for one in self._sdists_of(name):
+            if one.version not in with_wheel:
+                _stand_in(self._sources, name, one.version)
 
     def _sdists_of(self, name: str) -> list[Offer]:
         return [one for one in self._offers.releases(name) if one.is_sdist and one.link.sha256]

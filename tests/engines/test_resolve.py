@@ -60,6 +60,10 @@ def _fitting():
             small_wheel("newer_by_source", "1.0"),
             small_sdist("newer_by_source", "2.0", pyproject=FLIT, more={"src/a.c": "int a;"}),
         ],
+        "dev-by-wheel": [
+            small_wheel("dev_by_wheel", "1.0.dev5"),
+            small_sdist("dev_by_wheel", "2.0", pyproject=FLIT),
+        ],
         "above-newer": [
             small_wheel("above_newer", "1.0", requires=["newer-by-source"]),
             small_wheel("above_newer", "2.0", requires=["newer-by-source==2.0"]),
@@ -238,6 +242,12 @@ def test_a_wheel_of_an_older_release_goes_before_a_source(add, word, package, ve
     assert lock.package(package).version == version
     assert not any(one.is_sdist for one in lock.packages if one.name in names(lock))
     assert any(note in one for one in lock.notes)
+
+
+def test_a_wheel_of_a_pre_release_does_not_go_before_a_source(add):
+    """deepspeed has one wheel, of 0.3.1.dev5."""
+    _, lock = add("dev-by-wheel")
+    assert (lock.package("dev-by-wheel").version, lock.package("dev-by-wheel").is_sdist) == ("2.0", True)
 
 
 def test_what_the_stack_has_is_kept_and_said_and_what_a_marker_excludes_is_nothing(add):
