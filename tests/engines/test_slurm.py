@@ -264,6 +264,20 @@ def test_the_job_for_pyxis_runs_on_a_node_without_nvidias_tools(place, slurm, bu
     assert (code == 0, "tensor([1.])" in out, "nvidia-container-cli" in err) == (gpus == "0", gpus == "0", gpus == "1")
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_job_for_pyxis_on_two_nodes_ends_as_its_program_does(place, slurm, built_image, scratch, code):
+    site = make_site(scratch / "site", program("srun"), program("apptainer"), **NO_TOOLS)
+    here = dataclasses.replace(slurm, environment={**slurm.environment, "PATH": site.path})
+    place.run("convert", built_image.layout, "--to", "sqsh", "--output", scratch / "a.sqsh")
+    options = ("--runtime", "pyxis", "--partition", "dgx2", "--nodes", "2", "--gpus", "0")
+    text = place.run(
+        "job", "./a.sqsh", *options, "--command", f"sh -c 'echo $SLURM_NODEID of $WORLD_SIZE; exit {code}'"
+    )
+    ended, out, err = submit(here, text.out, scratch)
+    assert (ended, sorted(out.splitlines()), site.containers()) == (code, ["0 of 2", "1 of 2"], []), err
+    assert "may be left" not in err
+
+
 @pytest.mark.parametrize("end", [warned, cancelled], ids=lambda end: end.__name__)
 def test_the_job_for_pyxis_on_two_nodes_leaves_no_container_or_names_it(place, slurm, built_image, scratch, end):
     """After scancel Slurm starts no step, so the node where the script runs is cleared, and the other is named."""
