@@ -97,7 +97,7 @@ def raise_if_broken(report: BuildReport, folder: Path, again: Callable[[Sequence
     """
     if not (lines := failures(report, folder)):
         return
-    packages = listed(sorted({line.split()[0] for line in lines}))
+    packages = listed(sorted({line.split()[0].rstrip(":") for line in lines}))
     step = (
         f"./build.py check {report.image} --only binaries    has the rest; --keep-going (KEEP_GOING=yes) "
         "runs the tests all the same"

@@ -206,7 +206,7 @@ ASKED = BuildRequest(name="pyg", cuda="11.8", additions=Additions(packages=("rdk
 def test_a_build_that_fails_for_want_of_a_library_says_the_whole_command(request_, command, tmp_path):
     made = SimpleNamespace(name="pyg", tag="1", image="pyg:1")
     made.audit = Audited(binaries=1, fail=1, warn=0, note=0, failures=("rdkit: needs",), packages=("libx11-6",))
-    with refused(AuditError, "needs", command):
+    with refused(AuditError, "see rdkit\n", "needs", command):
         new_image.raise_if_broken(made, tmp_path, request_.command_with_apt)
 
 
