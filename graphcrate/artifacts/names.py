@@ -58,6 +58,9 @@ def full_name(ref: str, output: Path, say: Callable[[str], None] = lambda _: Non
         return ref
     reports = [one for one in _reports(folder) if not colon or one.short == short]
     if not reports:
+        if path.is_symlink() and not path.exists():
+            with contextlib.suppress(HostError):
+                tidy(folder)
         return ref
     images = [one for one in reports if _is_there(one)]
     meant = _meant(images, path) if colon else _newest(images)
