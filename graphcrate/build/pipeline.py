@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -246,7 +245,7 @@ def _add(job: _Job, resolution: Resolution, *, fresh: bool = False) -> Resolutio
     path = own_lock(request.recipe, resolution.lock) if request.recipe else None
     renew = f"./build.py lock {request.recipe} --cuda {job.variant.cuda}"
     committed = documents.read_lock(path, renew) if path and not fresh else None
-    refuse_others(request.additions.expected, resolution.lock)
+    refuse_others(request.additions.expected, resolution.lock, request.command_with)
     added = additions.add(context, resolution, request.additions, committed, fresh=fresh)
     if path and added.lock != committed and not request.locked:
         write_file(path, encode(added.lock))
@@ -296,19 +295,9 @@ def _test(job: _Job, report: BuildReport, below: BuildReport | None) -> BuildRep
         return report
     tested = msgspec.structs.replace(tested, seconds=job.seconds())
     write_file(folder / "report.json", encode(tested))
-    again = functools.partial(_asking_for, request)
-    run_suites.raise_if_failed(f"{tested.name}:{tested.tag}", tested.suites, order.folder, again)
+    title = f"{tested.name}:{tested.tag}"
+    run_suites.raise_if_failed(title, tested.suites, order.folder, lambda package: request.command_with([package]))
     return tested
-
-
-def _asking_for(request: BuildRequest, package: str) -> str:
-    """What to type for the same image with one more package."""
-    if request.recipe is not None:
-        return f'add "{package}" to pip in {request.recipe}'
-    packages = (*request.additions.packages, package)
-    return msgspec.structs.replace(
-        request, additions=msgspec.structs.replace(request.additions, packages=packages)
-    ).command()
 
 
 def _looked_up(job: _Job, wanted: Resolution) -> tuple[Resolution, Plan, BuildReport | None]:

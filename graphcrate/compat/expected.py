@@ -1,7 +1,7 @@
 """What requirements say of the stack's own packages, Python and CUDA, compared with what an image has. Pure."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -27,8 +27,11 @@ def compared(expected: Sequence[Expected], lock: Lock) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def refuse_others(expected: Sequence[Expected], lock: Lock) -> None:
-    """Raises ResolutionError that names every version of the stack's own packages that a file asks for in vain."""
+def refuse_others(expected: Sequence[Expected], lock: Lock, again: Callable[[Sequence[str]], str]) -> None:
+    """Raises ResolutionError that names every version of the stack's own packages that a file asks for in vain.
+
+    `again`: what to type for the same image with more packages, which go before what the file says of them.
+    """
     asked = [(one, have) for one in expected if one.binding and (have := lock.package(one.name))]
     others = [(one, have) for one, have in asked if not _fits(one, have.version)]
     if not others:
@@ -40,8 +43,7 @@ def refuse_others(expected: Sequence[Expected], lock: Lock) -> None:
     raise ResolutionError(
         f"{lock.recipe} for CUDA {lock.cuda} has {here}, and {told} {verb} asked for",
         cause="torch, CUDA and what is compiled for them stay as they are.",
-        next_step=f'WITH="{" ".join(names)}" beside the file takes the stack\'s in {their} place; ./build.py list has '
-        "the stacks with other versions",
+        next_step=f"{again(names)}    takes the stack's in {their} place; ./build.py list has other versions",
     )
 
 

@@ -84,6 +84,12 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         more = msgspec.structs.replace(self.additions, apt=apt)
         return msgspec.structs.replace(self, additions=more).command()
 
+    def command_with(self, packages: Sequence[str]) -> str:
+        """What to type for this request with more packages, which go before what a file says of them."""
+        if self.recipe:
+            return f"add {_quoted(packages)} to pip in {self.recipe}"
+        return msgspec.structs.replace(self, words=tuple(dict.fromkeys((*self._words(), *packages)))).command()
+
     def command(self) -> str:
         """What to type for this request: of make, where make has a setting for all of it. Passwords are left out."""
         from graphcrate.host.connections import redacted

@@ -1,11 +1,14 @@
 """Files that say what a project needs, as people have them: pip's, with all that is written into them."""
 
 import codecs
+import shlex
+from pathlib import Path
 
 import pytest
 
 from graphcrate.compat import own
 from graphcrate.compat.expected import compared, refuse_others
+from graphcrate.compat.request import BuildRequest
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import Expected, FurtherChannel
 from graphcrate.resolve import further
@@ -73,13 +76,15 @@ def test_what_a_file_expects_is_compared_with_the_stack(expected, said):
 
 
 def test_every_pin_of_the_stack_s_own_that_it_does_not_have_is_named_with_its_line_and_a_way_on(read, tmp_path):
+    request = BuildRequest(name="torch", cuda="11.8", requirements=(Path("r.txt"),), words=("tqdm",))
     text = "einops\ntorch==2.1.0+cu118\ntorch-geometric==2.0.4\ntorchvision==0.16\n"
     with refused(ResolutionError, "torch==2.1.0 (", "requirements.txt:2) and torch-geometric==2.0.4 (") as caught:
-        refuse_others(read(text).expected, plain_lock())
-    assert 'WITH="torch torch-geometric" beside the file' in caught.value.next_step
+        refuse_others(read(text).expected, plain_lock(), request.command_with)
+    typed = "make image STACK=torch CUDA=11.8 WITH='tqdm torch torch-geometric' REQUIREMENTS=r.txt"
+    assert shlex.split(caught.value.next_step.partition("    ")[0]) == shlex.split(typed)
     found = own.given(["torch torch-geometric"], [tmp_path / "requirements.txt"])
     assert found.packages == ("torch", "torch-geometric", "einops", "torchvision==0.16")
-    refuse_others(found.expected, plain_lock())
+    refuse_others(found.expected, plain_lock(), request.command_with)
     (line,) = compared(found.expected, plain_lock())
     assert "torch 2.1.0 (here 2.0.1) and torch-geometric 2.0.4 (here 2.3.1)" in line
 
