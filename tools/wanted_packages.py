@@ -147,7 +147,8 @@ def wanted(listed: Listed) -> list[str]:
 
 def message(typed: Typed, code: int, told: str) -> Message:
     """Read the error at the end of what a command printed."""
-    _, named, error = f"\n{told.strip()}".rpartition("\ngraphcrate: ")
+    told = re.sub(r" --output \S+", "", told.strip())  # ours, of no use to others
+    _, named, error = f"\n{told}".rpartition("\ngraphcrate: ")
     what, _, step = error.partition("\nnext: ")
     lines = what.splitlines() if named else what.splitlines()[-1:]
     text = "; ".join(line.removeprefix("cause: ").strip().rstrip(".") for line in lines)
@@ -156,9 +157,11 @@ def message(typed: Typed, code: int, told: str) -> Message:
 
 def advised(said: Message) -> Typed:
     """What to type by a message; what was typed where it names nothing as it has to be typed."""
-    quoted = re.findall(r"""'(APT|WITH|CUDA)=([^'…]+)'|\b(APT|WITH|CUDA)=(["'])([^"'…]+)\4""", said.next_step)
-    plain = re.findall(r"""(?<!')\b(APT|WITH|CUDA)=([^\s"'…;,()]+)(?![^\s;,()])""", said.next_step)
-    named = dict(plain) | {name or other: text or words for name, text, other, _, words in quoted}
+    word = r"""('[^'…]+'|"[^"…]+"|[^\s"'…;,()]+)(?=[\s;,()]|$)"""  # as make and the command line have them
+    found = re.findall(rf"\b(APT|WITH|CUDA)={word}", said.next_step)
+    found += re.findall(r"'(APT|WITH|CUDA)=([^'…]+)'", said.next_step)
+    found += re.findall(rf"--(apt|with|cuda)[ =]{word}", said.next_step)
+    named = {name.upper(): text.strip("\"'") for name, text in found}
     typed = said.typed
     apt = " ".join(dict.fromkeys(f"{typed.apt} {named.get('APT', '')}".split()))
     return Typed(cuda=named.get("CUDA", typed.cuda), with_=named.get("WITH", typed.with_), apt=apt)
