@@ -20,6 +20,7 @@ from graphcrate.compat import together
         ({"dgl": "2.1.0", "torch": "2.3.1+cu121"}, ["torch>=2.0,<2.2.2"]),
         ({"dgl": "1.1.3", "torchdata": "0.11.0", "torch": "2.3.1"}, []),
         ({"e3nn": "0.5.9", "torch": "2.0.1+cu118"}, ["torch>=2.1"]),
+        ({"transformers": "4.51.3", "torch": "2.0.1+cu118"}, ["torch>=2.1"]),
         ({"pyarrow": "26.0.1", "numpy": "1.26.4"}, ["numpy>=2"]),
         ({"pyarrow": "26.0.1", "numpy": "2.0.0"}, []),
         ({"pyarrow": "26.0.1"}, []),
