@@ -296,7 +296,13 @@ def _test(job: _Job, report: BuildReport, below: BuildReport | None) -> BuildRep
     tested = msgspec.structs.replace(tested, seconds=job.seconds())
     write_file(folder / "report.json", encode(tested))
     title = f"{tested.name}:{tested.tag}"
-    run_suites.raise_if_failed(title, tested.suites, order.folder, lambda package: request.command_with([package]))
+    run_suites.raise_if_failed(
+        title,
+        tested.suites,
+        order.folder,
+        again=lambda package: request.command_with([package]),
+        with_apt=lambda package: request.command_with_apt([package]),
+    )
     return tested
 
 

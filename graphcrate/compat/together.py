@@ -54,6 +54,14 @@ class Extra(msgspec.Struct, frozen=True, kw_only=True):
     package: str
 
 
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that the import of `package` runs, and fails without; `apt`: the Debian package that has it."""
+
+    package: str
+    program: str
+    apt: str
+
+
 class _Said(msgspec.Struct, frozen=True, kw_only=True):
     """What a package prints that does without what is there."""
 
@@ -73,6 +81,8 @@ pairs = functools.cache(functools.partial(table, "together", tuple[Pair, ...], "
 _undeclared = functools.cache(functools.partial(table, "together", tuple[_Undeclared, ...], "undeclared"))
 #: extras that say with what a package works
 extras = functools.cache(functools.partial(table, "together", tuple[Extra, ...], "extra"))
+#: programs that imports run
+programs = functools.cache(functools.partial(table, "together", tuple[Program, ...], "program"))
 _said = functools.cache(functools.partial(table, "together", tuple[_Said, ...], "said"))
 _raised = functools.cache(functools.partial(table, "together", tuple[_Raised, ...], "raised"))
 

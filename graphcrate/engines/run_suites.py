@@ -152,16 +152,21 @@ def _results(
 
 
 def raise_if_failed(
-    reference: str, suites: Sequence[SmokeReport], folder: str, again: Callable[[str], str] = "ask for {} too".format
+    reference: str,
+    suites: Sequence[SmokeReport],
+    folder: str,
+    again: Callable[[str], str] = "ask for {} too".format,
+    with_apt: Callable[[str], str] = "add {} of Debian".format,
 ) -> None:
     """Raise SmokeError for the first suite that failed. `folder`: of its log.
 
-    `again`: what to do where one more package is known to mend it.
+    `again`, `with_apt`: what to do where one more package, or one of Debian's, is known to mend it.
     """
     for suite in (suite for suite in suites if suite.status == "failed"):
         log = f"less {folder}/smoke-{suite.suite}.log    has every line"
-        ask = suite.metrics.get(own.ASK)
+        steps = [
+            say(suite.metrics[key]) for key, say in ((own.ASK, again), (own.APT, with_apt)) if key in suite.metrics
+        ]
         raise SmokeError(
-            f"smoke test {suite.suite} failed in {reference}: {suite.reason}",
-            next_step=f"{again(ask)}; or {log}" if ask else log,
+            f"smoke test {suite.suite} failed in {reference}: {suite.reason}", next_step="; or ".join([*steps, log])
         )

@@ -42,7 +42,7 @@ from graphcrate.resolve.resolver import PYG, lock_sdist
 from graphcrate.resolve.target import target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 14
+RULES = 15
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
@@ -363,6 +363,8 @@ class _Resolver:
             try:
                 self._ask_uv(bounds=[pair.without])
             except ResolutionError as error:
+                if self._take_source(error):
+                    return True  # a newer release, which is there as source only
                 clause = Clause(f"{pair.package}=={there[pair.package]}", Requirement(pair.needs))
                 raise self._conflicts.refusal(clause, pair.why) from error
             self._bound(pair.without, pair.package, there[pair.package], f"it needs {pair.needs}: {pair.why}")

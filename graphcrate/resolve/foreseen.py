@@ -1,8 +1,8 @@
 """What an audit will miss, said before anything is built: libraries of the system that added wheels need.
 
 Read are the wheels that a person added and that are compiled: those of the cache, and of others as many as are soon
-fetched, which a build needs anyway. What they need and do not bring is looked up in the index of the base's Debian. The
-audit of the image has the last word: here nobody plays the loader.
+fetched, which a build needs anyway. What they need and do not bring is looked up in the index of the base's Debian. A
+table knows what an import runs. The audit of the image has the last word: here nobody plays the loader.
 """
 
 import contextlib
@@ -15,9 +15,10 @@ import msgspec
 from graphcrate.artifacts.formats import elf
 from graphcrate.artifacts.wheel_archive import Archive
 from graphcrate.checks.audit.packages import is_torch_library
-from graphcrate.compat import allowances, suites
+from graphcrate.compat import allowances, suites, together
 from graphcrate.compat import packages as package_facts
 from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.together import Program
 from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import contents
@@ -50,11 +51,16 @@ def lines(lock: Lock, request: BuildRequest, ctx: Context) -> Iterator[str]:
     base = lock.compilation.base if request.devel and lock.compilation else lock.base
     if not isinstance(base, DebianBase) or base.suite not in suites.known():
         return
+    there = {package.name for package in base.packages}
+    asked = lock.additions.asked
+    programs = [one for one in together.programs() if one.package in asked and one.apt not in there]
+    missed = list[Finding]()
     with contextlib.suppress(GraphcrateError):
         found = _findings(lock, request, ctx)
         index = contents.index(base.suite, ctx) if found else None
         if index is not None:
-            yield from _told(_missed(found, base, index), request, index)
+            missed += _missed(found, base, index)
+    yield from _told(missed, programs, request, base.suite)
 
 
 def _findings(lock: Lock, request: BuildRequest, ctx: Context) -> list[Finding]:
@@ -108,7 +114,7 @@ def _missed(found: Iterable[Finding], base: DebianBase, index: Index) -> Iterato
             yield libraries.of_debian(msgspec.structs.replace(one, missing=tuple(groups)), index)
 
 
-def _told(found: Iterable[Finding], request: BuildRequest, index: Index) -> Iterator[str]:
+def _told(found: Iterable[Finding], programs: Sequence[Program], request: BuildRequest, suite: str) -> Iterator[str]:
     """A line for each package, and one for the command that adds what is certain."""
     by_package: dict[str, list[Finding]] = {}
     for one in found:
@@ -117,9 +123,12 @@ def _told(found: Iterable[Finding], request: BuildRequest, index: Index) -> Iter
         names = dict.fromkeys(library for one in its for group in one.missing for library in group)
         word = "one of " if any(len(one.missing) > 1 for one in its) and len(names) > 1 else ""
         yield f"  lacks     {word}{joined(sorted(names), most=8)}, which {name} needs: the audit would fail"
-    certain = sorted({package for its in by_package.values() for one in its for package in one.packages})
+    for need in programs:
+        yield f"  lacks     {need.program}, which {need.package} runs when it is imported"
+    certain = {package for its in by_package.values() for one in its for package in one.packages}
+    certain |= {need.apt for need in programs}
     if certain:
-        yield f"    instead: {request.command_with_apt(certain)}    (packages of Debian {index.suite})"
+        yield f"    instead: {request.command_with_apt(sorted(certain))}    (packages of Debian {suite})"
     unsure = dict.fromkeys(one.fix for its in by_package.values() for one in its if not one.packages)
     yield from (f"    instead: {fix}" for fix in unsure)
 

@@ -19,7 +19,7 @@ IMPORTS_LIMIT = 300  #: seconds
 #: Raise it with a change that may give another verdict, or tell more of a run: past results do not count then.
 JUDGING = 2
 #: figures of a result: what packages said that do without what is there; what to ask for where an import failed
-SAID, ASK = "said", "ask"
+SAID, ASK, APT = "said", "ask", "apt"
 _SHOWN = 60  #: characters of a command
 #: the last line of a traceback: "ModuleNotFoundError: No module named 'a'", "pkg.errors.Missing: why"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b(?:: |$)|[a-z_]\w*\.[\w.]+: ")
@@ -67,8 +67,8 @@ def _judge(test: Program, ran: Ran, on_gpu: bool) -> SmokeReport:
         raised = _first_raised(imports[-1].lines) if imports else ""
         reason = f"{ending}: {raised}" if raised else f"{ending}; last lines: {tail(ran.lines)}"
         report = failed(test.name, ran.seconds, reason, layer="", on_gpu=on_gpu)
-        ask = _remedy(imports[-1].package, raised) if raised else ""
-        return msgspec.structs.replace(report, metrics={ASK: ask}) if ask else report
+        metrics = _remedy(imports[-1].package, raised) if raised else {}
+        return msgspec.structs.replace(report, metrics=metrics)
     said = [printable(f"{one.package}: {line}") for one in imports if (line := together.complaint(one.lines))]
     return SmokeReport(
         suite=test.name,
@@ -102,7 +102,10 @@ def _first_raised(lines: Sequence[str]) -> str:
     return next((line.strip() for line in lines if _RAISED.match(line)), "")
 
 
-def _remedy(package: str, raised: str) -> str:
-    """What to ask for besides, so that the import of a package does not end so; empty where nobody knows."""
+def _remedy(package: str, raised: str) -> dict[str, str]:
+    """What to ask for besides, so that the import of a package does not end so; nothing where nobody knows."""
     absent = re.search(r"No module named '([^']+)'", raised)
-    return together.remedy(package, raised) or (names.package_of(absent[1]) if absent else "")
+    if ask := together.remedy(package, raised) or (names.package_of(absent[1]) if absent else ""):
+        return {ASK: ask}
+    runs = next((one for one in together.programs() if one.package == package and one.program in raised), None)
+    return {APT: runs.apt} if runs else {}

@@ -60,6 +60,8 @@ def _fitting():
             small_wheel("newer_by_source", "1.0"),
             small_sdist("newer_by_source", "2.0", pyproject=FLIT, more={"src/a.c": "int a;"}),
         ],
+        # its wheel is for an older torch than any stack has
+        "deepsnap": [small_wheel("deepsnap", "0.2.0"), small_sdist("deepsnap", "0.2.1", pyproject=FLIT)],
         "dev-by-wheel": [
             small_wheel("dev_by_wheel", "1.0.dev5"),
             small_sdist("dev_by_wheel", "2.0", pyproject=FLIT),
@@ -248,6 +250,11 @@ def test_a_wheel_of_a_pre_release_does_not_go_before_a_source(add):
     """deepspeed has one wheel, of 0.3.1.dev5."""
     _, lock = add("dev-by-wheel")
     assert (lock.package("dev-by-wheel").version, lock.package("dev-by-wheel").is_sdist) == ("2.0", True)
+
+
+def test_a_source_is_taken_where_no_wheel_goes_with_the_stacks_torch(add):
+    _, lock = add("deepsnap")
+    assert (lock.package("deepsnap").version, lock.package("deepsnap").is_sdist) == ("0.2.1", True)
 
 
 def test_what_the_stack_has_is_kept_and_said_and_what_a_marker_excludes_is_nothing(add):

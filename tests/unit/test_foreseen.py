@@ -50,7 +50,11 @@ def added(ctx, *wheels, base=(), **files):
         path.write_bytes(data)
     more = [wheel("torch", "2.0.1")]
     names = tuple(one.name for one in packages)
-    return Lock(base=bookworm(*map(deb, base)), packages=(*packages, *more), additions=SimpleNamespace(packages=names))
+    return Lock(
+        base=bookworm(*map(deb, base)),
+        packages=(*packages, *more),
+        additions=SimpleNamespace(packages=names, asked=names),
+    )
 
 
 class Lock(msgspec.Struct):
@@ -114,6 +118,16 @@ def test_a_package_of_python_alone_that_opens_a_library_is_named(ctx):
     assert told(added(ctx, cairo, base=("libcairo2",)), ctx) == []
 
 
+def test_a_program_that_an_import_runs_is_named_where_it_was_asked_for(ctx):
+    lock = added(ctx, small_wheel("gitpython", "3.2.1"))
+    (line, command) = told(lock, ctx, msgspec.structs.replace(ASKED, additions=Additions()))
+    assert line == "  lacks     git, which gitpython runs when it is imported"
+    assert "APT=git " in command
+    assert told(added(ctx, small_wheel("gitpython", "3.2.1"), base=("git",)), ctx) == []
+    lock.additions.asked = ()  # another package's, which may do without
+    assert told(lock, ctx) == []
+
+
 def test_a_devel_image_has_what_its_compiler_brings(ctx):
     lock = added(ctx, **{"rdkit/a.so": library("libX11.so.6")})
     lock = msgspec.structs.replace(lock, compilation=SimpleNamespace(base=bookworm(deb("libx11-6"))))
@@ -138,7 +152,7 @@ def test_wheels_that_are_soon_fetched_are_fetched_and_a_plan_goes_on_without(ctx
     lock = added(ctx)
     small, large = wheel("small", ending=f"-{TAG}.whl"), wheel("large", ending=f"-{TAG}.whl", size=foreseen.LARGEST)
     for packages in ((small,), (small, large), (wheel("pure"),)):
-        names = SimpleNamespace(packages=tuple(one.name for one in packages))
+        names = SimpleNamespace(packages=tuple(one.name for one in packages), asked=())
         assert told(msgspec.structs.replace(lock, packages=packages, additions=names), ctx) == []
     assert asked == [["small"]]
 

@@ -17,7 +17,7 @@ from graphcrate.model.lock import Added
 from graphcrate.model.plan import FilesStep, WheelsStep
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import OwnTests
-from graphcrate.smoke.own import ASK, SAID, programs
+from graphcrate.smoke.own import APT, ASK, SAID, programs
 from graphcrate.smoke.suites import Ran
 from tests.made import sdist, wheel
 from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock
@@ -346,6 +346,8 @@ def test_of_a_failed_import_the_first_exception_counts_and_what_mends_it_is_know
     assert report.metrics == {ASK: "torchdata<0.10"}
     absent = ["importing x of x", "Traceback", "ModuleNotFoundError: No module named 'cv2'"]
     assert judged(absent, 1).metrics == {ASK: "opencv-python-headless"}
+    program = ["importing git of gitpython", "Traceback", "ImportError: Bad git executable."]
+    assert judged(program, 1).metrics == {APT: "git"}
     assert judged(["importing x of x", "Traceback", "x.errors.Missing: no y"], 1).reason.endswith(
         ": x.errors.Missing: no y"
     )

@@ -271,3 +271,6 @@ def test_a_failed_import_that_one_more_package_mends_says_what_to_type():
         SmokeError, "imports failed in pyg:1", "make image WITH=torchdata<0.10; or less dist/smoke-imports.log"
     ):
         run_suites.raise_if_failed("pyg:1", [failed], "dist", "make image WITH={}".format)
+    failed = msgspec.structs.replace(failed, metrics={"apt": "git"})
+    with refused(SmokeError, "imports failed in pyg:1", "make image APT=git; or less dist/smoke-imports.log"):
+        run_suites.raise_if_failed("pyg:1", [failed], "dist", with_apt="make image APT={}".format)
