@@ -42,7 +42,7 @@ from graphcrate.resolve.resolver import PYG, lock_sdist
 from graphcrate.resolve.target import target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 15
+RULES = 16
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
