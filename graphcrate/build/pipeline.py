@@ -360,7 +360,7 @@ def _build(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport:
     ctx, folder, lock = job.ctx, job.folder(plan.name, plan.tag), resolution.lock
     _check_output(job, plan)
     _tell(job, plan, resolution)
-    if (needed := _room(job, plan, lock)) is not None:
+    if (needed := _room(job, plan, lock, _to_fetch(job, lock))) is not None:
         needed.require(f"{plan.name}:{plan.tag}", job.request, ctx.cache)
     try:
         artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
@@ -473,12 +473,12 @@ def _created(epoch: str) -> int | None:
 
 def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None = None) -> list[str]:
     lock = resolution.lock
-    missing = job.engine.bytes_to_fetch(lock, job.ctx, extensions.built(lock, job.ctx))
+    to_fetch = _to_fetch(job, lock)
     machine = explain.find_target(job.ctx, job.request.said)
     upkeep = summary.upkeep_of(lock, job.recipe, job.request, machine, settings.today())
     fallback = rules.fallback(job.variant, resolution.candidate)
     insisting = msgspec.structs.replace(job.request, cuda=lock.cuda, channel=fallback.channel if fallback else None)
-    needed = _room(job, plan, lock) if plan else None
+    needed = _room(job, plan, lock, to_fetch) if plan else None
     aside = summary.Aside(
         insist=summary.insistence(fallback, insisting.command()),
         disk=needed.line() if needed else "",
@@ -486,17 +486,21 @@ def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None
         notes=_asked_lines(job, lock),
     )
     outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
-    lines = summary.plan_lines(title, lock, outcomes, meaning, missing, plan, upkeep, aside)
+    lines = summary.plan_lines(title, lock, outcomes, meaning, to_fetch, plan, upkeep, aside)
     return [*lines, *foreseen.lines(lock, job.request, job.ctx)] if lock.additions.packages else lines
 
 
-def _room(job: _Job, plan: Plan, lock: Lock) -> "room.Room | None":
-    """Count what a build needs of the disk; None of an engine, which has a place of its own."""
+def _to_fetch(job: _Job, lock: Lock) -> int:
+    """Bytes that the lock names and that are not here, beside what was compiled before."""
+    return job.engine.bytes_to_fetch(lock, job.ctx, extensions.built(lock, job.ctx))
+
+
+def _room(job: _Job, plan: Plan, lock: Lock, to_fetch: int) -> "room.Room | None":
+    """Count what a build needs of the disk, `to_fetch` bytes of it downloads; None of an engine with its own place."""
     if job.engine is not with_engine.EMBEDDED:
         return None
     from graphcrate.build import room as rooms  # reads layers' records: not for an image that is there unchanged
 
-    to_fetch = job.engine.bytes_to_fetch(lock, job.ctx, extensions.built(lock, job.ctx))
     return rooms.of_build(plan, lock, to_fetch, job.request, job.ctx)
 
 

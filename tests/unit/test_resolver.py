@@ -272,19 +272,23 @@ def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatc
     assert "UV_NO_BINARY" not in environment
 
 
-@pytest.mark.parametrize("merged", [False, True])
-def test_of_several_indexes_the_first_that_has_a_package_gives_it_unless_a_person_says_otherwise(
-    cache, monkeypatch, merged
-):
-    """A company's own package, under whose name somebody uploads a higher version to a public index."""
-    asked = []
+@pytest.fixture
+def asked(monkeypatch):
+    """What uv would have been asked: its arguments and environment, each time."""
+    found = []
 
     def run(argv, *, environment, cwd, timeout):
-        asked.append((argv, environment))
+        found.append((argv, environment))
         Path(argv[argv.index("--output-file") + 1]).write_text("made")
         return Completed(0, ())
 
     monkeypatch.setattr(process, "run", run)
+    return found
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_of_several_indexes_the_first_that_has_a_package_gives_it_unless_a_person_says_otherwise(cache, asked, merged):
+    """A company's own package, under whose name somebody uploads a higher version to a public index."""
     sources = Sources(SourceOptions(), cache, {"UV_INDEX_STRATEGY": "unsafe-best-match"})
     own = "https://me:secret@own.example/simple"
     sources.user = UserIndexes("https://index.example/simple", (own,), merged=merged)
@@ -295,15 +299,7 @@ def test_of_several_indexes_the_first_that_has_a_package_gives_it_unless_a_perso
     assert not [word for word in argv if "secret" in word], "everybody on this machine sees argv"
 
 
-def test_uv_gets_what_requirements_name_in_variables(cache, monkeypatch):
-    asked = []
-
-    def run(argv, *, environment, cwd, timeout):
-        asked.append((argv, environment))
-        Path(argv[argv.index("--output-file") + 1]).write_text("made")
-        return Completed(0, ())
-
-    monkeypatch.setattr(process, "run", run)
+def test_uv_gets_what_requirements_name_in_variables(cache, asked):
     sources = Sources(SourceOptions(), cache, {"UV_FIND_LINKS": "/theirs"})
     named = (
         Source(Kind.INDEX, "https://me:secret@own.example/simple"),
