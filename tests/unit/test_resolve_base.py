@@ -105,7 +105,9 @@ def made(place, monkeypatch, build, output):
     monkeypatch.setattr(pipeline, "_plan_lines", lambda *_: [])
     monkeypatch.setattr(pipeline, "_plan", lambda job, found: SimpleNamespace(name="pyg", tag="1", aliases=()))
     monkeypatch.setattr(planning, "compile_steps", lambda _: ())
-    engine = SimpleNamespace(folder=lambda image: image, key=lambda plan: "key", build=build)
+    engine = SimpleNamespace(
+        folder=lambda image: image, key=lambda plan: "key", build=build, bytes_to_fetch=lambda *_: 0
+    )
     request = BuildRequest(name="pyg", cuda="11.8", output=output)
     job = pipeline._Job(
         request=request, ctx=place, recipe=None, variant=VARIANT, usable=(), out=(), engine=engine, start=0
