@@ -44,7 +44,7 @@ from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.inputs.bases import Base, debian, debs
-from graphcrate.inputs.bases.archive import Archive
+from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve import offers
@@ -182,10 +182,10 @@ def driver_libraries(ctx: Context, work: Path) -> Path:
     if folder.is_dir():
         return folder
     with ctx.cache.folder() as scratch:
-        archive = Archive(DRIVER_SUITE, ctx, NON_FREE)
+        archive = SuiteArchive(DRIVER_SUITE, ctx, NON_FREE)
         newest = {package.name: package for package in reversed(archive.available(DRIVER_PACKAGES))}
         packages, tree = [newest[name] for name in DRIVER_PACKAGES], scratch / "tree"
-        found = debs.fetch(packages, DRIVER_SUITE, ctx, listed=archive.listed, what="driver")
+        found = debs.fetch_debs(packages, DRIVER_SUITE, ctx, listed=archive.listed, what="driver")
         for deb in sorted(found, key=lambda path: path.name):
             process.output(["dpkg-deb", "-x", str(deb), str(tree)])
         (current,) = tree.glob("usr/lib/*/nvidia/current")

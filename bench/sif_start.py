@@ -65,7 +65,7 @@ def main() -> None:
 def made(ref: str, way: str, folder: Path) -> Path:
     """The image in this form, written again."""
     if way == FOLDER:
-        request = convert.Request(ref=ref, to="rootfs", output=folder / "rootfs")
+        request = convert.ConvertRequest(ref=ref, to="rootfs", output=folder / "rootfs")
     elif way == "apptainer":
         output = folder / "apptainer.sif"
         layout, _ = find_image(ref, Path("dist"))
@@ -73,7 +73,7 @@ def made(ref: str, way: str, folder: Path) -> Path:
         return output
     else:
         output = folder / f"{way}.sif"
-        request = convert.Request(ref=ref, to="sif", output=output, compression=Compression(way))
+        request = convert.ConvertRequest(ref=ref, to="sif", output=output, compression=Compression(way))
     return Path(convert.convert(request, Context.here()).path)
 
 

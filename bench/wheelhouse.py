@@ -90,7 +90,7 @@ def chosen(given: argparse.Namespace) -> tuple[Lock, CompileStep]:
     raise SystemExit(f"no lock in {folder} compiles anything")
 
 
-def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: int, logs: Path) -> extensions.Job:
+def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: int, logs: Path) -> extensions.CompileJob:
     """A job whose wheels go to a cache of their own, so that nothing is there before."""
     wanted = {package.file.sha256 for package in (*step.packages, *step.against)}
     needed = tuple(package for package in lock.packages if package.file.sha256 in wanted)
@@ -98,7 +98,7 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
     sources = (smaller, SourceOptions(), ctx)
     files = {**fetch(*sources), **fetch(*sources, compilation=True)}
     build_base, toolkit = prepare_base(ctx, step.compilation.base), step.compilation.toolkit
-    return extensions.Job(
+    return extensions.CompileJob(
         step=step,
         base=prepare_base(ctx, lock.base),
         build_base=build_base,
@@ -111,7 +111,7 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
     )
 
 
-def plainly(job: extensions.Job, folder: Path) -> float:
+def plainly(job: extensions.CompileJob, folder: Path) -> float:
     """Seconds of processor that `pip wheel` takes for the packages, one after the other, as a manual would have it."""
     step = job.step
     environment = variables(step.compilation)

@@ -52,7 +52,7 @@ Options = Mapping[str, tuple[str, tuple[str, ...]]]
 _OPTIONS: Options = {"--compression": ("compression", ("sif", "sqsh")), "--kernel": ("kernel", ("sif", "sqsh"))}
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a person asked for."""
 
     ref: str
@@ -82,7 +82,7 @@ class Converted(msgspec.Struct, frozen=True, kw_only=True):
 class _Job(NamedTuple):
     """One conversion on its way."""
 
-    request: Request
+    request: ConvertRequest
     ctx: Context
     layout: Layout
     name: str
@@ -108,7 +108,7 @@ class _Written(NamedTuple):
     size: int | None = None
 
 
-def convert(request: Request, ctx: Context) -> Converted:
+def convert(request: ConvertRequest, ctx: Context) -> Converted:
     """Convert an image. Nothing half-written stays.
 
     Raises UsageError, LayoutError for an altered layout, DiskFullError (before or while writing), HostError.
@@ -213,8 +213,8 @@ def _sif(job: _Job) -> _Written:
         )
     definition = runtime_files.definition(job.layout.config, job.title)
     blobs = (
-        sif.Blob(sif.TYPE_DEFINITION, "", definition.encode()),
-        sif.Blob(sif.TYPE_JSON, "oci-config.json", msgspec.json.encode(job.layout.config.run)),
+        sif.DataObject(sif.TYPE_DEFINITION, "", definition.encode()),
+        sif.DataObject(sif.TYPE_JSON, "oci-config.json", msgspec.json.encode(job.layout.config.run)),
     )
     # What the bytes depend on, so that an image that is there tells what it was made from.
     way = f"{compression} {packed.LEVELS[compression]} {packed.BLOCKS[compression]} {packed.FORMAT}"

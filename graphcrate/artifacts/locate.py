@@ -107,7 +107,7 @@ def kind_of(path: Path) -> Literal["sif", "squashfs", "archive"] | None:
     return "archive" if head[257:262] == b"ustar" or head.startswith((GZIP_MAGIC, ZSTD_MAGIC)) else None
 
 
-def check_digest(ref: str, output: Path) -> None:
+def check_given_digest(ref: str, output: Path) -> None:
     """Check that a NAME:TAG@DIGEST below `output` still has this digest. Raises UsageError.
 
     Engines' builds of the same lock have digests of their own, beside the layout's. An image without a layout, such as
@@ -158,7 +158,7 @@ def _built(ref: str, output: Path) -> Located | None:
     if name.count(":") != 1 or not folder.is_dir():
         return None
     if "@" in ref:
-        check_digest(f"{name}@{ref.partition('@')[2]}", output)
+        check_given_digest(f"{name}@{ref.partition('@')[2]}", output)
     return Located(ref=ref, form="layout", name=name, path=folder / "oci", ours=folder)
 
 

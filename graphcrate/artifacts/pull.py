@@ -16,7 +16,7 @@ from graphcrate.host.parallel import parallel
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, ResolutionError
 from graphcrate.model.lock import PLATFORM
-from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.model.report import LayerRecord, PackageBytes
 from graphcrate.oci import access, spec
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.image import digest_of
@@ -59,7 +59,7 @@ def for_platform(source: Repository, document: Document, name: str) -> Document:
             )
         listed = {
             entry.digest: (entry.platform.os, entry.platform.architecture)
-            for entry in decode(document.data, spec.Index, name).manifests
+            for entry in decode(document.data, spec.ImageIndex, name).manifests
             if entry.platform is not None
         }
         fitting = [digest for digest, platform in listed.items() if "/".join(platform) == PLATFORM]
@@ -151,7 +151,7 @@ def _bring(source: Repository, name: str, digest: str, rootfs: Path, ctx: Contex
         msgspec.structs.replace(
             layer,
             title=f"{name}@{digest[:19]} ({number} of {len(layers)})",
-            owners=(Owner(name=name, version=digest[:19], bytes=layer.unpacked_size),),
+            owners=(PackageBytes(name=name, version=digest[:19], bytes=layer.unpacked_size),),
         )
         for number, layer in enumerate(layers, 1)
     )

@@ -14,7 +14,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from graphcrate.artifacts.wheel_archive import HASHES, Archive, Member, parse_hash
+from graphcrate.artifacts.wheel_archive import HASHES, Member, WheelArchive, parse_hash
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.limits import METADATA
 
@@ -27,7 +27,7 @@ _OLD_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 class Wheel:
     """An open wheel. `records` has RECORD's hash ("sha256=…") of every member but RECORD and its signatures."""
 
-    archive: Archive
+    archive: WheelArchive
     members: tuple[Member, ...]
     name: str  #: normalised
     version: str
@@ -48,7 +48,7 @@ def open_wheel(path: Path) -> Iterator[Wheel]:
     Raises IntegrityError naming the wheel, the member and what is wrong.
     """
     name, version, tags = parse_name(path.name)
-    with Archive(path) as archive:
+    with WheelArchive(path) as archive:
         members = {member.name: member for member in archive.checked_members()}
         dist_info = _dist_info(archive, members, name, version)
         metadata = _message(archive, members, f"{dist_info}/METADATA")
@@ -125,7 +125,7 @@ def _platforms(glibc: str) -> Iterator[str]:
             yield f"{_OLD_MANYLINUX[number]}_x86_64"
 
 
-def _dist_info(archive: Archive, members: Mapping[str, Member], name: str, version: str) -> str:
+def _dist_info(archive: WheelArchive, members: Mapping[str, Member], name: str, version: str) -> str:
     tops = {member.partition("/")[0] for member in members}
     found = sorted(top for top in tops if top.endswith(".dist-info"))
     if len(found) != 1:
@@ -144,7 +144,7 @@ def _same_version(text: str, version: str) -> bool:
         return False
 
 
-def _text(archive: Archive, members: Mapping[str, Member], name: str) -> str:
+def _text(archive: WheelArchive, members: Mapping[str, Member], name: str) -> str:
     if name not in members:
         archive.fail(name, "is missing")
     if members[name].size > METADATA:
@@ -155,11 +155,11 @@ def _text(archive: Archive, members: Mapping[str, Member], name: str) -> str:
         archive.fail(name, f"is not UTF-8: {error}")
 
 
-def _message(archive: Archive, members: Mapping[str, Member], name: str) -> Message:
+def _message(archive: WheelArchive, members: Mapping[str, Member], name: str) -> Message:
     return parse_metadata_file(_text(archive, members, name))
 
 
-def _records(archive: Archive, members: Mapping[str, Member], dist_info: str) -> Mapping[str, str]:
+def _records(archive: WheelArchive, members: Mapping[str, Member], dist_info: str) -> Mapping[str, str]:
     """RECORD, when it has each file once with a good hash and its size, and nothing else."""
     record = f"{dist_info}/RECORD"
     exempt = {f"{dist_info}/{name}" for name in _UNRECORDED}

@@ -61,7 +61,7 @@ class _Directory(io.BufferedReader):
         return super().read(size)
 
 
-class Archive(contextlib.AbstractContextManager["Archive"]):
+class WheelArchive(contextlib.AbstractContextManager["WheelArchive"]):
     """An open zip file. Raises IntegrityError naming file and member."""
 
     def __init__(self, path: Path) -> None:

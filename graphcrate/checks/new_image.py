@@ -15,7 +15,7 @@ from graphcrate.compat.facts import gpu_models
 from graphcrate.host import documents, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
-from graphcrate.model.audit import Audit, Finding
+from graphcrate.model.audit import Audit, AuditFinding
 from graphcrate.model.contract import Host
 from graphcrate.model.errors import AuditError, RecipeError
 from graphcrate.model.lock import encode
@@ -84,7 +84,7 @@ def failures(report: BuildReport, folder: Path) -> list[str]:
     return [printable(f"  {one}") for one in report.audit.failures]
 
 
-def _told(one: Finding) -> str:
+def _told(one: AuditFinding) -> str:
     """Word a finding, with what to do."""
     fix = one.fix or f"another release of {one.package}, or an image without it"
     return f"{wording.told(one)}; fix: {fix}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphcrate.artifacts.tree import binaries, opening
 from graphcrate.artifacts.tree.opening import Fetch
-from graphcrate.artifacts.tree.reader import Tools, Wanted
+from graphcrate.artifacts.tree.reader import Selection, Tools
 from graphcrate.checks.contracts.view import view_of, wants_content
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Contents
@@ -15,25 +15,27 @@ from graphcrate.model.contract import ImageView
 
 
 @dataclass(frozen=True)
-class Image:
+class CheckedImage:
     """An image as the contracts see it, and as the audit does."""
 
     view: ImageView
     contents: Contents
 
 
-def read_image(ref: str, ctx: Context, output: Path = Path("dist"), fetch: Fetch = "all") -> Image:
+def read_image(ref: str, ctx: Context, output: Path = Path("dist"), fetch: Fetch = "all") -> CheckedImage:
     """Read what a person names; layers that were read before come from the cache. Raises as `opening.opened`."""
     with tools(ctx) as reading:
         opened = opening.opened(ref, reading, output, fetch)
         view = view_of(ref, opened)
-        return Image(view, binaries.of_opened(ref, opened, reading, kept_whole=wants_content, settings=view.settings))
+        return CheckedImage(
+            view, binaries.of_opened(ref, opened, reading, kept_whole=wants_content, settings=view.settings)
+        )
 
 
 def read_view(ref: str, ctx: Context, output: Path, fetch: Fetch) -> ImageView:
     """Read what contracts ask about alone: of a SIF or a folder that is little. Raises as `opening.opened`."""
     with ExitStack() as stack:
-        reading = Tools(ctx, stack, Wanted(keep=wants_content, hashes=False))
+        reading = Tools(ctx, stack, Selection(keep=wants_content, hashes=False))
         return view_of(ref, opening.opened(ref, reading, output, fetch))
 
 

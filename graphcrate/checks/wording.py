@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from graphcrate.model.answer import Answer, Entry, Section
-from graphcrate.model.audit import Audit, PackageCode
-from graphcrate.model.audit import Finding as AuditFinding
-from graphcrate.model.contract import Finding
+from graphcrate.model.answer import Answer, AnswerLine, Section
+from graphcrate.model.audit import Audit, AuditFinding, PackageCode
+from graphcrate.model.contract import ContractFinding
 from graphcrate.model.words import printable
 
 #: of a contract's status or an audit's severity, the worst first: in words, and in rich's
@@ -14,7 +13,7 @@ _WORDS = {"fail": "fail", "warn": "warn", "unknown": "not known", "note": "note"
 _STYLES = {"fail": "bold red", "warn": "yellow", "unknown": "dim", "note": "dim", "pass": "green"}
 
 
-def contracts(findings: Sequence[Finding], unread: Iterable[str] = (), *, everything: bool = True) -> Answer:
+def contracts(findings: Sequence[ContractFinding], unread: Iterable[str] = (), *, everything: bool = True) -> Answer:
     """Word each finding, the worst first; without `everything` only what fails or warns."""
     entries = [
         _entry(one.status, f"{one.title} ({', '.join(one.runtimes)}): {one.seen}", why=one.why, fix=one.fix)
@@ -31,7 +30,7 @@ def audit(found: Audit, *, everything: bool = True) -> Answer:
         for one in found.findings
         if everything or one.severity != "note"
     ]
-    packages = [Entry(f"{one.package} {one.version}".rstrip(), _code(one)) for one in found.code if everything]
+    packages = [AnswerLine(f"{one.package} {one.version}".rstrip(), _code(one)) for one in found.code if everything]
     floors = [f"glibc {found.glibc}"] * bool(found.glibc) + [f"GLIBCXX {found.glibcxx}"] * bool(found.glibcxx)
     whose = "those that were looked at" if found.left else "its packages"
     summary = (
@@ -67,9 +66,9 @@ def _counted(statuses: Iterable[str]) -> str:
     return ", ".join(f"{counts[status]} {word}" for status, word in _WORDS.items() if status in counts)
 
 
-def _entry(status: str, text: str, **details: str) -> Entry:
+def _entry(status: str, text: str, **details: str) -> AnswerLine:
     lines = tuple(f"{name}: {value}" for name, value in details.items() if value)
-    return Entry(_WORDS[status], text, lines, _STYLES[status])
+    return AnswerLine(_WORDS[status], text, lines, _STYLES[status])
 
 
 def _unread(reasons: Iterable[str], what: str = "read") -> tuple[str, ...]:

@@ -8,8 +8,8 @@ import msgspec
 import typer
 
 from graphcrate.cli import options
-from graphcrate.cli.options import config, cuda_version, here, joined, named
-from graphcrate.compat.targets import Said
+from graphcrate.cli.options import config, cuda_version, gpu_list, here, named
+from graphcrate.compat.targets import MachineRequest
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def check(
 
     target = target or ("" if gpu or driver or kernel or glibc or runtime else config().target)
     ctx = here(plain_http=plain_http)
-    said = Said(
+    said = MachineRequest(
         target=target,
-        gpu=joined(gpu),
+        gpu=gpu_list(gpu),
         driver=driver,
         runtimes=tuple(runtime or ()),
         runtime_version=runtime_version,
@@ -113,10 +113,10 @@ def audit(
     from graphcrate.model.errors import AuditError
     from graphcrate.resolve import libraries
 
-    ctx, models = here(plain_http=plain_http), joined(gpu)
+    ctx, models = here(plain_http=plain_http), gpu_list(gpu)
     gpus = gpu_models(models) if models else ()
     if target:
-        gpus = explain.find_target(ctx, Said(target=target, gpu=models)).gpus or ()
+        gpus = explain.find_target(ctx, MachineRequest(target=target, gpu=models)).gpus or ()
     if names[0].endswith(".lock.json"):
         found = _audited_lock(names, ctx, base, gpus, output)
     else:
@@ -172,9 +172,9 @@ def explain(
     from graphcrate.host import settings
 
     ctx = here()
-    said = Said(
+    said = MachineRequest(
         target=target,
-        gpu=joined(gpu),
+        gpu=gpu_list(gpu),
         driver=driver,
         runtimes=tuple(runtime or ()),
         runtime_version=runtime_version,

@@ -12,7 +12,7 @@ import typer
 from graphcrate import __version__
 from graphcrate.cli import cache, check, options, publish, test
 from graphcrate.cli import exit as ending
-from graphcrate.cli.options import config, cuda_version, here, joined, named, write
+from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.host import defects, streams
 from graphcrate.model.errors import DifferenceError, UsageError
 
@@ -98,7 +98,7 @@ def _request(
     additions = own.given(packages or (), requirements or (), apt or (), flavour)
     if own.is_recipe(name):
         recipe, more = own.load(Path(name))
-        fields["recipe"], additions = Path(name), own.joined(more, additions)
+        fields["recipe"], additions = Path(name), own.merge_additions(more, additions)
         name, cuda = recipe.extends, cuda or recipe.cuda or None
     fields["mirror"] = fields.get("mirror") or config().mirror or None
     fields |= {"words": tuple(packages or ()), "requirements": tuple(requirements or ())}
@@ -143,7 +143,7 @@ def image(
         requirements,
         apt,
         flavour,
-        gpu=joined(gpu),
+        gpu=gpu_list(gpu),
         driver=driver,
         target=target or ("" if gpu or driver else config().target),
         channel=channel,
@@ -166,7 +166,7 @@ def image(
 
 def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, quiet: bool) -> None:
     """Build the image and print it; then how it was tested, and what to type next. Or print its plan alone."""
-    from graphcrate.build import pipeline, summary
+    from graphcrate.assembly import pipeline, summary
     from graphcrate.host import settings
 
     start, ctx = settings.now(), here(quiet=quiet)
@@ -192,10 +192,10 @@ def matrix(
     as_json: options.Json = False,
 ) -> None:
     """Build, check and test all images in turn. Prints what was proved; the same command goes on with what was not."""
-    from graphcrate.build import matrix as proving
+    from graphcrate.assembly import matrix as proving
     from graphcrate.cli import tables
 
-    request = proving.Request(
+    request = proving.MatrixRequest(
         recipe=name,
         cuda=cuda or "",
         candidate=candidate,
@@ -274,7 +274,7 @@ def lock(
         raise UsageError("lock needs a recipe", next_step="./build.py lock pyg --cuda 11.8    (list has all)")
     if as_json:
         raise UsageError("--json goes with --check alone", next_step=f"./build.py lock {name}    (prints a path)")
-    from graphcrate.build import pipeline
+    from graphcrate.assembly import pipeline
 
     request = _request(
         name,
@@ -300,7 +300,7 @@ def _refuse(**given: object) -> None:
 
 def _check_locks(name: str, cuda: str | None, mirror: str | None, as_json: bool) -> None:
     """Say what became of committed locks."""
-    from graphcrate.build import standing
+    from graphcrate.assembly import standing
     from graphcrate.cli import tables
     from graphcrate.compat.request import SourceOptions
 
@@ -322,7 +322,7 @@ def render(
     from graphcrate.engines.render import files
 
     if name is not None and own.is_recipe(name):
-        from graphcrate.build import pipeline
+        from graphcrate.assembly import pipeline
 
         sys.stdout.write(
             f"{pipeline.render_own(_request(name, cuda, verb='render'), here(), output or Path('images'))}\n"
@@ -399,7 +399,7 @@ def convert(
     from graphcrate.artifacts import convert as converting
     from graphcrate.artifacts.formats import packed
 
-    request = converting.Request(
+    request = converting.ConvertRequest(
         ref=named(ref, Path("dist"), quiet=quiet),
         to=to,
         output=output,

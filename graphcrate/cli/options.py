@@ -39,7 +39,7 @@ def cuda_version(text: str | None) -> str | None:
     return _PATCH.sub(r"\1", version) if _PATCH.fullmatch(version) else version
 
 
-def joined(gpus: list[str] | None) -> str:
+def gpu_list(gpus: list[str] | None) -> str:
     """GPUs that were named, once or several times, as one list; empty for none. Raises UsageError for an empty name."""
     if not all(gpu.strip() for gpu in gpus or ()):
         raise UsageError("--gpu is empty", next_step="--gpu v100, or leave it out")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from graphcrate.cli import options
-from graphcrate.cli.options import config, cuda_version, here, joined, named, write
+from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def publish(
     if not to:
         step = f"make publish … TO=registry.example/team    (./build.py publish {image} --to …)"
         raise UsageError("there is no destination: TO, or --to", next_step=step)
-    request = policy.Request(
+    request = policy.PublishRequest(
         ref=named(image, output) if ":" in image else image,  # else a recipe, or a path
         output=output,
         form=form,
@@ -103,7 +103,7 @@ def publish(
     if image.endswith(".toml") or (":" not in image and not Path(image).exists()):  # a recipe
         policy.refuse_early(request, Path(image).stem, cuda)
         if not plan:
-            request = dataclasses.replace(request, ref=_built(image, cuda, joined(gpu), target, output, ctx))
+            request = dataclasses.replace(request, ref=_built(image, cuda, gpu_list(gpu), target, output, ctx))
     elif cuda or gpu or target:
         raise UsageError(
             f"{image} is built: --cuda, --gpu and --target are for a recipe, which is built first",
@@ -121,15 +121,15 @@ def publish(
 def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Context") -> None:
     """How each runtime gets a published image, and what it is if it is a fall-back."""
     from graphcrate.artifacts import locate
-    from graphcrate.build import summary
+    from graphcrate.assembly import summary
     from graphcrate.compat.request import BuildRequest
-    from graphcrate.model.report import Asked
+    from graphcrate.model.report import BuildParameters
 
     for runtime, line in runtimes.items():
         ctx.progress.note(f"{runtime}: {line}")
     report = locate.find_image(ref, output)[1]
     if report.fallback:
-        asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
+        asked = report.asked or BuildParameters(recipe=report.name, variant=report.cuda)
         insisting = BuildRequest.again(asked, channel=report.fallback.channel).command()
         lines = summary.fallback_lines(report, insisting)
         sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
@@ -137,7 +137,7 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
 
 def _built(name: str, cuda: str | None, gpu: str, target: str, output: Path, ctx: "Context") -> str:
     """Build the recipe's image, or find it unchanged."""
-    from graphcrate.build import pipeline
+    from graphcrate.assembly import pipeline
     from graphcrate.compat.request import BuildRequest
 
     report = pipeline.build_image(
@@ -163,9 +163,9 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Verify a published image: its names, signatures and statements."""
-    from graphcrate.build import pipeline
+    from graphcrate.assembly import pipeline
     from graphcrate.cli import tables
-    from graphcrate.model.answer import Answer, Entry, Section
+    from graphcrate.model.answer import Answer, AnswerLine, Section
     from graphcrate.model.errors import ProofError
     from graphcrate.oci import reference
     from graphcrate.publish import verify as verifying
@@ -175,14 +175,14 @@ def verify(
             f"{ref!r} names no registry, and `verify` is for what was published",
             next_step=f"./build.py check {ref}    for an image here; docker.io/{ref} for one of Docker Hub",
         )
-    request = verifying.Request(ref=ref, key=key, published_as=published_as, rebuild=rebuild, wheels=wheels)
+    request = verifying.VerifyRequest(ref=ref, key=key, published_as=published_as, rebuild=rebuild, wheels=wheels)
     result = verifying.run(request, here(plain_http=plain_http), pipeline.build_image)
     entries = []
     for one in result.checks:
         label, style = (
             ("note", "yellow") if one.ok and one.note else ("pass", "green") if one.ok else ("fail", "bold red")
         )
-        entries.append(Entry(label, f"{one.what}: {one.said}", style=style))
+        entries.append(AnswerLine(label, f"{one.what}: {one.said}", style=style))
     opening = (f"digest: {result.digest}",)
     tables.write(result, Answer((Section(tuple(entries)),), opening=opening), as_json=as_json)
     failed = [check for check in result.checks if not check.ok]

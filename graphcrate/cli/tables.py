@@ -8,17 +8,17 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from graphcrate.build.matrix import Result
+from graphcrate.assembly.matrix import Result
 from graphcrate.cli import options
 from graphcrate.compat import catalog, facts, planning
 from graphcrate.compat.catalog import lock_path
 from graphcrate.compat.support import MARKS, Mark, Support, models_with, support
 from graphcrate.host.context import Context
-from graphcrate.model.answer import Answer, Entry, Section
+from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
-from graphcrate.model.standing import FileStanding, LockStanding, Standing, SuiteLists, Update
+from graphcrate.model.standing import FileStanding, LocksStanding, LockStanding, SuiteLists, Update
 from graphcrate.model.words import joined, listed, size
 
 _MARK_STYLES: dict[Mark, str] = {
@@ -124,12 +124,12 @@ def gpus_of(proof: LockProof) -> list[str]:
     return [f"sm_{name.replace('.', '')}{mark}" for name, mark in works.items()]
 
 
-def standing(found: Standing) -> Answer:
+def standing(found: LocksStanding) -> Answer:
     """What became of locks: a line for each, then what there is to tell of them; locks that share it stand together."""
     by_hash = {one.sha256: one for one in found.files}
     unread = {one.suite for one in found.suites if one.error}
     rows: list[tuple[str, ...]] = [_COLUMNS]
-    told: dict[tuple[Entry, ...], list[str]] = {}
+    told: dict[tuple[AnswerLine, ...], list[str]] = {}
     for lock in found.locks:
         counts, security = lock.counts, sum(one.is_security for one in lock.updates)
         numbers = (counts.files, counts.usual, counts.elsewhere, counts.nowhere, counts.unknown, counts.single)
@@ -147,14 +147,14 @@ def standing(found: Standing) -> Answer:
     return Answer(tuple(sections), tuple(opening), (*map(_suite, found.suites), *_reached(found)))
 
 
-def _entries(lock: LockStanding, files: Sequence[FileStanding]) -> Iterator[Entry]:
+def _entries(lock: LockStanding, files: Sequence[FileStanding]) -> Iterator[AnswerLine]:
     """What there is to tell of a lock."""
     for one in files:
         if one.state == "nowhere":
-            yield Entry("nowhere", f"{one.name} ({one.package} {one.version})", _reasons([one]), "red")
+            yield AnswerLine("nowhere", f"{one.name} ({one.package} {one.version})", _reasons([one]), "red")
     if unknown := [one for one in files if one.state == "unknown"]:
         names = joined(one.name for one in unknown)
-        yield Entry("not known", f"{len(unknown)}, as not all places answer: {names}", _reasons(unknown), "yellow")
+        yield AnswerLine("not known", f"{len(unknown)}, as not all places answer: {names}", _reasons(unknown), "yellow")
     for label, group, style in (
         ("elsewhere", [one for one in files if one.is_elsewhere], "yellow"),
         ("one place", [one for one in files if one.is_single and not one.is_elsewhere], ""),
@@ -164,16 +164,18 @@ def _entries(lock: LockStanding, files: Sequence[FileStanding]) -> Iterator[Entr
             place = one.places[0]
             alone = " alone" if one.is_single else ""
             at.setdefault(f"at {place.host}{_LAST_RESORTS.get(place.kind, '')}{alone}", []).append(one.name)
-        yield from (Entry(label, f"{len(names)} {where}: {joined(names)}", (), style) for where, names in at.items())
+        yield from (
+            AnswerLine(label, f"{len(names)} {where}: {joined(names)}", (), style) for where, names in at.items()
+        )
     for label, is_security in (("security", True), ("updates", False)):
         if updates := [_update(one) for one in lock.updates if one.is_security is is_security]:
-            yield Entry(label, f"{len(updates)}: {', '.join(updates)}")
+            yield AnswerLine(label, f"{len(updates)}: {', '.join(updates)}")
     for one in files:
         if one.is_yanked:
-            yield Entry("yanked", f"{one.name}: {one.yanked_for or 'no reason is given'}", (), "yellow")
+            yield AnswerLine("yanked", f"{one.name}: {one.yanked_for or 'no reason is given'}", (), "yellow")
     if own := [one.name for one in files if one.state == "own"]:
-        yield Entry("own", f"{len(own)} of your own folders, which are not looked at: {joined(own)}")
-    yield from (Entry("image", f"{image} of a registry, which is not asked") for image in lock.images)
+        yield AnswerLine("own", f"{len(own)} of your own folders, which are not looked at: {joined(own)}")
+    yield from (AnswerLine("image", f"{image} of a registry, which is not asked") for image in lock.images)
 
 
 def _reasons(files: Sequence[FileStanding]) -> tuple[str, ...]:
@@ -187,7 +189,7 @@ def _update(one: Update) -> str:
     return f"{one.name} {one.locked} → {one.newest}{where}"
 
 
-def _reached(found: Standing) -> Iterator[str]:
+def _reached(found: LocksStanding) -> Iterator[str]:
     """Which places did not answer; and where one alone did of those of Debian's packages, that."""
     debs = (one for one in found.files if one.name.endswith(".deb"))
     answering = {seen.place.host for one in debs for seen in one.sightings if seen.has is not None}
@@ -237,25 +239,25 @@ def write(value: Any, answer: Answer, *, as_json: bool) -> None:  # noqa: ANN401
         console.print(Text(line, style))
 
 
-def _smoke(suite: SmokeReport, report: BuildReport) -> Entry:
+def _smoke(suite: SmokeReport, report: BuildReport) -> AnswerLine:
     where = f" in the image below it, {suite.image}" if report.is_from_below(suite) else ""
-    return Entry(suite.suite, f"{suite.status} on {suite.device} in {suite.seconds:.0f} s{where}")
+    return AnswerLine(suite.suite, f"{suite.status} on {suite.device} in {suite.seconds:.0f} s{where}")
 
 
 def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
     """An image: identity, layers with their largest owners, environment, packages."""
     sections = {
         "layers, largest first": [_layer(layer) for layer in sorted(report.layers, key=lambda layer: -layer.size)],
-        "environment": [Entry(name, value) for name, value in environment.items()],
-        "packages": [Entry(one.name, f"{one.version} ({one.channel})") for one in report.packages],
-        "missing": [Entry("", missing) for missing in report.missing],
+        "environment": [AnswerLine(name, value) for name, value in environment.items()],
+        "packages": [AnswerLine(one.name, f"{one.version} ({one.channel})") for one in report.packages],
+        "missing": [AnswerLine("", missing) for missing in report.missing],
         "smoke": [_smoke(one, report) for one in report.suites],
     }
     if report.drift:
-        sections["drift"] = [Entry("", planning.drift_line(report.drift))]
+        sections["drift"] = [AnswerLine("", planning.drift_line(report.drift))]
     if report.fallback:
         limits = tuple(f"it {limit}" for limit in report.fallback.limits)
-        sections["fall-back"] = [Entry("", report.fallback.meaning, limits)]
+        sections["fall-back"] = [AnswerLine("", report.fallback.meaning, limits)]
     opening = (
         f"{report.name}:{report.tag}@{report.digest}",
         f"{size(report.bytes)} compressed in {len(report.layers)} layers, {report.layout}",
@@ -263,8 +265,8 @@ def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
     return Answer(tuple(Section(tuple(entries), heading) for heading, entries in sections.items()), opening)
 
 
-def _layer(layer: LayerRecord) -> Entry:
+def _layer(layer: LayerRecord) -> AnswerLine:
     largest = sorted(layer.owners, key=lambda owner: -owner.bytes)
     owners = [f"{one.name} {one.version} {size(one.bytes)}".replace("  ", " ") for one in largest]
     details = (joined(owners, 5),) if owners else ()
-    return Entry(size(layer.size), f"{layer.title}, {size(layer.unpacked_size)} unpacked", details)
+    return AnswerLine(size(layer.size), f"{layer.title}, {size(layer.unpacked_size)} unpacked", details)

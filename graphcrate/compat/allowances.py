@@ -12,7 +12,7 @@ import msgspec
 
 from graphcrate.model import codec
 from graphcrate.model.allowance import Allowance
-from graphcrate.model.audit import Finding
+from graphcrate.model.audit import AuditFinding
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.plan import Plan
 
@@ -33,12 +33,12 @@ def of_labels(labels: Mapping[str, str]) -> tuple[Allowance, ...]:
         return ()
 
 
-def why(one: Finding, allow: Sequence[Allowance]) -> str:
+def why(one: AuditFinding, allow: Sequence[Allowance]) -> str:
     """Why a finding is allowed, by the first that is about it; empty where none is."""
     return next((each.why for each in allow if _is_about(each, one)), "")
 
 
-def judged(one: Finding, allow: Sequence[Allowance]) -> Finding:
+def judged(one: AuditFinding, allow: Sequence[Allowance]) -> AuditFinding:
     """The finding, as a warning that says why it is allowed where it is."""
     reason = why(one, allow) if one.severity != "note" else ""
     return msgspec.structs.replace(one, severity="warn", allowed=reason) if reason else one
@@ -56,7 +56,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield f"  allowed   {line(one)}"
 
 
-def _is_about(each: Allowance, one: Finding) -> bool:
+def _is_about(each: Allowance, one: AuditFinding) -> bool:
     missing = [name for group in one.missing for name in group]
     return (
         each.check == one.check

@@ -34,7 +34,7 @@ class _Count(msgspec.Struct, frozen=True, kw_only=True):
     cu: int
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
     """What compiling one package takes. `seconds`: of processor; `lacks`: capabilities asked for that get no code."""
 
     package: LockedPackage
@@ -54,7 +54,7 @@ _around = functools.cache(functools.partial(table, "compile_time", dict[str, flo
 
 def of_package(
     package: LockedPackage, files: Sequence[str] | None, compilation: Compilation, *, has_torch: bool = True
-) -> Work | None:
+) -> CompileTime | None:
     """What compiling a package takes. `files`: those of its sdist that a compiler wants; None: it is not at hand.
 
     None where nobody knows: nothing is at hand, and it is not of a stack.
@@ -78,7 +78,7 @@ def of_package(
     each = (known.architecture if known else 0.0) or rate.architecture
     # Without a GPU the CUDA files are left out.
     seconds = cpp * rate.cpp + (cu * (rate.cu + len(made) * each) if toolkit else 0.0)
-    return Work(
+    return CompileTime(
         package=package,
         cpp=cpp,
         cu=cu if toolkit else 0,
@@ -95,7 +95,7 @@ def _covered(capability: str, made: Sequence[str]) -> bool:
     return any(one.partition(".")[0] == major and int(one.partition(".")[2]) <= int(minor) for one in made)
 
 
-def lines(works: Sequence[Work], cores: int) -> Iterator[str]:
+def lines(works: Sequence[CompileTime], cores: int) -> Iterator[str]:
     """What a plan says of compiling: how long on these cores, what takes longest, which GPUs get no code."""
     busy = sorted((one for one in works if one.seconds), key=lambda one: -one.seconds)
     if busy:
@@ -115,7 +115,7 @@ def lines(works: Sequence[Work], cores: int) -> Iterator[str]:
             )
 
 
-def _files(work: Work) -> str:
+def _files(work: CompileTime) -> str:
     of_its_own = f" for {listed(work.makes)}" if work.makes and work.cu else ""
     kinds = [f"{work.cu} .cu{of_its_own}" if work.cu else "", f"{work.cpp} C++" if work.cpp else ""]
     return f"({', '.join(filter(None, kinds))})"

@@ -16,14 +16,14 @@ from packaging.utils import canonicalize_name
 from graphcrate.compat import catalog, facts, glt, rules, suites, targets, toolkits
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.request import BuildRequest
-from graphcrate.compat.rules import Reason, Software, Status, Verdict
-from graphcrate.compat.targets import Partition, Said, Target
+from graphcrate.compat.rules import Judgement, Reason, Software, Status
+from graphcrate.compat.targets import MachineRequest, Partition, Target
 from graphcrate.host.context import Context
-from graphcrate.model.answer import Answer, Entry, Section
+from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import Candidate, Recipe, Variant
-from graphcrate.model.report import Outcome
+from graphcrate.model.report import CandidateOutcome
 
 #: what is built where neither a CUDA version nor a machine is named
 USUAL_CUDA = "11.8"
@@ -34,11 +34,11 @@ _WORDS = {
 _STYLES = {"rejected": "red", "unknown": "dim", "jit": "yellow", "native": "green"}
 
 
-class Judged(NamedTuple):
+class Judgements(NamedTuple):
     """The verdict of an image that is built for the target's GPUs, and of the one for no GPU in particular."""
 
-    built: Verdict
-    plain: Verdict
+    built: Judgement
+    plain: Judgement
 
     @property
     def is_only_built(self) -> bool:
@@ -46,7 +46,7 @@ class Judged(NamedTuple):
         return self.built.accepted and not self.plain.accepted
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainRow(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate of a variant, judged. `command` builds its image for the target.
 
     `plain`: the status of the image that is built for no GPU in particular.
@@ -58,7 +58,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str
     torch: str
     torch_geometric: str
-    verdict: Verdict
+    verdict: Judgement
     plain: Status
     chosen: bool
     command: str
@@ -72,7 +72,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     name: str
     asked: str
-    rows: tuple[Row, ...]
+    rows: tuple[ExplainRow, ...]
 
 
 class Settled(NamedTuple):
@@ -82,13 +82,13 @@ class Settled(NamedTuple):
     variant: Variant
     gpu: str  #: "v100,a100"; empty: no GPU, or none was named
     usable: tuple[Candidate, ...]
-    out: tuple[Outcome, ...] = ()
+    out: tuple[CandidateOutcome, ...] = ()
 
 
-def find_target(ctx: Context, said: Said) -> Target:
+def find_target(ctx: Context, said: MachineRequest) -> Target:
     """Join what was said of the machine with the target that it names. Raises UsageError, RecipeError."""
     if not said.target:
-        return targets.joined(said, Target())
+        return targets.merge_target(said, Target())
     paths = {path.stem: path for path in sorted((ctx.root / "targets").glob("*.toml"))}
     path = Path(said.target) if said.target.endswith(".toml") else paths.get(said.target.lower())
     if path is None or not path.is_file():
@@ -97,7 +97,7 @@ def find_target(ctx: Context, said: Said) -> Target:
             f"there is no target {said.target!r}" + (f"; the nearest is {' or '.join(near)}" if near else ""),
             next_step=f"choose one of: {', '.join(paths)}    (or the path of a .toml like those in targets/)",
         )
-    return targets.joined(said, targets.load(path))
+    return targets.merge_target(said, targets.load(path))
 
 
 def find_partition(ctx: Context, name: str, target: str) -> tuple[str, Partition] | None:
@@ -107,20 +107,22 @@ def find_partition(ctx: Context, name: str, target: str) -> tuple[str, Partition
     """
     names = [target] if target else [path.stem for path in sorted((ctx.root / "targets").glob("*.toml"))]
     for one in names:
-        known = find_target(ctx, Said(target=one)).partitions
+        known = find_target(ctx, MachineRequest(target=one)).partitions
         wanted = next(iter(known)) if target and not name and len(known) == 1 else name
         if wanted in known:
             return wanted, known[wanted]
     return None
 
 
-def settle(ctx: Context, name: str, cuda: str | None, said: Said, again: catalog.Again | None = None) -> Settled:
+def select_variant(
+    ctx: Context, name: str, cuda: str | None, said: MachineRequest, again: catalog.Again | None = None
+) -> Settled:
     """Settle the CUDA version, the GPUs and the candidates of a request, with a note of what was chosen.
 
     `again`: the command that was typed, for another CUDA version.
     Raises UsageError, RecipeError, ResolutionError where nothing runs.
     """
-    if said == Said():
+    if said == MachineRequest():
         if cuda is None:
             ctx.progress.note(f"CUDA {USUAL_CUDA}: {_USUAL}; GPU=… or TARGET=… takes the newest that runs there")
         recipe, variant = catalog.find_variant(ctx, name, cuda or USUAL_CUDA, again)
@@ -143,11 +145,13 @@ def settle(ctx: Context, name: str, cuda: str | None, said: Said, again: catalog
     return Settled(recipe, variant, ",".join(explanation.target.gpus or ()).lower(), usable, out)
 
 
-def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
+def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate, ...], tuple[CandidateOutcome, ...]]:
     """The variant's candidates that run on that machine, and what became of the others. Raises UsageError for none."""
     verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == variant.cuda}
     out = tuple(
-        Outcome(candidate=one.name, chosen=False, constraint=verdict.reasons[0].what, fix=verdict.reasons[0].fix)
+        CandidateOutcome(
+            candidate=one.name, chosen=False, constraint=verdict.reasons[0].what, fix=verdict.reasons[0].fix
+        )
         for one in variant.candidates
         if not (verdict := verdicts[one.name]).accepted
     )
@@ -165,7 +169,7 @@ def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate
 
 
 def explain(
-    recipe: Recipe, target: Target, said: Said, cuda: str | None = None, today: datetime.date | None = None
+    recipe: Recipe, target: Target, said: MachineRequest, cuda: str | None = None, today: datetime.date | None = None
 ) -> Explanation:
     """Judge every candidate, the newest first. `cuda`: the version that was asked about.
 
@@ -181,7 +185,7 @@ def explain(
     accepted = [row for row in rows if row.verdict.accepted]
     if target.gpus == ():
         accepted = [row for row in accepted if row.cuda == "cpu"] or accepted
-    if said == Said():
+    if said == MachineRequest():
         accepted = [row for row in accepted if row.cuda == USUAL_CUDA] or accepted
     chosen = next(iter([row for row in accepted if row.verdict.status != "unknown"] or accepted), None)
     return Explanation(
@@ -192,7 +196,7 @@ def explain(
     )
 
 
-def chosen_row(explanation: Explanation) -> Row | None:
+def chosen_row(explanation: Explanation) -> ExplainRow | None:
     """What `make image` would build; None where nothing runs."""
     return next((row for row in explanation.rows if row.chosen), None)
 
@@ -221,7 +225,7 @@ def _apart(target: Target) -> str:
     return f"make image GPU={gpus[0].lower()}    {one_each}" if len(gpus) > 1 else ""
 
 
-def _with_support(row: Row, rows: Sequence[Row], today: datetime.date) -> Row:
+def _with_support(row: ExplainRow, rows: Sequence[ExplainRow], today: datetime.date) -> ExplainRow:
     """The row with what is to be said of its base."""
     found = suites.standing(row.base, today)
     if found is None or found.state != "ended" or not row.verdict.accepted:
@@ -231,7 +235,7 @@ def _with_support(row: Row, rows: Sequence[Row], today: datetime.date) -> Row:
     return msgspec.structs.replace(row, support=f"{told}; on a newer one: {newer.command}" if newer else told)
 
 
-def on_newer_base(cuda: str, rows: Sequence[Row], today: datetime.date) -> Row | None:
+def on_newer_base(cuda: str, rows: Sequence[ExplainRow], today: datetime.date) -> ExplainRow | None:
     """Of the rows that run, the nearest to this CUDA version whose base gets security updates; newer ones first."""
     fitting = [
         row
@@ -285,12 +289,12 @@ def by_capability(
     return found
 
 
-def _rows(recipe: Recipe, variant: Variant, target: Target, said: Said) -> Iterator[Row]:
+def _rows(recipe: Recipe, variant: Variant, target: Target, said: MachineRequest) -> Iterator[ExplainRow]:
     gpu = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
     request = BuildRequest(name=recipe.name, cuda=variant.cuda, target=said.target, gpu=gpu, driver=said.driver)
     for candidate in candidates_of(variant):
-        judged = judge(recipe, variant, candidate, target)
-        yield Row(
+        judged = judge_target(recipe, variant, candidate, target)
+        yield ExplainRow(
             recipe=recipe.name,
             cuda=variant.cuda,
             candidate=candidate.name,
@@ -309,12 +313,12 @@ def candidates_of(variant: Variant) -> tuple[Candidate, ...]:
     return variant.candidates or (Candidate(name="", channels=(), torch="", torch_cuda=variant.cuda),)
 
 
-def judge(recipe: Recipe, variant: Variant, candidate: Candidate, target: Target) -> Judged:
+def judge_target(recipe: Recipe, variant: Variant, candidate: Candidate, target: Target) -> Judgements:
     """Judge both images of a candidate: what `make image GPU=…` makes for the target's GPUs, and without GPU=."""
     if refusal := variant.unavailable:
         reason = Reason(rule="recipe", what=refusal.why, source="", fix=refusal.instead)
-        verdict = Verdict(status="rejected", reasons=(reason,))
-        return Judged(verdict, verdict)
+        verdict = Judgement(status="rejected", reasons=(reason,))
+        return Judgements(verdict, verdict)
     verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
     plain = rules.judge(stack_of(recipe, variant, candidate, None), target) if target.gpus else verdict
     if verdict.accepted and plain.status != verdict.status:
@@ -322,10 +326,10 @@ def judge(recipe: Recipe, variant: Variant, candidate: Candidate, target: Target
         without = f"without {setting} it {_WORDS[plain.status]}"
         note = f"{without if plain.accepted else f'only when built for it ({setting})'}: {plain.reasons[0].what}"
         verdict = msgspec.structs.replace(verdict, notes=(*verdict.notes, note))
-    return Judged(verdict, plain)
+    return Judgements(verdict, plain)
 
 
-def _age(row: Row) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
+def _age(row: ExplainRow) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
     """Grows with how new a row is; what is for the CPU comes last."""
     return row.cuda != "cpu", numbers(row.torch), numbers(row.cuda)
 
@@ -370,7 +374,7 @@ def answer(explanation: Explanation) -> Answer:
             details.append(f"note: {row.support}")
         if row.chosen and explanation.target.gpus and row.cuda != "cpu":
             details.append("smaller: SLIM=yes, with code for these GPUs alone (docs/slim.md)")
-        entries.append(Entry(label, headline, tuple(details), style))
+        entries.append(AnswerLine(label, headline, tuple(details), style))
     return Answer((Section(tuple(entries)),), opening=tuple(opening))
 
 
@@ -379,7 +383,7 @@ def _setting(target: Target) -> str:
     return f"GPU={','.join(target.gpus or ()).lower()}"
 
 
-def _details(row: Row, asked: str) -> Iterator[str]:
+def _details(row: ExplainRow, asked: str) -> Iterator[str]:
     """Fix and source of what rejects; of what is chosen, by what it runs and on which conditions."""
     verdict = row.verdict
     if verdict.accepted and not row.chosen:

@@ -43,7 +43,7 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-class Limit(msgspec.Struct, frozen=True):
+class MinimumVersion(msgspec.Struct, frozen=True):
     """The first version that will do."""
 
     since: str
@@ -51,12 +51,12 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    kernel_zstd: Limit
-    tools_zstd: Limit
-    sif: Limit
-    enroot_oci: Limit
-    enroot_zstd: Limit
-    driver_glibc: Limit
+    kernel_zstd: MinimumVersion
+    tools_zstd: MinimumVersion
+    sif: MinimumVersion
+    enroot_oci: MinimumVersion
+    enroot_zstd: MinimumVersion
+    driver_glibc: MinimumVersion
 
 
 def data(name: str) -> bytes:

@@ -18,7 +18,7 @@ NAME = "graphlearn-torch"
 _CPU = "cpu"
 
 
-class Release(msgspec.Struct, frozen=True, kw_only=True):
+class GltRelease(msgspec.Struct, frozen=True, kw_only=True):
     """A published version. `torch`: the series ("1.13") that have all it refers to, built with CUDA `cuda` ("11")."""
 
     version: str
@@ -40,7 +40,7 @@ class _Check(msgspec.Struct, frozen=True, kw_only=True):
     example: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class GltAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot work, the newest release that would, packages to add, what to know of one that works."""
 
     reasons: tuple[str, ...]
@@ -58,16 +58,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: every release whose wheels were read, oldest first
-releases = functools.cache(functools.partial(table, "glt", tuple[Release, ...], "release"))
+releases = functools.cache(functools.partial(table, "glt", tuple[GltRelease, ...], "release"))
 _checks = functools.cache(functools.partial(table, "glt", tuple[_Check, ...], "check"))
 
 
-def known(version: str) -> Release | None:
+def known(version: str) -> GltRelease | None:
     """The release of this version, if its wheels were read."""
     return next((one for one in releases() if one.version == version), None)
 
 
-def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Collection[str]) -> Verdict:
+def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Collection[str]) -> GltAdvice:
     """Whether a release works with a torch ("1.13.1+cu116", built with CUDA "11.6" or "cpu"), a Python and `packages`.
 
     A release that nobody has read is judged for the CPU alone.
@@ -99,7 +99,7 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
     fitting = [
         one.version for one in releases() if python in one.python and not any(_torch_reasons(one, torch, torch_cuda))
     ]
-    return Verdict(
+    return GltAdvice(
         reasons=tuple(reasons),
         fitting=max(fitting, key=Version, default=None),
         absent=tuple(wanted.one_of[0] for wanted in missing),
@@ -107,7 +107,7 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
     )
 
 
-def _torch_reasons(release: Release, torch: str, torch_cuda: str) -> Iterator[str]:
+def _torch_reasons(release: GltRelease, torch: str, torch_cuda: str) -> Iterator[str]:
     """Why its library cannot be loaded with this torch, and what was counted with it or another of its series."""
     version, name = torch.partition("+")[0], f"{NAME} {release.version}"
     if _series(version) in release.torch:

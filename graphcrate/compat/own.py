@@ -89,7 +89,7 @@ def given(
     wanted = _named([word for text in packages for word in _words(text)], Path.cwd(), "--with")
     words = wanted
     for path in requirements:
-        wanted = joined(wanted, _over(words, read_requirements(path), str(path), alone=True))
+        wanted = merge_additions(wanted, _over(words, read_requirements(path), str(path), alone=True))
     debian = tuple(name for text in apt for name in text.replace(",", " ").split())
     for name in debian:
         if not _APT.fullmatch(name):
@@ -119,7 +119,7 @@ def _over(words: Additions, found: Additions, file: str, *, alone: bool = False)
         ),
         hashes={name: hashes for name, hashes in found.hashes.items() if name not in names},
     )
-    return rest if alone else joined(words, rest)
+    return rest if alone else merge_additions(words, rest)
 
 
 def _named(texts: Iterable[str], folder: Path, where: str) -> Additions:
@@ -137,7 +137,7 @@ def wanted_packages(additions: Additions) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*additions.packages, *FLAVOURS.get(additions.flavour, ()))))
 
 
-def joined(first: Additions, second: Additions) -> Additions:
+def merge_additions(first: Additions, second: Additions) -> Additions:
     """Both; name, files, variables and commands are the first's."""
     return msgspec.structs.replace(
         first,

@@ -29,7 +29,7 @@ class Optional(msgspec.Struct, frozen=True, kw_only=True):
     by_torch: bool = False
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
+class OpenedLibraries(msgspec.Struct, frozen=True, kw_only=True):
     """`package` (normalised name) opens these libraries by name when it is imported."""
 
     package: str
@@ -72,7 +72,7 @@ class _Feature(msgspec.Struct, frozen=True, kw_only=True):
     before: str = "9999"
 
 
-class Release(msgspec.Struct, frozen=True, kw_only=True):
+class PygRelease(msgspec.Struct, frozen=True, kw_only=True):
     """A published version of PyG; `python` is its Requires-Python."""
 
     version: str
@@ -83,14 +83,14 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 #: all optional libraries
 optional = functools.cache(functools.partial(table, "optional", tuple[Optional, ...], "optional"))
 #: packages that open libraries of the system
-opened = functools.cache(functools.partial(table, "opened", tuple[Opened, ...], "opened"))
+opened = functools.cache(functools.partial(table, "opened", tuple[OpenedLibraries, ...], "opened"))
 #: libraries of one feature each
 of_features = functools.cache(functools.partial(table, "features", tuple[OfFeature, ...], "library"))
 #: libraries that keep kernels elsewhere
 elsewhere = functools.cache(functools.partial(table, "features", tuple[Elsewhere, ...], "elsewhere"))
 _hidden = functools.cache(functools.partial(table, "hidden", tuple[Hidden, ...], "hidden"))
 _features = functools.cache(functools.partial(table, "pyg", tuple[_Feature, ...], "feature"))
-_releases = functools.cache(functools.partial(table, "pyg", tuple[Release, ...], "release"))
+_releases = functools.cache(functools.partial(table, "pyg", tuple[PygRelease, ...], "release"))
 _coverage = functools.cache(functools.partial(table, "pyg", dict[str, tuple[str, ...]], "coverage"))
 
 
@@ -135,7 +135,7 @@ def hidden(package: str, version: str, there: Collection[str]) -> tuple[Hidden, 
     )
 
 
-def pyg_release(version: str) -> Release | None:
+def pyg_release(version: str) -> PygRelease | None:
     """A release of PyG ("2.3.1"), if it is known."""
     return next((one for one in _releases() if one.version == version), None)
 

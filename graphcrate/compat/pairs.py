@@ -10,7 +10,7 @@ from packaging.version import Version
 from graphcrate.compat.facts import table
 
 
-class Pair(msgspec.Struct, frozen=True, kw_only=True):
+class TorchCompanion(msgspec.Struct, frozen=True, kw_only=True):
     """What goes with a torch. `cuda`: what the package index's wheels were built with; `python`: that both are for."""
 
     torch: str
@@ -32,12 +32,12 @@ class _Strict(msgspec.Struct, frozen=True, kw_only=True):
 #: what has pairs
 NAMES = ("torchvision", "torchaudio")
 #: one for each torch of the package index, oldest first
-pairs = functools.cache(functools.partial(table, "pairs", tuple[Pair, ...], "pair"))
+pairs = functools.cache(functools.partial(table, "pairs", tuple[TorchCompanion, ...], "pair"))
 _strict = functools.cache(functools.partial(table, "pairs", tuple[_Strict, ...], "strict"))
 _later = functools.cache(functools.partial(table, "pairs", dict[str, str], "later"))
 
 
-def pair_of(torch: str) -> Pair | None:
+def pair_of(torch: str) -> TorchCompanion | None:
     """What goes with a torch ("2.0.1+cu118"), if the table has it."""
     return next((one for one in pairs() if one.torch == Version(torch).public), None)
 

@@ -9,9 +9,9 @@ import msgspec
 
 from graphcrate.compat import own
 from graphcrate.compat.slim import Choice
-from graphcrate.compat.targets import Said
+from graphcrate.compat.targets import MachineRequest
 from graphcrate.model.recipe import Additions, FurtherChannel
-from graphcrate.model.report import Asked, BuildReport
+from graphcrate.model.report import BuildParameters, BuildReport
 
 #: Where compiled extensions come from. `auto`: wheels, and what has none is compiled here; `wheels`: what has no wheel
 #: is left out; `source`: compiled here even where there is a wheel; `none`: left out.
@@ -70,9 +70,9 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         return self.additions.channels
 
     @property
-    def said(self) -> Said:
+    def said(self) -> MachineRequest:
         """What was said of the machine that the image is for."""
-        return Said(target=self.target, gpu=self.gpu, driver=self.driver)
+        return MachineRequest(target=self.target, gpu=self.gpu, driver=self.driver)
 
     def command_with_apt(self, packages: Sequence[str]) -> str:
         """What to type for this request with more of Debian's packages; of a recipe of one's own, what to write."""
@@ -127,7 +127,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         return self.additions.packages
 
     @classmethod
-    def again(cls, asked: Asked, **options: Any) -> "BuildRequest":  # noqa: ANN401
+    def again(cls, asked: BuildParameters, **options: Any) -> "BuildRequest":  # noqa: ANN401
         """The request for an image that was built before, by its provenance; `options` change it."""
         same = ("driver", "target", "channel", "extensions", "toolkit", "slim", "additions")
         fields = {
@@ -139,9 +139,9 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         }
         return cls(**{**fields, **options})
 
-    def asked(self, report: BuildReport) -> Asked:
+    def asked(self, report: BuildReport) -> BuildParameters:
         """As provenance tells it: enough to ask again."""
-        return Asked(
+        return BuildParameters(
             recipe=self.name,
             variant=report.cuda,
             candidate=report.candidate,

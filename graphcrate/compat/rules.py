@@ -53,7 +53,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fix: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Reasons for the status (of a rejection the first), what is assumed, the oldest driver that it holds for.
 
     `lost`: what does not work on these GPUs though the stack runs.
@@ -80,7 +80,7 @@ class _Found(NamedTuple):
     fix: str = ""
 
 
-def judge(stack: Software, target: Target) -> Verdict:
+def judge(stack: Software, target: Target) -> Judgement:
     """The verdict with the driver that serves best, of several the oldest."""
     verdicts = [_judge(stack, target, driver) for driver in sorted(target.drivers, key=numbers) or [""]]
     return min(verdicts, key=lambda verdict: STATUSES.index(verdict.status))
@@ -93,7 +93,7 @@ def capability_name(model: str, *more: str) -> str:
     return f"{', '.join(names)} ({code})" if names else code
 
 
-def _judge(stack: Software, target: Target, driver: str) -> Verdict:
+def _judge(stack: Software, target: Target, driver: str) -> Judgement:
     by_effect: dict[str, list[Reason]] = {"unknown": [], "jit": [], "assumes": [], "note": [], "loses": []}
     for name, rule in _RULES.items():
         for effect, what, source, fix in rule(stack, target, driver):
@@ -102,10 +102,10 @@ def _judge(stack: Software, target: Target, driver: str) -> Verdict:
                     other = rest.reasons[0]  # in the way besides the driver, which a person would update in vain
                     fix = f"no driver is enough: {other.what}" + (f"; {other.fix}" if other.fix else "")
                 reason = Reason(rule=name, what=what, source=source, fix=fix)
-                return Verdict(status="rejected", reasons=(reason,), driver=driver)
+                return Judgement(status="rejected", reasons=(reason,), driver=driver)
             by_effect[effect].append(Reason(rule=name, what=what, source=source, fix=fix))
     status: Status = "unknown" if by_effect["unknown"] else "jit" if by_effect["jit"] else "native"
-    return Verdict(
+    return Judgement(
         status=status,
         reasons=(*by_effect["unknown"], *by_effect["jit"]),
         assumes=tuple(dict.fromkeys(one.what for one in by_effect["assumes"])),

@@ -19,7 +19,7 @@ State = Literal["unreleased", "supported", "LTS", "ended"]
 Retired = Literal["no", "perhaps", "yes"]
 
 
-class Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BaseFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a base has: Python and C library, the oldest kernel that this runs on, and its C++ compilers."""
 
     python: str
@@ -29,7 +29,7 @@ class Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     known: str
 
 
-class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DebianSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Debian. None: not known yet, or not so yet."""
 
     release: str  #: "12"
@@ -37,11 +37,11 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     security_until: datetime.date | None = None  #: last day of the security team
     lts_until: datetime.date | None = None  #: last day of the LTS team
     archived: datetime.date | None = None  #: first day on which no mirror had it
-    base: Base | None = None  #: None: no base is made of it
+    base: BaseFacts | None = None  #: None: no base is made of it
     known: str
 
 
-class Standing(NamedTuple):
+class SuiteSupport(NamedTuple):
     """How a suite is kept on some day, and the last day of that; of `ended` the last one with updates."""
 
     state: State
@@ -54,19 +54,19 @@ class Standing(NamedTuple):
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
-    suites: dict[str, Suite]
+    suites: dict[str, DebianSuite]
 
 
 _document = functools.cache(functools.partial(table, "suites", _Document))
 
 
-def known() -> dict[str, Suite]:
+def known() -> dict[str, DebianSuite]:
     """Every suite that is known, the oldest first."""
     return _document().suites
 
 
 @functools.cache
-def bases() -> Mapping[str, Base]:
+def bases() -> Mapping[str, BaseFacts]:
     """What bases have, of the suites that one can be made of, the oldest first."""
     return {name: suite.base for name, suite in known().items() if suite.base is not None}
 
@@ -86,17 +86,17 @@ def named_in(reference: str) -> str:
     return next((name for name in known() if name in reference), "")
 
 
-def standing(name: str, today: datetime.date) -> Standing | None:
+def standing(name: str, today: datetime.date) -> SuiteSupport | None:
     """How a suite is kept on a day; None for one that is not known."""
     suite = known().get(name)
     if suite is None:
         return None
     if suite.released is None or today < suite.released:
-        return Standing("unreleased", None)
+        return SuiteSupport("unreleased", None)
     if suite.security_until is None or today <= suite.security_until:
-        return Standing("supported", suite.security_until)
+        return SuiteSupport("supported", suite.security_until)
     last = suite.lts_until or suite.security_until
-    return Standing("LTS" if today <= last else "ended", last)
+    return SuiteSupport("LTS" if today <= last else "ended", last)
 
 
 def last_day(name: str) -> datetime.date | None:

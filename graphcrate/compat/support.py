@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from graphcrate.compat import facts
-from graphcrate.compat.explain import Judged, candidates_of, judge
+from graphcrate.compat.explain import Judgements, candidates_of, judge_target
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.targets import Target
 from graphcrate.model.recipe import Candidate, Recipe, Variant
@@ -25,7 +25,7 @@ MARKS: dict[Mark, tuple[str, str]] = {
 }
 
 
-class Cell(NamedTuple):
+class SupportCell(NamedTuple):
     """The best mark of a variant's candidates on a GPU, why where it is not native, and which candidates it is of."""
 
     mark: Mark
@@ -44,7 +44,7 @@ class GpuRow(NamedTuple):
 
     capability: str
     models: tuple[str, ...]
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, SupportCell]
 
 
 class Support(NamedTuple):
@@ -69,17 +69,17 @@ def support(recipe: Recipe) -> Support:
     return Support(recipe.name, {one.cuda: facts.oldest_driver(one.cuda) for one in reversed(variants)}, tuple(rows))
 
 
-def _cell(recipe: Recipe, variant: Variant, model: str) -> Cell:
-    judged = {one: judge(recipe, variant, one, Target(gpus=(model,))) for one in candidates_of(variant)}
+def _cell(recipe: Recipe, variant: Variant, model: str) -> SupportCell:
+    judged = {one: judge_target(recipe, variant, one, Target(gpus=(model,))) for one in candidates_of(variant)}
     marks = {one: _mark(found) for one, found in judged.items()}
     best = min(judged, key=lambda one: [*MARKS].index(marks[one]))
     reasons = judged[best].plain.reasons
     why = reasons[0].what if reasons and marks[best] != "native" else ""
     alike = ("native", "jit") if marks[best] != "built" else ("built",)
-    return Cell(marks[best], best.torch, why, tuple(one.name for one, mark in marks.items() if mark in alike))
+    return SupportCell(marks[best], best.torch, why, tuple(one.name for one, mark in marks.items() if mark in alike))
 
 
-def _mark(judged: Judged) -> Mark:
+def _mark(judged: Judgements) -> Mark:
     return "built" if judged.is_only_built else judged.plain.status
 
 
@@ -89,6 +89,6 @@ def models_with(recipe: Recipe, variant: Variant, candidate: Candidate, *marks: 
     return [
         model
         for models in by_capability
-        if _mark(judge(recipe, variant, candidate, Target(gpus=models[:1]))) in marks
+        if _mark(judge_target(recipe, variant, candidate, Target(gpus=models[:1]))) in marks
         for model in models
     ]

@@ -75,7 +75,7 @@ def contradictions(target: Target) -> Iterator[tuple[str, str]]:
             yield f"runtimes.{name}", f"there is no runtime {name!r}{hint}"
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class MachineRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A target as the command line has it. Empty: nothing was said."""
 
     target: str = ""  #: name of a file in targets/
@@ -87,7 +87,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     glibc: str = ""
 
 
-def joined(said: Said, known: Target) -> Target:
+def merge_target(said: MachineRequest, known: Target) -> Target:
     """The named target (or an empty one) with what was said besides. Raises UsageError where they contradict."""
     named = runtimes_of(said.runtimes)
     if said.runtime_version and len(named) != 1:
@@ -110,7 +110,7 @@ def joined(said: Said, known: Target) -> Target:
     )
 
 
-def _check_versions(said: Said) -> None:
+def _check_versions(said: MachineRequest) -> None:
     """Raises UsageError for versions that no driver, kernel, C library or runtime has."""
     for option in ("driver", "kernel", "glibc", "runtime_version"):
         if (value := getattr(said, option)) and not facts.numbers(value):
@@ -134,7 +134,7 @@ def _check_versions(said: Said) -> None:
 
 
 def _contradicted(
-    said: Said, known: Target, named: Sequence[str], gpus: Sequence[str] | None, models: Sequence[str] | None
+    said: MachineRequest, known: Target, named: Sequence[str], gpus: Sequence[str] | None, models: Sequence[str] | None
 ) -> Iterator[tuple[str, str, str]]:
     """What the target has, and the option that says otherwise with its value."""
     for name in named:

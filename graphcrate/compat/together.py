@@ -16,7 +16,7 @@ from graphcrate.compat.facts import table
 _CONTRARY = {">=": "<", "<": ">=", "==": "!=", "!=": "=="}
 
 
-class Pair(msgspec.Struct, frozen=True, kw_only=True):
+class KnownPair(msgspec.Struct, frozen=True, kw_only=True):
     """These `versions` of `package` (normalised) need `needs`, where that is there. `why`: a clause."""
 
     package: str
@@ -54,7 +54,7 @@ class Extra(msgspec.Struct, frozen=True, kw_only=True):
     package: str
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
+class NeededProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A program that the import of `package` runs, and fails without; `apt`: the Debian package that has it."""
 
     package: str
@@ -77,17 +77,17 @@ class _Raised(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: all known pairs
-pairs = functools.cache(functools.partial(table, "together", tuple[Pair, ...], "pair"))
+pairs = functools.cache(functools.partial(table, "together", tuple[KnownPair, ...], "pair"))
 _undeclared = functools.cache(functools.partial(table, "together", tuple[_Undeclared, ...], "undeclared"))
 #: extras that say with what a package works
 extras = functools.cache(functools.partial(table, "together", tuple[Extra, ...], "extra"))
 #: programs that imports run
-programs = functools.cache(functools.partial(table, "together", tuple[Program, ...], "program"))
+programs = functools.cache(functools.partial(table, "together", tuple[NeededProgram, ...], "program"))
 _said = functools.cache(functools.partial(table, "together", tuple[_Said, ...], "said"))
 _raised = functools.cache(functools.partial(table, "together", tuple[_Raised, ...], "raised"))
 
 
-def broken(versions: Mapping[str, str]) -> tuple[Pair, ...]:
+def broken(versions: Mapping[str, str]) -> tuple[KnownPair, ...]:
     """The pairs that do not fit among packages, normalised name → version."""
     return tuple(
         one

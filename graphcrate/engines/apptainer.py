@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.engines import context
-from graphcrate.engines.backend import Order, Runtime, digest_of
+from graphcrate.engines.backend import BuildOrder, RuntimeVersion, file_digest
 from graphcrate.engines.output import COLOUR, LOG, Output, last_word
 from graphcrate.engines.render import definition
 from graphcrate.host import gpu as gpus
@@ -59,7 +59,7 @@ NO_NETWORK = ["--net", "--network", "none"]
 SECONDS_TO_TRY = 300
 
 
-class Engine(msgspec.Struct, frozen=True, kw_only=True):
+class ApptainerEngine(msgspec.Struct, frozen=True, kw_only=True):
     """An engine that answers. `name` as it calls itself, `version` as a tuple, `text` as it says ("1.4.5-1.el9")."""
 
     program: str
@@ -89,17 +89,17 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         return chosen | {f"{prefix}ENV_{name}": value for name, value in inside.items()}
 
 
-def parse_version(program: str, said: str) -> Engine | None:
+def parse_version(program: str, said: str) -> ApptainerEngine | None:
     """Read what `--version` of a program says; None if it is none of these engines."""
     found = _VERSION.fullmatch(said.strip())
     if found is None:
         return None
     version = tuple(int(number or 0) for number in found.groups()[1:])
     name = (found[1] or "singularity").lower()
-    return Engine(program=program, name=name, version=version, text=said.strip().split()[-1])
+    return ApptainerEngine(program=program, name=name, version=version, text=said.strip().split()[-1])
 
 
-def find(environment: Mapping[str, str]) -> Engine:
+def find(environment: Mapping[str, str]) -> ApptainerEngine:
     """The engine in this environment's PATH, Apptainer before Singularity. Raises HostError when there is none."""
     variables = settings.select_for_child(environment)
     complaints = []
@@ -126,10 +126,10 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-def runtime(environment: Mapping[str, str]) -> Runtime:
+def runtime(environment: Mapping[str, str]) -> RuntimeVersion:
     """The engine that is found here. Raises HostError when there is none."""
     engine = find(environment)
-    return Runtime(engine.name, engine.text)
+    return RuntimeVersion(engine.name, engine.text)
 
 
 def check(environment: Mapping[str, str]) -> str:
@@ -145,7 +145,7 @@ def check(environment: Mapping[str, str]) -> str:
     return f"{engine.name} {engine.text}"
 
 
-def build(order: Order) -> Artifact:
+def build(order: BuildOrder) -> Artifact:
     """Build the plan's image as `<folder>/<name>.sif`. See `Builder.build`."""
     engine, plan, log = find(order.environment), order.plan, order.folder / LOG
     packages = [package for step in plan.of(WheelsStep) for package in step.packages]
@@ -167,13 +167,13 @@ def build(order: Order) -> Artifact:
         engine="apptainer",
         kind="sif",
         reference=str(sif),
-        digest=digest_of(sif),
+        digest=file_digest(sif),
         bytes=sif.stat().st_size,
         log=str(log),
     )
 
 
-def _run(engine: Engine, order: Order, folder: Path, output: Output, part: Path) -> bool:
+def _run(engine: ApptainerEngine, order: BuildOrder, folder: Path, output: Output, part: Path) -> bool:
     """Write the SIF to `part`. A plain user, and root that lacks capabilities, has them all in a user namespace."""
     # The image keeps none of these. The engine hands proxies on by itself, as the programs in it spell them.
     variables = engine.environment(
@@ -194,7 +194,7 @@ def _run(engine: Engine, order: Order, folder: Path, output: Output, part: Path)
     return not done.returncode
 
 
-def _failure(engine: Engine, plan: Plan, output: Output, log: Path, text: str) -> BuildError:
+def _failure(engine: ApptainerEngine, plan: Plan, output: Output, log: Path, text: str) -> BuildError:
     what = f"{engine.name} build of {plan.name}:{plan.tag}"
     failed = output.failure(what, log)
     if "conveyor failed to get" not in failed.cause:
@@ -209,7 +209,7 @@ def _failure(engine: Engine, plan: Plan, output: Output, log: Path, text: str) -
 
 
 @contextlib.contextmanager
-def _build_folder(order: Order) -> Iterator[Path]:
+def _build_folder(order: BuildOrder) -> Iterator[Path]:
     """An empty folder in the cache, for one build at a time: each takes gigabytes, and a killed one leaves them.
 
     An engine that outlived it loses its folder and ends; so no build uses the names of an earlier one.
@@ -242,10 +242,10 @@ def clear(folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Image:
+class ApptainerImage:
     """An image that the engine can run here. Nothing that runs in it can change it."""
 
-    engine: Engine
+    engine: ApptainerEngine
     image: Path
     cache: Cache
     rights: Sequence[str]  #: options with which the engine runs anything at all for this user
@@ -278,7 +278,7 @@ def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
 
 
 @contextlib.contextmanager
-def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[Image]:
+def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[ApptainerImage]:
     """The image, once the engine has run something in it. Raises HostError when it cannot."""
     image = Path(artifact.reference).absolute()
     if not image.is_file():
@@ -290,7 +290,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
     # Root that lacks some capability, as in a container, can only run with none at all.
     for rights in ([], ["--no-privs"], ["--userns"]) if is_root() else ([], ["--userns"]):
         for network_off in (NO_NETWORK, []):
-            inside = Image(engine, image, cache, rights, network_off)
+            inside = ApptainerImage(engine, image, cache, rights, network_off)
             tried = inside.run(Exec(["/bin/sh", "-c", ":"], timeout=SECONDS_TO_TRY))
             if not tried.returncode:
                 if not network_off:
@@ -305,7 +305,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
     )
 
 
-def explain(engine: Engine, lines: Sequence[str], log: Path | None = None) -> GraphcrateError | None:
+def explain(engine: ApptainerEngine, lines: Sequence[str], log: Path | None = None) -> GraphcrateError | None:
     """The error for a machine that this engine cannot work on, by what it said; None if it says nothing of the kind."""
     text = COLOUR.sub("", "\n".join(lines))
     message = last_word(lines)

@@ -35,7 +35,7 @@ MODULES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class BuildOrder:
     """What to build, from what, and where to put it."""
 
     plan: Plan
@@ -52,7 +52,7 @@ class Order:
     progress: Progress
 
 
-class Runtime(NamedTuple):
+class RuntimeVersion(NamedTuple):
     """What runs an image, as it calls itself: ("apptainer", "1.4.5")."""
 
     name: str
@@ -65,7 +65,7 @@ class Builder(Protocol):
     def check(self, environment: Mapping[str, str]) -> str:
         """Version of the engine. Raises HostError when it is missing, not running or too old, with what to type."""
 
-    def build(self, order: Order) -> Artifact:
+    def build(self, order: BuildOrder) -> Artifact:
         """Build the image. Raises BuildError with the last lines and the log's path; leaves nothing half-made."""
 
     def exists(self, artifact: Artifact, environment: Mapping[str, str]) -> bool:
@@ -75,7 +75,7 @@ class Builder(Protocol):
 class Runner(Protocol):
     """What runs commands in an image."""
 
-    def runtime(self, environment: Mapping[str, str]) -> Runtime:
+    def runtime(self, environment: Mapping[str, str]) -> RuntimeVersion:
         """What answers here. Raises HostError when nothing does."""
 
     def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Inside]:
@@ -92,7 +92,7 @@ def runner(kind: str) -> Runner:
     return cast("Runner", _load(kind))
 
 
-def digest_of(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """The digest of a file."""
     with path.open("rb") as stream:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
@@ -100,4 +100,4 @@ def digest_of(path: Path) -> str:
 
 def _load(name: str) -> Any:  # noqa: ANN401
     module = importlib.import_module(f"graphcrate.engines.{MODULES[name]}")
-    return module.Engine(name) if name in ("docker", "podman") else module
+    return module.StoreEngine(name) if name in ("docker", "podman") else module

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from graphcrate.compat.planning import EXAMPLES_TITLE, PROGRAMS
-from graphcrate.engines.backend import Order
+from graphcrate.engines.backend import BuildOrder
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import HostError
@@ -28,7 +28,7 @@ WHEELS = "wheels"
 PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 
 
-def write(folder: Path, order: Order, text: str, name: str) -> None:
+def write(folder: Path, order: BuildOrder, text: str, name: str) -> None:
     """Write the context into an empty folder. Raises HostError for certificates that cannot be read.
 
     The same order gives the same bytes, modes and times, so that engines find their cached steps again.
@@ -65,7 +65,7 @@ def write(folder: Path, order: Order, text: str, name: str) -> None:
             os.utime(place, (LAYER_MTIME, LAYER_MTIME))
 
 
-def arguments(order: Order, base: str) -> dict[str, str]:
+def arguments(order: BuildOrder, base: str) -> dict[str, str]:
     """Every build argument: the base (unless empty), the order's own, and proxies under both spellings."""
     chosen = proxies(order.environment) | dict(order.arguments)
     return chosen | ({"BASE": base} if base else {})

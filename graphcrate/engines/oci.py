@@ -15,7 +15,7 @@ import msgspec
 
 from graphcrate.artifacts.formats import docker_archive
 from graphcrate.engines import context
-from graphcrate.engines.backend import Order, Runtime
+from graphcrate.engines.backend import BuildOrder, RuntimeVersion
 from graphcrate.engines.output import LOG, Output, ends_with_us
 from graphcrate.engines.render import dockerfile
 from graphcrate.host import gpu, oci_engine, settings
@@ -56,7 +56,7 @@ _GPU_TROUBLES = {
 
 
 @dataclass(frozen=True)
-class Engine:
+class StoreEngine:
     """Docker or podman, as `engines.backend` has builders and runners; and the images in its store."""
 
     name: Literal["docker", "podman"]
@@ -79,9 +79,9 @@ class Engine:
                 error.what, cause=error.cause, next_step=f"{error.next_step}, or another: {more}"
             ) from error
 
-    def runtime(self, environment: Mapping[str, str]) -> Runtime:
+    def runtime(self, environment: Mapping[str, str]) -> RuntimeVersion:
         """The engine. Raises HostError when it cannot be used."""
-        return Runtime(self.name, self._found(environment).version)
+        return RuntimeVersion(self.name, self._found(environment).version)
 
     def inspect(self, reference: str, environment: Mapping[str, str]) -> Artifact | None:
         """Look up an image by its name; None where it is missing. Raises HostError when the engine does not answer."""
@@ -107,7 +107,7 @@ class Engine:
             )
         return artifact
 
-    def build(self, order: Order) -> Artifact:
+    def build(self, order: BuildOrder) -> Artifact:
         """Build the plan's image as `name:tag`. See `Builder.build`."""
         engine = self._found(order.environment, "engine")
         with order.cache.folder() as folder, (order.folder / LOG).open("w", encoding="utf-8") as stream:
@@ -123,15 +123,15 @@ class Engine:
         )
 
     @contextlib.contextmanager
-    def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["Image"]:
+    def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["EngineImage"]:
         """The image in the engine's store. Raises HostError when no container of it can be started."""
         engine, reference = self._found(settings.environment()), artifact.reference
         if engine.inspect(reference) is None:
             raise HostError(f"{engine.name} has no image {reference}", next_step="make image …    builds it")
-        image = Image(engine, reference)
+        image = EngineImage(engine, reference)
         tried = image.run(_NOTHING)
         if any(_LACKS_RIGHT in line for line in tried.lines):
-            image = Image(engine, reference, _LIMITS)
+            image = EngineImage(engine, reference, _LIMITS)
             tried = image.run(_NOTHING)
         if tried.returncode:
             last = next((line for line in reversed(tried.lines) if line.strip()), "it says nothing")
@@ -147,7 +147,7 @@ class Engine:
 
 
 def _build(
-    engine: OciEngine, order: Order, folder: Path, arguments: Mapping[str, str], output: Output
+    engine: OciEngine, order: BuildOrder, folder: Path, arguments: Mapping[str, str], output: Output
 ) -> dict[str, Any]:
     """Build; what the engine knows of the image. The image that had its name before goes, if nobody uses it."""
     reference, log = f"{order.plan.name}:{order.plan.tag}", order.folder / LOG
@@ -182,7 +182,7 @@ def _failure(engine: OciEngine, output: Output, what: str, log: Path) -> BuildEr
 
 
 @contextlib.contextmanager
-def _cleaned(engine: OciEngine, order: Order, arguments: Mapping[str, str]) -> Iterator[None]:
+def _cleaned(engine: OciEngine, order: BuildOrder, arguments: Mapping[str, str]) -> Iterator[None]:
     """Remove the containers in which a build of podman's that broke off was working; Docker does it by itself."""
     if engine.name == "docker":
         yield
@@ -208,7 +208,7 @@ def _containers(engine: OciEngine) -> dict[str, str]:
     return {one["Id"]: one.get("ImageID") or "" for one in listed if "buildah" in (one.get("Command") or ())}
 
 
-def load_base(order: Order, engine: OciEngine, folder: Path) -> str:
+def load_base(order: BuildOrder, engine: OciEngine, folder: Path) -> str:
     """Load the lock's base into the engine, unless it has it. Returns its name, else what the engine is to pull."""
     if order.base is None:
         # podman looks for names without a registry nowhere, or in places that its administrator chose
@@ -232,7 +232,7 @@ def load_base(order: Order, engine: OciEngine, folder: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Image:
+class EngineImage:
     """An image in an engine's store."""
 
     engine: OciEngine

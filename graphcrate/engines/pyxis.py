@@ -11,7 +11,7 @@ from pathlib import Path
 
 from graphcrate.compat import slurm_ends
 from graphcrate.engines import slurm, slurm_batch
-from graphcrate.engines.backend import Runtime
+from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.engines.render import jobs
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
@@ -28,7 +28,7 @@ ISOLATED = ("--no-container-mount-home", "--container-readonly", "--ntasks=1", "
 DRIVER = Path("/dev/nvidiactl")  #: is there where the node's kernel has NVIDIA's driver
 
 
-def runtime(environment: Mapping[str, str]) -> Runtime:
+def runtime(environment: Mapping[str, str]) -> RuntimeVersion:
     """pyxis does not tell its version; Slurm does. Raises HostError where srun starts no containers."""
     found = slurm.find(environment)
     if not found.has_pyxis():
@@ -37,7 +37,7 @@ def runtime(environment: Mapping[str, str]) -> Runtime:
             cause="`srun --help` has no --container-image: NVIDIA's plugin pyxis is not installed on this machine.",
             next_step="give a SIF, which apptainer runs: ./build.py convert NAME:TAG --to sif",
         )
-    return Runtime("pyxis", f"with Slurm {found.version}")
+    return RuntimeVersion("pyxis", f"with Slurm {found.version}")
 
 
 @contextlib.contextmanager

@@ -15,16 +15,16 @@ from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Inside
 from graphcrate.model.errors import SmokeError
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Artifact, BuildReport, Claim, OwnTests, Pass, SmokeReport
-from graphcrate.model.trial import Order, TrialReport
+from graphcrate.model.report import Artifact, BuildReport, OwnTests, Pass, SmokeReport, SuiteClaim
+from graphcrate.model.trial import TrialOrder, TrialReport
 from graphcrate.smoke import memory, own
 from graphcrate.smoke import suites as smoke
-from graphcrate.smoke.suites import Program
+from graphcrate.smoke.suites import SuiteProgram
 
 REPORT = "trial.json"  #: in an order's folder
 
 
-def prove(report: BuildReport, order: Order, ctx: Context, *, below: BuildReport | None = None) -> BuildReport:
+def prove(report: BuildReport, order: TrialOrder, ctx: Context, *, below: BuildReport | None = None) -> BuildReport:
     """Return the report with the results of an order: past passes on this kind of node, and new runs of the others.
 
     It is the same report where all results are past ones and stand in it. `below`: the report of the image that this
@@ -43,7 +43,7 @@ def prove(report: BuildReport, order: Order, ctx: Context, *, below: BuildReport
     return msgspec.structs.replace(report, smoke=summary, suites=tuple(results))
 
 
-def has_passed(order: Order, ctx: Context) -> bool:
+def has_passed(order: TrialOrder, ctx: Context) -> bool:
     """Whether the image passed all suites of an order on this kind of node before."""
     suites_alone = msgspec.structs.replace(order, own=OwnTests())
     return all(test.past is not None for test in _tests(suites_alone, ctx))
@@ -53,7 +53,7 @@ def _plain(results: Sequence[SmokeReport]) -> list[SmokeReport]:
     return [msgspec.structs.replace(result, remembered="") for result in results]
 
 
-def run_suites(order: Order, ctx: Context, say: Callable[[str], None] | None = None) -> TrialReport:
+def run_suites(order: TrialOrder, ctx: Context, say: Callable[[str], None] | None = None) -> TrialReport:
     """Run suites in an artifact with the runner of its kind, one after the other; write the report into their folder.
 
     A suite with a past pass is not run, and `say` (default: the progress output) gets a line about it, as it gets those
@@ -64,7 +64,7 @@ def run_suites(order: Order, ctx: Context, say: Callable[[str], None] | None = N
     return report
 
 
-def report_of(order: Order, results: Sequence[SmokeReport]) -> TrialReport:
+def report_of(order: TrialOrder, results: Sequence[SmokeReport]) -> TrialReport:
     """Make the report of an order from the results of its suites."""
     return TrialReport(
         reference=order.reference,
@@ -76,7 +76,7 @@ def report_of(order: Order, results: Sequence[SmokeReport]) -> TrialReport:
     )
 
 
-def proof_of(order: Order) -> str:
+def proof_of(order: TrialOrder) -> str:
     """Name what an order proves of an image: the kind of device it asks for, and the versions of its suites."""
     suites = [smoke.version_of(suite, order.packages) for suite in sorted(order.suites)]
     return " ".join([order.device, *suites, *(program.version for program in own.programs(order.own))])
@@ -85,8 +85,8 @@ def proof_of(order: Order) -> str:
 class _Test(NamedTuple):
     """A suite or a user's own test on this kind of node."""
 
-    program: Program
-    claim: Claim
+    program: SuiteProgram
+    claim: SuiteClaim
     past: Pass | None
 
     def recalled(self) -> list[SmokeReport]:
@@ -96,7 +96,7 @@ class _Test(NamedTuple):
         return [msgspec.structs.replace(self.past.report, remembered=self.past.when, image=self.claim.image)]
 
 
-def _tests(order: Order, ctx: Context) -> list[_Test]:
+def _tests(order: TrialOrder, ctx: Context) -> list[_Test]:
     """Return what an order runs, each with its past pass on this kind of node. Raises HostError without a runner."""
     on_gpu = smoke.runs_on_gpu(order.device)
     runtime = backend.runner(order.artifact.kind).runtime(ctx.environment)
@@ -110,7 +110,7 @@ def _tests(order: Order, ctx: Context) -> list[_Test]:
     tests = []
     suites = (smoke.suite(name, on_gpu=on_gpu, packages=order.packages) for name in order.suites)
     for program in (*suites, *own.programs(order.own)):
-        claim = Claim(suite=program.name, version=program.version, **here)
+        claim = SuiteClaim(suite=program.name, version=program.version, **here)
         tests.append(_Test(program, claim, None if order.rerun else memory.recall(Path(order.passes), claim)))
     return tests
 
@@ -120,7 +120,7 @@ def _opened(artifact: Artifact, ctx: Context) -> AbstractContextManager[Inside]:
 
 
 def _results(
-    tests: Sequence[_Test], order: Order, ctx: Context, say: Callable[[str], None] | None = None
+    tests: Sequence[_Test], order: TrialOrder, ctx: Context, say: Callable[[str], None] | None = None
 ) -> list[SmokeReport]:
     """Return the result of each test, a past one or a new one."""
     say = say or ctx.progress.note
@@ -146,7 +146,7 @@ def _results(
                 **slurm.here(),  # in a job of Slurm its id, node and partition
             )
             results.append(result)
-            if trouble := memory.settle(Path(order.passes), claim, result):
+            if trouble := memory.store_result(Path(order.passes), claim, result):
                 say(trouble)
     return results
 

@@ -22,7 +22,7 @@ from graphcrate.host.context import Context
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError, UsageError
 from graphcrate.model.suite import SUITES
-from graphcrate.model.trial import Order, Resources, Returned
+from graphcrate.model.trial import Resources, Returned, TrialOrder
 from graphcrate.smoke.own import programs
 from graphcrate.smoke.suites import SECONDS_TO_SAY_SO
 
@@ -175,7 +175,7 @@ class Scheduler:
     def __post_init__(self) -> None:
         self.folder = self.folder.absolute()
 
-    def submit(self, order: Order, resources: Resources) -> str:
+    def submit(self, order: TrialOrder, resources: Resources) -> str:
         """Submit a job and return its id. Raises HostError when Slurm refuses."""
         file = self.folder / f"order-{uuid.uuid4().hex[:12]}.json"
         write_file(file, msgspec.json.encode(order))
@@ -257,7 +257,7 @@ def connect(ctx: Context, output: Path, partitions: Sequence[str]) -> Scheduler:
     return Scheduler(slurm, output / FOLDER, ctx.environment)
 
 
-def parameters(order: Order, resources: Resources) -> dict[str, str]:
+def parameters(order: TrialOrder, resources: Resources) -> dict[str, str]:
     """Return sbatch's long options for an order. The default time limit is what its suites may take."""
     suites = [SUITES[name] for name in order.suites]
     limit = sum(max(suite.cpu_limit, suite.cuda_limit) + SECONDS_TO_SAY_SO for suite in suites)

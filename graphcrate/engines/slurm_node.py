@@ -12,7 +12,7 @@ from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model import codec
 from graphcrate.model.errors import GraphcrateError
-from graphcrate.model.trial import Order, Returned
+from graphcrate.model.trial import Returned, TrialOrder
 
 INTERRUPTED = 130
 
@@ -27,7 +27,7 @@ def main(order: Path, result: Path) -> int:
     """
     came = process.interrupt_once()  # scancel and the time limit: end what runs, and leave no container
     try:
-        wanted = codec.decode(order.read_bytes(), Order)
+        wanted = codec.decode(order.read_bytes(), TrialOrder)
         report = run_suites.run_suites(wanted, Context.here(), say=lambda line: print(line, flush=True))
         returned = Returned(suites=report.suites)
     except GraphcrateError as error:

@@ -26,7 +26,7 @@ FOLLOWED = (301, 302, 303, 307, 308)
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-class Reason(StrEnum):
+class NoAnswer(StrEnum):
     """Why there is no answer; the value is what a person reads."""
 
     NAME = "name does not resolve"
@@ -46,29 +46,38 @@ class Reason(StrEnum):
 
 
 #: passes by itself
-_TEMPORARY = frozenset({Reason.STALLED, Reason.CUT})
+_TEMPORARY = frozenset({NoAnswer.STALLED, NoAnswer.CUT})
 #: worth one more try: whoever chooses between candidates wants to know soon
-NOT_REACHED = frozenset({Reason.NAME, Reason.REFUSED, Reason.UNREACHABLE, Reason.NO_ANSWER, Reason.TLS, Reason.PROXY})
+NOT_REACHED = frozenset(
+    {
+        NoAnswer.NAME,
+        NoAnswer.REFUSED,
+        NoAnswer.UNREACHABLE,
+        NoAnswer.NO_ANSWER,
+        NoAnswer.TLS,
+        NoAnswer.PROXY,
+    }
+)
 
 _HELP = {
-    Reason.NAME: "This machine has no name server that knows the host, or no network.",
-    Reason.REFUSED: "The server, or the proxy before it, is down.",
-    Reason.UNREACHABLE: "This machine has no route to the host.",
-    Reason.NO_ANSWER: "A firewall drops the packets, or the host is down.",
-    Reason.STALLED: "The server, or the line to it, is overloaded or down; or a firewall lets the connection hang.",
-    Reason.CERTIFICATE: "A proxy of your site may sign connections with its own certificate.",
+    NoAnswer.NAME: "This machine has no name server that knows the host, or no network.",
+    NoAnswer.REFUSED: "The server, or the proxy before it, is down.",
+    NoAnswer.UNREACHABLE: "This machine has no route to the host.",
+    NoAnswer.NO_ANSWER: "A firewall drops the packets, or the host is down.",
+    NoAnswer.STALLED: "The server, or the line to it, is overloaded or down; or a firewall lets the connection hang.",
+    NoAnswer.CERTIFICATE: "A proxy of your site may sign connections with its own certificate.",
 }
 
 _NEXT = {
-    Reason.CERTIFICATE: "set SSL_CERT_FILE=/path/of/the/ca-bundle.crt and run the same command again",
-    Reason.PROXY: "check https_proxy and no_proxy",
+    NoAnswer.CERTIFICATE: "set SSL_CERT_FILE=/path/of/the/ca-bundle.crt and run the same command again",
+    NoAnswer.PROXY: "check https_proxy and no_proxy",
 }
 
 
 class HttpError(NetworkError):
-    """No usable answer. `host` and `reason` for people and programs; `status` with Reason.STATUS."""
+    """No usable answer. `host` and `reason` for people and programs; `status` with NoAnswer.STATUS."""
 
-    reason: Reason = Reason.STATUS
+    reason: NoAnswer = NoAnswer.STATUS
     host: str = ""
     status: int | None = None
     retry_after: float | None = None
@@ -78,7 +87,7 @@ class HttpError(NetworkError):
         return *super().__reduce__(), dict(self.__dict__)
 
     @classmethod
-    def of(cls, reason: Reason, url: str, detail: str = "") -> "HttpError":
+    def of(cls, reason: NoAnswer, url: str, detail: str = "") -> "HttpError":
         """The error for this address."""
         host = host_of(url)
         error = cls(
@@ -98,7 +107,7 @@ class HttpError(NetworkError):
     @property
     def is_temporary(self) -> bool:
         """Whether the server may answer at the next try."""
-        return self.status in TEMPORARY if self.reason is Reason.STATUS else self.reason in _TEMPORARY
+        return self.status in TEMPORARY if self.reason is NoAnswer.STATUS else self.reason in _TEMPORARY
 
     @property
     def retries(self) -> int:
@@ -210,7 +219,7 @@ def transport_errors() -> tuple[type[Exception], ...]:
 
 def refused(url: str, response: "urllib3.BaseHTTPResponse") -> HttpError:
     """The error for a status nobody asked for; closes the answer."""
-    error = HttpError.of(Reason.STATUS, url, f"{response.status} {response.reason or ''}".strip())
+    error = HttpError.of(NoAnswer.STATUS, url, f"{response.status} {response.reason or ''}".strip())
     error.status = response.status
     if (after := response.headers.get("Retry-After")) is not None:
         # A date (RFC 9110 allows one) is taken as a minute: the clocks may disagree.
@@ -223,31 +232,36 @@ def broken(url: str, error: Exception, *, body: bool = False) -> HttpError:
     """Name a failure of the transport. `body`: after the headers came."""
     reason = _reason(error, body)
     if slow := next((cause for cause in _chain(error) if isinstance(cause, TooSlowError)), None):
-        return HttpError.of(Reason.STALLED, url, str(slow))
-    if reason in (Reason.NAME, Reason.NO_ANSWER, Reason.STALLED, Reason.REFUSED):
+        return HttpError.of(NoAnswer.STALLED, url, str(slow))
+    if reason in (
+        NoAnswer.NAME,
+        NoAnswer.NO_ANSWER,
+        NoAnswer.STALLED,
+        NoAnswer.REFUSED,
+    ):
         return HttpError.of(reason, url)
     last = _chain(error)[-1]  # in its own words: urllib3's texts hold object addresses
     return HttpError.of(reason, url, getattr(last, "strerror", None) or type(last).__name__)
 
 
-def _reason(error: Exception, body: bool) -> Reason:
+def _reason(error: Exception, body: bool) -> NoAnswer:
     import urllib3.exceptions as kinds
 
     causes = _chain(error)
     numbers = {getattr(cause, "errno", None) for cause in causes}
     late = isinstance(error, kinds.ConnectTimeoutError) and not isinstance(error, kinds.NewConnectionError)
     known = (
-        (Reason.PROXY, isinstance(error, kinds.ProxyError)),
-        (Reason.NAME, any(isinstance(cause, socket.gaierror) for cause in causes)),
-        (Reason.CERTIFICATE, any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)),
-        (Reason.NO_ANSWER, late),
-        (Reason.STALLED, isinstance(error, (kinds.ReadTimeoutError, TimeoutError))),
-        (Reason.REFUSED, any(isinstance(cause, ConnectionRefusedError) for cause in causes)),
-        (Reason.UNREACHABLE, bool(numbers & {errno.ENETUNREACH, errno.EHOSTUNREACH})),
-        (Reason.ADDRESS, isinstance(error, (kinds.LocationValueError, ValueError)) and not body),
-        (Reason.TLS, any(isinstance(cause, ssl.SSLError) for cause in causes)),
+        (NoAnswer.PROXY, isinstance(error, kinds.ProxyError)),
+        (NoAnswer.NAME, any(isinstance(cause, socket.gaierror) for cause in causes)),
+        (NoAnswer.CERTIFICATE, any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)),
+        (NoAnswer.NO_ANSWER, late),
+        (NoAnswer.STALLED, isinstance(error, (kinds.ReadTimeoutError, TimeoutError))),
+        (NoAnswer.REFUSED, any(isinstance(cause, ConnectionRefusedError) for cause in causes)),
+        (NoAnswer.UNREACHABLE, bool(numbers & {errno.ENETUNREACH, errno.EHOSTUNREACH})),
+        (NoAnswer.ADDRESS, isinstance(error, (kinds.LocationValueError, ValueError)) and not body),
+        (NoAnswer.TLS, any(isinstance(cause, ssl.SSLError) for cause in causes)),
     )
-    return next((reason for reason, holds in known if holds), Reason.CUT)
+    return next((reason for reason, holds in known if holds), NoAnswer.CUT)
 
 
 def _chain(error: BaseException) -> list[BaseException]:

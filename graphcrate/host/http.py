@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from graphcrate.host import connections, patience
-from graphcrate.host.connections import FOLLOWED, HttpError, Reason, host_of
+from graphcrate.host.connections import FOLLOWED, HttpError, NoAnswer, host_of
 from graphcrate.host.patience import Patience
 from graphcrate.host.retry import TRIES, Retry
 from graphcrate.model import limits
@@ -46,7 +46,7 @@ class Response(msgspec.Struct, frozen=True):
     url: str
 
 
-class Part:
+class PartialDownload:
     """A download's file, kept on disk between runs."""
 
     def __init__(self, file: IO[bytes], advance: Callable[[int], None]) -> None:
@@ -168,7 +168,7 @@ class Client:
         HttpError, and OSError of the disk.
         """
         with partial.open("a+b") as file:
-            part = Part(file, advance)
+            part = PartialDownload(file, advance)
             while True:
                 resumed = part.position > 0
                 if size is None or part.position < size:
@@ -202,7 +202,7 @@ class Client:
             first = retry.call(lambda: self.send("GET", url, headers=part, accept=(206,)))
             length = first.headers.get("Content-Range", "").rpartition("/")[2]
         if not length.isdigit():
-            raise HttpError.of(Reason.ADDRESS, url, "the server does not say how large the file is")
+            raise HttpError.of(NoAnswer.ADDRESS, url, "the server does not say how large the file is")
         return int(length)
 
     def reaches(self, url: str, seconds: float) -> bool:
@@ -222,11 +222,11 @@ class Client:
         thread.join(seconds)
         return answered.is_set()
 
-    def _filled(self, part: Part, url: str, size: int | None, headers: Mapping[str, str]) -> None:
+    def _filled(self, part: PartialDownload, url: str, size: int | None, headers: Mapping[str, str]) -> None:
         with self._patience.asking(host_of(url), patience.SILENT_SECONDS):
             self._fill(part, url, size, headers)
 
-    def _fill(self, part: Part, url: str, size: int | None, headers: Mapping[str, str]) -> None:
+    def _fill(self, part: PartialDownload, url: str, size: int | None, headers: Mapping[str, str]) -> None:
         asked = dict(headers) | {"Accept-Encoding": "identity"}
         if part.position:
             asked["Range"] = f"bytes={part.position}-"
@@ -236,7 +236,7 @@ class Client:
             there = response.headers.get("Content-Range") or ""  # RFC 9110, section 14.4
             if response.status == 416 or (response.status == 206 and not there.startswith(f"bytes {part.position}-")):
                 part.restart()
-                raise HttpError.of(Reason.CUT, final, "the server cannot go on where the part ends")
+                raise HttpError.of(NoAnswer.CUT, final, "the server cannot go on where the part ends")
             if response.status not in (200, 206):
                 raise connections.refused(final, response)
             if response.status == 200:
@@ -256,7 +256,7 @@ class Client:
             content += chunk
             if len(content) > limit:
                 response.close()
-                raise HttpError.of(Reason.TOO_LARGE, url, f"more than {limit >> 20} MiB")
+                raise HttpError.of(NoAnswer.TOO_LARGE, url, f"more than {limit >> 20} MiB")
         return bytes(content)
 
     def _open(
@@ -277,11 +277,11 @@ class Client:
             if response.status == 303 and method != "HEAD":
                 method, body = "GET", None
             url = target
-        raise HttpError.of(Reason.REDIRECTS, url)
+        raise HttpError.of(NoAnswer.REDIRECTS, url)
 
     def _send(self, method: str, url: str, headers: Mapping[str, str], body: Body) -> "urllib3.BaseHTTPResponse":
         if not host_of(url) or urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise HttpError.of(Reason.ADDRESS, url)
+            raise HttpError.of(NoAnswer.ADDRESS, url)
         address, credentials = connections.without_credentials(url)
         sent = {"User-Agent": "graphcrate"} | dict(headers)
         if not any(name.lower() == "authorization" for name in sent):

@@ -158,7 +158,7 @@ class _Timed(io.RawIOBase):
             self._raw.close()
 
 
-class Answer(http.client.HTTPResponse):
+class LimitedResponse(http.client.HTTPResponse):
     """An answer that is read under the limits."""
 
     def __init__(self, sock: "socket.socket", *arguments: Any, **options: Any) -> None:  # noqa: ANN401

@@ -34,7 +34,7 @@ class _Listening(HTTPConnection):
 
     _used = _abandoned = False
 
-    response_class = patience.Answer
+    response_class = patience.LimitedResponse
 
     @property
     def is_connected(self) -> bool:

@@ -108,7 +108,7 @@ class Stderr(Progress):
                 self._bars = progress.Progress(*columns, console=self._console, transient=True)
                 self._bars.start()
             bars, self._open = self._bars, self._open + 1
-            number = bars.add_task(description, total=total, unit=unit, pace=Pace(total))
+            number = bars.add_task(description, total=total, unit=unit, pace=Rate(total))
         try:
             yield _Bar(bars, number)
         finally:
@@ -120,7 +120,7 @@ class Stderr(Progress):
                     self._bars = None
 
 
-class Pace:
+class Rate:
     """How fast a task goes on, smoothed: downloads and layers come in fits and starts."""
 
     def __init__(self, total: int) -> None:
@@ -183,7 +183,7 @@ class _Lines(Task):
     def __init__(self, progress: Progress, description: str, total: int, unit: str = "") -> None:
         self._progress, self._description, self._total, self._unit = progress, description, total, unit
         self._start = self._last = time.monotonic()
-        self._done, self._pace = 0, Pace(total)
+        self._done, self._pace = 0, Rate(total)
         self._lock = threading.Lock()
 
     def advance(self, amount: int) -> None:

@@ -4,12 +4,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from graphcrate.host.connections import NOT_REACHED, HttpError, Reason, server_of
+from graphcrate.host.connections import NOT_REACHED, HttpError, NoAnswer, server_of
 
 Result = TypeVar("Result")
 
 #: failures of a server that others of its files would have too
-_OF_THE_SERVER = NOT_REACHED | {Reason.CERTIFICATE}
+_OF_THE_SERVER = NOT_REACHED | {NoAnswer.CERTIFICATE}
 
 
 class Reach:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.connections import HttpError, NoAnswer
 from graphcrate.host.patience import WORTH
 
 FIRST_PAUSE = 0.5  #: seconds; each further failure in a row doubles it
@@ -42,7 +42,7 @@ class Retry:
                 result = attempt()
             except HttpError as error:
                 # What a stalled server has given meanwhile has to be worth the wait.
-                if position() - before >= (WORTH if error.reason is Reason.STALLED else 1):
+                if position() - before >= (WORTH if error.reason is NoAnswer.STALLED else 1):
                     failures = 0
                 self._pause(error, failures)
                 failures += 1
@@ -57,7 +57,7 @@ class Retry:
         random, so that threads and other clients do not come back at the same moment.
         """
         tries = self._tries if error.is_temporary or (self._answered and error.retries) else error.retries
-        if error.reason is Reason.STALLED:
+        if error.reason is NoAnswer.STALLED:
             tries = min(tries, STALLED_TRIES)
         asked = error.retry_after
         seconds = min(self.first_pause * 2**failures, LONGEST_PAUSE) * (0.5 + random.random() / 2)

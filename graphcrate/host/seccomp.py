@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 
 from graphcrate.host.steps import Needs
-from graphcrate.host.syscalls import ALLOWED, ASKED, IGNORED, REFUSED, TRACING, numbers
+from graphcrate.host.syscalls import ALLOWED, ASKED, IGNORED, REFUSED, TRACING, syscall_numbers
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 #: the first kernel whose filters see what a tracer makes of a call
@@ -57,12 +57,12 @@ def _answers(needs: Needs, machine: str, kernel: tuple[int, ...]) -> dict[int, t
         TRACING: _allow() if tracing else _refuse(errno.EPERM),
     }
     answers: dict[str, Sequence[Rule]] = {
-        name: [rule] for table, rule in alike.items() for name in numbers(table, machine)
+        name: [rule] for table, rule in alike.items() for name in syscall_numbers(table, machine)
     }
     answers |= {name: answer(needs) for name, answer in _BY_ARGUMENTS.items()}
     if needs.ignored_owners:
         answers |= {name: [_refuse(0)] for name in IGNORED.split()}
-    known = [numbers(table, machine) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
+    known = [syscall_numbers(table, machine) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
     return {number: tuple(answers[name]) for table in known for name, number in table.items()}
 
 

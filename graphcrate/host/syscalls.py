@@ -90,7 +90,7 @@ fsync fdatasync sync sync_file_range syncfs
 """
 
 
-def numbers(table: str, machine: str) -> dict[str, int]:
+def syscall_numbers(table: str, machine: str) -> dict[str, int]:
     """Name → number on `machine` ("x86_64", "aarch64") of a table's calls, those that the machine has."""
     column = ("x86_64", "aarch64").index(machine) + 1
     rows = (row.split() for row in table.split(","))

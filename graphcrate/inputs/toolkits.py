@@ -22,7 +22,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.host.steps import Step
-from graphcrate.inputs.bases.debs import fetch
+from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, Toolkit, WheelToolkit
 from graphcrate.model.plan import CUDA_HOME, content_id
@@ -74,12 +74,12 @@ def _folder(toolkit: Toolkit, cache: Cache) -> Path:
 def _assemble(
     toolkit: DebianToolkit | WheelToolkit, files: Mapping[str, Path], rootfs: Path, folder: Path, ctx: Context
 ) -> Path:
-    """Make the toolkit below `folder`, which is empty. Raises BuildError, HostError, what `debs.fetch` raises."""
+    """Make the toolkit below `folder`, which is empty. Raises BuildError, HostError, what `debs.fetch_debs` raises."""
     what = f"CUDA toolkit {toolkit.version}"
     ctx.cache.require(_NEEDED_BYTES, f"the {what}")
     packages: dict[str, Path] = {}
     if isinstance(toolkit, DebianToolkit):
-        debs = fetch(toolkit.packages, toolkit.suite, ctx, listed=toolkit.listed, components=COMPONENTS, what=what)
+        debs = fetch_debs(toolkit.packages, toolkit.suite, ctx, listed=toolkit.listed, components=COMPONENTS, what=what)
         packages = {f"debs/{deb.name}": deb for deb in debs}
     packages |= {f"wheels/{package.file.name}": files[package.file.sha256] for package in toolkit.wheels}
     ctx.progress.note(f"toolkit: putting CUDA {toolkit.version} together, about 10 s")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from graphcrate.model.words import printable
 
 
-class Entry(NamedTuple):
+class AnswerLine(NamedTuple):
     """A finding: its label and one sentence, details below it. `style`: rich's words for the label and sentence."""
 
     label: str
@@ -19,7 +19,7 @@ class Entry(NamedTuple):
 class Section(NamedTuple):
     """Entries below a heading, their sentences in one column."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[AnswerLine, ...]
     heading: str = ""
 
 

@@ -15,7 +15,7 @@ Severity = Literal["fail", "warn", "note"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 
-class Wanted(msgspec.Struct, frozen=True, array_like=True):
+class NeededSymbol(msgspec.Struct, frozen=True, array_like=True):
     """A symbol that a library refers to. `version` as in name@version, or empty."""
 
     name: str
@@ -52,7 +52,7 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True):
     runpath: tuple[str, ...] = ()  #: DT_RUNPATH, else DT_RPATH
     inherited: bool = False  #: the latter, which holds for what is loaded on its behalf too
     exports: Mapping[str, tuple[str, ...]] = {}
-    wanted: tuple[Wanted, ...] = ()  #: that must be there; weak ones may be absent
+    wanted: tuple[NeededSymbol, ...] = ()  #: that must be there; weak ones may be absent
     versions_wanted: tuple[VersionWanted, ...] = ()
     versions: frozenset[str] = frozenset()  #: that it defines
     old_strings: bool = False  #: refers to std::string in its form before C++11
@@ -64,7 +64,7 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True):
     opaque: str = ""
     code_fault: str = ""
 
-    def has(self, symbol: Wanted) -> bool:
+    def has(self, symbol: NeededSymbol) -> bool:
         """Whether the loader takes this library's definition for a symbol that another refers to."""
         versions = self.exports.get(symbol.name)
         if versions is None:
@@ -108,7 +108,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[str, ...] = ()  #: layers that nobody asked to look at: what nothing has may be in them
 
 
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+class AuditFinding(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that is wrong. `file`: a path in the image; `bytes`: what is lost.
 
     `missing`: libraries that nothing in the image has; with all of any one of these groups it would be right.
@@ -160,7 +160,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     glibcxx: str
     gpus: tuple[str, ...]  #: models that architectures were compared with
     code: tuple[PackageCode, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     broken: tuple[str, ...]
     unread: tuple[str, ...] = ()
     left: tuple[str, ...] = ()

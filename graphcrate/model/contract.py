@@ -102,7 +102,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     today: datetime.date | None = None  #: which day it is there
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class CheckVerdict(msgspec.Struct, frozen=True):
     """What a check says: what it saw, and what to do about it."""
 
     status: Status
@@ -110,7 +110,7 @@ class Verdict(msgspec.Struct, frozen=True):
     fix: str = ""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ContractFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A verdict with what it is about. Reports hold these; `why` and `fix` are empty for what passed."""
 
     check: str
@@ -129,5 +129,5 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     form: str
     runtimes: tuple[Runtime, ...]
     host: Host
-    findings: tuple[Finding, ...]
+    findings: tuple[ContractFinding, ...]
     unread: tuple[str, ...] = ()

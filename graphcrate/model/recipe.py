@@ -43,7 +43,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     meaning: str = ""  #: what choosing it means for the user, one or two sentences
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RefusedVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why a variant that people ask for is offered by nobody, and what to do instead."""
 
     why: str
@@ -61,7 +61,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     requirements: tuple[str, ...] = ()  #: PEP 508, added to the recipe's
     extensions: tuple[str, ...] = ()  #: compiled ones of PyG, PEP 508; each may be absent with a reason
     architectures: tuple[str, ...] = ()  #: TORCH_CUDA_ARCH_LIST for what is compiled: "7.0", "9.0+PTX"
-    unavailable: Refusal | None = None
+    unavailable: RefusedVariant | None = None
     smoke: tuple[str, ...] = ()  #: suites; empty: the recipe's
 
 

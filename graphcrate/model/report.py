@@ -4,13 +4,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from graphcrate.model.contract import Finding
+from graphcrate.model.contract import ContractFinding
 from graphcrate.model.lock import Drift
 from graphcrate.model.recipe import Additions
 from graphcrate.model.values import AnyDigest, AnyFileName, AnySha256, Digest, FileName, ImageName, Size
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BuildParameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a person asked for: the external parameters of the build's provenance. Empty is "not said"."""
 
     recipe: FileName
@@ -27,7 +27,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slim: str = ""  #: "yes" or "all": cut to the GPUs
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class CandidateOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one candidate. `constraint` says what put it out; empty for the chosen one."""
 
     candidate: str
@@ -36,7 +36,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
 
 
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
+class PackageBytes(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that one package (or "debian", "bytecode", "files") has in a layer, uncompressed."""
 
     name: str
@@ -64,7 +64,7 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
     size: Size
     unpacked_size: Size  #: of the uncompressed tar
     media_type: str = "application/vnd.oci.image.layer.v1.tar+gzip"
-    owners: tuple[Owner, ...] = ()
+    owners: tuple[PackageBytes, ...] = ()
     cut: tuple[CutFile, ...] = ()
     replaces: tuple[str, ...] = ()  #: "/path (whose it was)": files of layers below that files of a recipe stand for
 
@@ -86,11 +86,11 @@ class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""  #: in Slurm
     job: str = ""  #: in Slurm: its id
     remembered: str = ""  #: when it ran, if it was not run again (ISO 8601, UTC): docs/decisions/remembered-passes.md
-    image: str = ""  #: digest of the very thing that it ran in, as in Claim; empty in reports of older versions
+    image: str = ""  #: digest of the very thing that it ran in, as in SuiteClaim; empty in reports of older versions
     layout: str = ""  #: digest of the manifest that `image` was made from, or is; empty where that is not known
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class SuiteClaim(msgspec.Struct, frozen=True, kw_only=True):
     """That an image passes a suite on a kind of node, under a runtime: all of it is the same where a pass counts."""
 
     image: AnyDigest  #: digest of the artifact, with `sha256:`; empty where nothing stands for its bytes
@@ -105,7 +105,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 class Pass(msgspec.Struct, frozen=True, kw_only=True):
     """A claim that was shown once: when (ISO 8601, UTC), and the report of that run."""
 
-    claim: Claim
+    claim: SuiteClaim
     when: str
     report: SmokeReport
     format: Literal[2] = 2
@@ -196,16 +196,16 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     smoke: SmokeReport | None
     seconds: float
     suites: tuple[SmokeReport, ...] = ()  #: every suite that ran; `smoke` is the recipe's first
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[CandidateOutcome, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     layers: tuple[LayerRecord, ...] = ()
     lock_sha256: AnySha256 = ""
     drift: tuple[Drift, ...] = ()  #: Debian packages of the day of the build in place of those of the committed lock
-    contracts: tuple[Finding, ...] = ()  #: what the runtimes' contracts found; none: nobody asked
+    contracts: tuple[ContractFinding, ...] = ()  #: what the runtimes' contracts found; none: nobody asked
     audit: Audited | None = None  #: None: nobody asked
     fallback: Fallback | None = None  #: None: its torch was built for the CUDA version that the image is for
-    asked: Asked | None = None  #: what a person asked for; None: of a version that did not note it
+    asked: BuildParameters | None = None  #: what a person asked for; None: of a version that did not note it
     own: OwnTests = OwnTests()  #: tests beside the recipe's suites
     build_key: str = ""  #: content id of the plan and of the builder's format; equal: nothing to do
     short: AnyFileName = ""  #: tag that the newest image of its kind goes by: "cu118"; empty: of an older version

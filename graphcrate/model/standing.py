@@ -147,7 +147,7 @@ class Silent(msgspec.Struct, frozen=True):
     why: str
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class LocksStanding(msgspec.Struct, frozen=True, kw_only=True):
     """What became of locks. A file that several have stands in `files` once."""
 
     date: str  #: UTC, ISO 8601

@@ -32,7 +32,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 0  #: of the task; 0: the site's default
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Suites to run in an image, here or by a job on its node. Paths are absolute: nodes have the same folders."""
 
     reference: str = ""  #: as given on the command line
@@ -71,10 +71,10 @@ class State(StrEnum):
         return self in (State.QUEUED, State.RUNNING)
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
     """One image on one partition."""
 
-    order: Order
+    order: TrialOrder
     resources: Resources
     state: State = State.NEW
     job: str = ""
@@ -88,4 +88,4 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     """What `test --matrix --json` prints."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[MatrixCell, ...]

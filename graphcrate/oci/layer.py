@@ -15,8 +15,8 @@ import deflate
 from isal import igzip_lib
 
 from graphcrate.model.errors import IntegrityError
-from graphcrate.model.report import LayerRecord, Owner
-from graphcrate.oci.tar import BLOCK, END_OF_ARCHIVE, Kind, header, padding
+from graphcrate.model.report import LayerRecord, PackageBytes
+from graphcrate.oci.tar import BLOCK, END_OF_ARCHIVE, EntryType, header, padding
 
 #: Raise it whenever the same input would give other bytes. Part of every layer's cache key.
 LAYER_FORMAT = 1
@@ -70,14 +70,14 @@ class LayerWriter:
             return
         self._claim(path)
         self._folders[path] = mode
-        self._tar(header(path, Kind.FOLDER, mode=mode, mtime=self._mtime))
+        self._tar(header(path, EntryType.FOLDER, mode=mode, mtime=self._mtime))
 
     def symlink(self, path: str, target: str) -> None:
         """A symbolic link; `target` is written as it is."""
         path = self._checked(path)
         self._claim(path)
         self._files.add(path)
-        self._tar(header(path, Kind.SYMBOLIC_LINK, mode=0o777, mtime=self._mtime, link=target))
+        self._tar(header(path, EntryType.SYMBOLIC_LINK, mode=0o777, mtime=self._mtime, link=target))
 
     def data(self, path: str, content: bytes, mode: int = 0o644) -> None:
         """A file with this content."""
@@ -129,7 +129,7 @@ class LayerWriter:
         if (self._unpacked - before) % BLOCK:
             raise IntegrityError("a tar stream does not end at a block border; it is cut off")
 
-    def finish(self, title: str, owners: Sequence[Owner] = ()) -> LayerRecord:
+    def finish(self, title: str, owners: Sequence[PackageBytes] = ()) -> LayerRecord:
         """Write the end of the archive and return the layer's record. Does not close the stream."""
         self._tar(END_OF_ARCHIVE)
         self._flush()
@@ -146,7 +146,7 @@ class LayerWriter:
         path = self._checked(path)
         self._claim(path)
         self._files.add(path)
-        self._tar(header(path, Kind.FILE, mode=mode, mtime=self._mtime, size=size))
+        self._tar(header(path, EntryType.FILE, mode=mode, mtime=self._mtime, size=size))
 
     def _checked(self, path: str) -> str:
         relative = path.removeprefix("/")

@@ -94,7 +94,7 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
         annotations={spec.REF_NAME: tag},
         platform=_PLATFORM,
     )
-    index = spec.Index(schema_version=2, media_type=spec.INDEX, manifests=(descriptor,))
+    index = spec.ImageIndex(schema_version=2, media_type=spec.INDEX, manifests=(descriptor,))
     with replacing(destination) as partial:
         for folder in (partial / "blobs", partial / "blobs" / "sha256"):
             folder.mkdir()
@@ -119,7 +119,7 @@ def read_layout(path: Path, tag: str = "") -> Layout:
     version = _decode(_read(path / "oci-layout"), dict[str, str], f"{path}/oci-layout").get("imageLayoutVersion")
     if version != spec.LAYOUT_VERSION:
         raise LayoutError(f"{path / 'oci-layout'}: layout version {version!r}, and {spec.LAYOUT_VERSION} is known")
-    index = _decode(_read(path / "index.json"), spec.Index, f"{path}/index.json")
+    index = _decode(_read(path / "index.json"), spec.ImageIndex, f"{path}/index.json")
     images = [entry for entry in index.manifests if not tag or entry.annotations.get(spec.REF_NAME) == tag]
     if len(images) != 1:
         names = ", ".join(entry.annotations.get(spec.REF_NAME, "(untagged)") for entry in index.manifests) or "none"
@@ -150,7 +150,7 @@ def _manifest_of(path: Path, descriptor: spec.Descriptor) -> tuple[spec.Descript
     for _ in range(spec.DEEPEST_INDEX):
         if descriptor.media_type not in spec.INDEX_TYPES:
             break
-        entries = _document(path, descriptor, spec.Index).manifests
+        entries = _document(path, descriptor, spec.ImageIndex).manifests
         fitting = [entry for entry in entries if entry.platform == _PLATFORM]
         fitting = fitting or [entry for entry in entries if entry.platform is None]
         if len(fitting) != 1:

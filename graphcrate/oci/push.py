@@ -16,7 +16,7 @@ from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.registry import ACCEPT, Repository
-from graphcrate.oci.upload import Blob, Outcome, Pace, upload
+from graphcrate.oci.upload import RequestSize, UploadBlob, UploadOutcome, upload
 
 Form = Literal["docker", "oci"]  # in the order of the command line: typing takes one of two orders for the other
 THREADS = 4  #: uploads at once
@@ -45,12 +45,12 @@ def push_layout(target: Repository, layout: Layout, form: Form, progress: Progre
     check_presence(layout)
     document, media_type = manifest_of(layout, form)
     descriptors = (*layout.layers, layout.manifest.config)
-    blobs = [Blob(descriptor=one, path=layout.blob(one.digest)) for one in descriptors]
+    blobs = [UploadBlob(descriptor=one, path=layout.blob(one.digest)) for one in descriptors]
     return push_image(target, blobs, document, media_type, progress)
 
 
 def push_image(
-    target: Repository, blobs: Sequence[Blob], document: bytes, media_type: str, progress: Progress
+    target: Repository, blobs: Sequence[UploadBlob], document: bytes, media_type: str, progress: Progress
 ) -> Pushed:
     """Push blobs, then the manifest under its digest. Raises as `push_blobs` and `put_manifest`."""
     digest = digest_of(document)
@@ -59,24 +59,26 @@ def push_image(
     with progress.task(f"pushing to {target.name}", sum(blob.size for blob in blobs)) as task:
         arrived = push_blobs(target, blobs, task.advance)
     sent = put_manifest(target, digest, document, media_type, lambda: push_blobs(target, blobs, lambda _: None))
-    sizes = dict.fromkeys(Outcome, 0)
+    sizes = dict.fromkeys(UploadOutcome, 0)
     for blob, (outcome, _) in zip(blobs, arrived, strict=True):
         sizes[outcome] += blob.size
     return Pushed(
         digest=digest,
         media_type=media_type,
         bytes_sent=sent + sum(bytes_sent for _, bytes_sent in arrived),
-        bytes_there=sizes[Outcome.THERE],
-        bytes_mounted=sizes[Outcome.MOUNTED],
+        bytes_there=sizes[UploadOutcome.THERE],
+        bytes_mounted=sizes[UploadOutcome.MOUNTED],
     )
 
 
-def push_blobs(target: Repository, blobs: Sequence[Blob], advance: Callable[[int], None]) -> list[tuple[Outcome, int]]:
+def push_blobs(
+    target: Repository, blobs: Sequence[UploadBlob], advance: Callable[[int], None]
+) -> list[tuple[UploadOutcome, int]]:
     """Bring these blobs into the repository, largest first; how each came there.
 
     The first error ends the others, too. Raises as `upload.upload`.
     """
-    pace = Pace(sum(blob.size for blob in blobs))
+    pace = RequestSize(sum(blob.size for blob in blobs))
     return parallel(
         lambda blob, advancing: upload(target, blob, advancing, pace),
         blobs,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from graphcrate.host import settings
-from graphcrate.host.connections import FOLLOWED, NOT_REACHED, TEMPORARY, HttpError, Reason, host_of
+from graphcrate.host.connections import FOLLOWED, NOT_REACHED, TEMPORARY, HttpError, NoAnswer, host_of
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.words import is_loopback
@@ -281,18 +281,18 @@ class Session:
                 cause="Registries limit how much can be pulled without a login.",
                 next_step=f"wait, or log in: podman login {self.name.partition('/')[0]}",
             )
-        if error.reason is Reason.TLS and _NO_TLS.search(str(error)):
+        if error.reason is NoAnswer.TLS and _NO_TLS.search(str(error)):
             return NetworkError(
                 f"{self.host} answers without TLS: this registry speaks plain http",
                 cause="Nothing was sent to it: whoever is on the way could read and change it.",
                 next_step="in a network that you trust, the same command with --plain-http "
                 f"(of what a recipe names: {settings.PLAIN_HTTP}={self.host})",
             )
-        if error.reason not in (Reason.CERTIFICATE, Reason.PROXY):
+        if error.reason not in (NoAnswer.CERTIFICATE, NoAnswer.PROXY):
             error.next_step = f"ask who runs the registry {self.host}, or name another"
-        if error.reason in NOT_REACHED - {Reason.PROXY}:  # no mirror stands in for the registry that somebody named
+        if error.reason in NOT_REACHED - {NoAnswer.PROXY}:  # no mirror stands in for the registry that somebody named
             error.next_step = f"check the registry's name{' in --to' * self._writes}, and the network of this machine"
-        if error.reason in (Reason.STATUS, Reason.CUT, Reason.STALLED):
+        if error.reason in (NoAnswer.STATUS, NoAnswer.CUT, NoAnswer.STALLED):
             error.cause = error.cause or "The registry, or a proxy before it, is overloaded or down."
             error.next_step = "wait a little and run the same command again: what has arrived is not sent again"
         return error

@@ -62,7 +62,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     artifact_type: str = ""
 
 
-class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ImageIndex(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An image index, or Docker's manifest list."""
 
     schema_version: int
@@ -79,7 +79,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     media_type: str = ""
 
 
-class Artifact(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A manifest of something about an image, its `subject`: what registries list as a referrer of that."""
 
     schema_version: int = 2

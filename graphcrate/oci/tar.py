@@ -12,7 +12,7 @@ END_OF_ARCHIVE = bytes(2 * BLOCK)
 _MAX_OCTAL_SIZE = 0o77777777777  #: 8 GiB - 1: what ustar's 11 octal digits can say
 
 
-class Kind(Enum):
+class EntryType(Enum):
     """Type flags of POSIX.1-2001."""
 
     FILE = b"0"
@@ -28,13 +28,13 @@ def padding(size: int) -> bytes:
 
 
 def header(
-    path: str, kind: Kind, *, mode: int, mtime: int, size: int = 0, link: str = "", uid: int = 0, gid: int = 0
+    path: str, kind: EntryType, *, mode: int, mtime: int, size: int = 0, link: str = "", uid: int = 0, gid: int = 0
 ) -> bytes:
     """The header block(s) of one entry. `path` relative, without a final slash; `mtime` in Unix seconds.
 
     Names that are not ASCII or too long for ustar, and sizes of 8 GiB or more, get a pax header before.
     """
-    name = path + "/" if kind is Kind.FOLDER else path
+    name = path + "/" if kind is EntryType.FOLDER else path
     records: dict[str, str] = {}
     prefix, short = _split(name)
     if short is None:
@@ -52,7 +52,7 @@ def header(
     if records:
         content = b"".join(_record(key, records[key]) for key in sorted(records))
         extended = (
-            _block(b"", b"././@PaxHeader", Kind.PAX, 0o644, mtime, len(content)) + content + padding(len(content))
+            _block(b"", b"././@PaxHeader", EntryType.PAX, 0o644, mtime, len(content)) + content + padding(len(content))
         )
     return extended + _block(prefix, short, kind, mode, mtime, octal_size, target, uid, gid)
 
@@ -82,7 +82,7 @@ def _record(key: str, value: str) -> bytes:
 def _block(
     prefix: bytes,
     name: bytes,
-    kind: Kind,
+    kind: EntryType,
     mode: int,
     mtime: int,
     size: int,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.host.connections import HttpError, Reason, host_of
+from graphcrate.host.connections import HttpError, NoAnswer, host_of
 from graphcrate.host.http import Response
 from graphcrate.model.errors import LayoutError, NetworkError
 from graphcrate.oci import spec
@@ -33,7 +33,7 @@ _ACCEPTED = (200, 201, 202, 204)
 _RANGE = re.compile(r"(?:bytes[= ])?0-(\d+)")
 
 
-class Outcome(StrEnum):
+class UploadOutcome(StrEnum):
     """How the registry came to have a blob."""
 
     THERE = "there"
@@ -41,7 +41,7 @@ class Outcome(StrEnum):
     SENT = "sent"
 
 
-class Blob(msgspec.Struct, frozen=True, kw_only=True):
+class UploadBlob(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be sent: a file, or a few bytes where `path` is None."""
 
     descriptor: spec.Descriptor
@@ -79,7 +79,7 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class Pace:
+class RequestSize:
     """How much of a blob goes in one request of a push: ever more until one fails. Shared by its threads."""
 
     def __init__(self, total: int) -> None:
@@ -110,7 +110,9 @@ class Pace:
         return smaller >= max(REFUSABLE, self.least)
 
 
-def upload(repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace) -> tuple[Outcome, int]:
+def upload(
+    repository: Repository, blob: UploadBlob, advance: Callable[[int], None], pace: RequestSize
+) -> tuple[UploadOutcome, int]:
     """Bring the blob into the repository: how it came there, and its bytes that were sent, those of failed tries too.
 
     `advance` gets bytes, negative for those that were lost. Raises NetworkError, IntegrityError, LayoutError.
@@ -136,7 +138,9 @@ class _Upload:
     Not for several threads.
     """
 
-    def __init__(self, repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace) -> None:
+    def __init__(
+        self, repository: Repository, blob: UploadBlob, advance: Callable[[int], None], pace: RequestSize
+    ) -> None:
         self._repository = repository
         self._blob, self._advance, self._pace = blob, advance, pace
         self._url, self._offset = "", 0  #: of the upload in the registry; empty where none is begun
@@ -144,13 +148,13 @@ class _Upload:
         self._losses = 0  #: uploads that the registry forgot or refused
         self._shown = self._sent = 0
 
-    def run(self) -> tuple[Outcome, int]:
+    def run(self) -> tuple[UploadOutcome, int]:
         """Ask for it, mount it or send it. Raises NetworkError, IntegrityError, LayoutError."""
-        outcome = Outcome.SENT
+        outcome = UploadOutcome.SENT
         if self._repository.has(self._blob.descriptor):
-            outcome = Outcome.THERE
+            outcome = UploadOutcome.THERE
         elif self._mount():
-            outcome = Outcome.MOUNTED
+            outcome = UploadOutcome.MOUNTED
         else:
             self._repository.retrying(self._attempt, lambda: self._offset)
         self._show(self._blob.size)
@@ -267,7 +271,7 @@ class _Upload:
         `closing`: it was the request that closes the upload, with bytes.
         """
         if answer.status == 416:  # it has another part of the blob: `_resume` asks which
-            return HttpError.of(Reason.CUT, self._url, "the registry has another part of the blob")
+            return HttpError.of(NoAnswer.CUT, self._url, "the registry has another part of the blob")
         self._lose()
         codes = self._repository.codes(answer)
         if "DIGEST_INVALID" in codes:
@@ -279,7 +283,7 @@ class _Upload:
         hopeless = self._losses >= UPLOADS or (self._pace.is_whole and self._pace.closes_empty)
         if answer.status in (401, 403) or hopeless:
             return self._repository.unexpected(answer, f"the blob {self._blob.descriptor.digest}")
-        return HttpError.of(Reason.CUT, self._repository.url("blobs", "uploads/"), "the registry lost the upload")
+        return HttpError.of(NoAnswer.CUT, self._repository.url("blobs", "uploads/"), "the registry lost the upload")
 
     def _send(self, method: str, url: str, headers: dict[str, str], length: int) -> Response:
         self._show(self._offset)

@@ -8,14 +8,14 @@ from typing import NamedTuple
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat import catalog, facts
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.support import MARKS, Cell, Mark, Support, support
+from graphcrate.compat.support import MARKS, Mark, Support, SupportCell, support
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
-from graphcrate.pages.html import rendered, words
+from graphcrate.pages.html import page_words, render_page
 from graphcrate.pages.report import NAME
 
 #: a mark's class in the style sheet
@@ -44,7 +44,7 @@ class Item:
     candidate: str  #: that the lock is of
     lock: Lock | None
     measured: Sequence[Measured]  #: images here, newest first; last the one that proved the lock
-    gpus: Mapping[str, Cell]  #: GPU model → the verdict, where a candidate runs
+    gpus: Mapping[str, SupportCell]  #: GPU model → the verdict, where a candidate runs
 
     @property
     def name(self) -> str:
@@ -105,13 +105,13 @@ def write(ctx: Context, output: Path, site: Path) -> None:
             pages[site / "reports" / f"{report.name}-{report.tag}.html"] = (folder / NAME).read_bytes()
     there = {path.stem for path in (*pages, *(site / "reports").glob("*.html"))}
     for language in ("en", "zh"):
-        spoken = {word: texts[language] for word, texts in words().items() if language in texts}
+        spoken = {word: texts[language] for word, texts in page_words().items() if language in texts}
         values: dict[str, object] = {"t": spoken, "language": language, "items": items, "maps": maps, "there": there}
         values |= {"marks": MARKS, "classes": _CLASSES}
-        pages[site / file_name("index", language)] = rendered("catalog.html", values).encode()
+        pages[site / file_name("index", language)] = render_page("catalog.html", values).encode()
         for item in items:
             described = spoken.get(f"recipe_{item.recipe.name}", "")
-            text = rendered("variant.html", {**values, "item": item, "described": described})
+            text = render_page("variant.html", {**values, "item": item, "described": described})
             pages[site / file_name(item.name, language)] = text.encode()
     for path, data in pages.items():
         write_file(path, data)

@@ -30,12 +30,12 @@ def _environment() -> jinja2.Environment:
 
 
 @functools.cache
-def words() -> Mapping[str, Mapping[str, str]]:
+def page_words() -> Mapping[str, Mapping[str, str]]:
     """Word or recipe's name → its text by language, "en" and "zh"."""
     file = importlib.resources.files("graphcrate.pages") / "templates" / "words.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def rendered(template: str, values: Mapping[str, object]) -> str:
+def render_page(template: str, values: Mapping[str, object]) -> str:
     """Fill a template of `templates/`. A name that is missing raises jinja2.UndefinedError."""
     return _environment().get_template(template).render(values)

@@ -14,11 +14,11 @@ from graphcrate.checks.reading import read_image
 from graphcrate.compat import facts, planning
 from graphcrate.host import settings
 from graphcrate.host.context import Context
-from graphcrate.model.audit import Finding as AuditFinding
-from graphcrate.model.contract import RUNTIMES, Finding, Host
+from graphcrate.model.audit import AuditFinding
+from graphcrate.model.contract import RUNTIMES, ContractFinding, Host
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
 from graphcrate.pages.charts import Box, Curve, curve, treemap
-from graphcrate.pages.html import rendered
+from graphcrate.pages.html import render_page
 
 NAME = "report.html"  #: beside report.json
 UNKNOWN = "not known"
@@ -34,7 +34,7 @@ _GROUPS = (
 
 
 @dataclass(frozen=True)
-class Package:
+class PackageRow:
     """A row of the table. `bytes` unpacked: of a foreign image its programs and libraries alone."""
 
     name: str
@@ -55,7 +55,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Suite:
+class SuiteChart:
     """A test with its curve. `band`: of accuracy that counts as passed, in per cent."""
 
     report: SmokeReport
@@ -76,14 +76,14 @@ class Page:
     facts: Mapping[str, str]
     size: int
     unpacked: int
-    packages: Sequence[Package]
+    packages: Sequence[PackageRow]
     layers: Sequence[LayerRecord]
     boxes: Sequence[tuple[Box, str]]
     narrow: Sequence[tuple[Box, str]]  #: the same for a telephone
     gpus: Sequence[Gpu]
     driver: str
-    runtimes: Mapping[str, Sequence[Finding]]
-    suites: Sequence[Suite]
+    runtimes: Mapping[str, Sequence[ContractFinding]]
+    suites: Sequence[SuiteChart]
     findings: Sequence[AuditFinding]
     audited: str
     warnings: Sequence[str]
@@ -131,7 +131,7 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
 
 def html(page: Page) -> str:
     """Draw a report as one file."""
-    return rendered("report.html", {"page": page, "unknown": UNKNOWN})
+    return render_page("report.html", {"page": page, "unknown": UNKNOWN})
 
 
 def comparison(first: Page, second: Page) -> str:
@@ -152,14 +152,16 @@ def comparison(first: Page, second: Page) -> str:
         "gpus": [(one, gpus[one.capability]) for one in first.gpus if one.capability in gpus],
         "unknown": UNKNOWN,
     }
-    return rendered("comparison.html", values)
+    return render_page("comparison.html", values)
 
 
-def _differ(one: Package | None, other: Package | None) -> bool:
+def _differ(one: PackageRow | None, other: PackageRow | None) -> bool:
     return one is None or other is None or (one.version, one.bytes) != (other.version, other.bytes)
 
 
-def _packages(own: BuildReport | None, looked: Look, known: Mapping[str, licences.PackageFacts]) -> Iterator[Package]:
+def _packages(
+    own: BuildReport | None, looked: Look, known: Mapping[str, licences.PackageFacts]
+) -> Iterator[PackageRow]:
     sizes: dict[str, int] = {}
     for owner in (owner for layer in own.layers for owner in layer.owners) if own else ():
         sizes[owner.name] = sizes.get(owner.name, 0) + owner.bytes
@@ -169,7 +171,7 @@ def _packages(own: BuildReport | None, looked: Look, known: Mapping[str, licence
         if not version and not sizes.get(name) and (sizes or not binaries):
             continue  # what a package's sources or the system's Python have
         licence = ", ".join(known[name].licences) if name in known else ""
-        yield Package(
+        yield PackageRow(
             name="Debian and files" if name == "base" else name,
             version=version,
             source=sources.get(name, ""),
@@ -178,7 +180,7 @@ def _packages(own: BuildReport | None, looked: Look, known: Mapping[str, licence
         )
 
 
-def _boxes(packages: Sequence[Package], width: int, height: int) -> list[tuple[Box, str]]:
+def _boxes(packages: Sequence[PackageRow], width: int, height: int) -> list[tuple[Box, str]]:
     largest = sorted(packages, key=lambda one: -one.bytes)
     values = [(one.name, one.bytes) for one in largest[:_MOST_BOXES]]
     if rest := sum(one.bytes for one in largest[_MOST_BOXES:]):
@@ -226,7 +228,7 @@ def _gpus(looked: Look) -> list[Gpu]:
     return gpus
 
 
-def _suite(report: SmokeReport, own: BuildReport, folder: Path) -> Suite:
+def _suite(report: SmokeReport, own: BuildReport, folder: Path) -> SuiteChart:
     below = own.is_from_below(report)
     try:
         lines = (folder / f"smoke-{report.suite}.log").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -238,7 +240,7 @@ def _suite(report: SmokeReport, own: BuildReport, folder: Path) -> Suite:
     band = metrics.get("accuracy_band")
     is_band = isinstance(band, list) and len(band) == 2 and all(isinstance(one, int | float) for one in band)
     accepted = (band[0] * 100, band[1] * 100) if band and is_band else None
-    return Suite(report, ", ".join(figures), None if below else curve(lines), accepted, below)
+    return SuiteChart(report, ", ".join(figures), None if below else curve(lines), accepted, below)
 
 
 def _warnings(own: BuildReport | None) -> list[str]:

@@ -9,24 +9,24 @@ from graphcrate.checks.reading import read_image
 from graphcrate.host.context import Context
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, ResolutionError
-from graphcrate.model.report import Asked
+from graphcrate.model.report import BuildParameters
 from graphcrate.oci import push, referrers, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import Repository
-from graphcrate.oci.upload import Blob
+from graphcrate.oci.upload import UploadBlob
 from graphcrate.publish.attest import bundles, provenance, signing, statement
 from graphcrate.publish.attest.keys import PrivateKey
 from graphcrate.publish.attest.statement import Statement, Subject
-from graphcrate.publish.policy import Candidate
+from graphcrate.publish.policy import ImageEvidence
 
 
-def of(candidate: Candidate, digest: str, ctx: Context) -> tuple[Statement, ...]:
+def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, ...]:
     """Gather what is in the image, how it was made, that it ran, and what checks found. `digest`: of its manifest."""
     from graphcrate.publish.attest import bill
 
     report, lock = candidate.report, candidate.lock
     subject = Subject(name=report.name, tag=report.tag, digest=digest)
-    asked = report.asked or Asked(recipe=report.name, variant=report.cuda, candidate=report.candidate)
+    asked = report.asked or BuildParameters(recipe=report.name, variant=report.cuda, candidate=report.candidate)
     found = read_image(str(candidate.layout.path), ctx).contents
     known, installed = licences.of_image(found.texts, lock.python), system.of_image(found.texts, found.links)
     cut = [one for layer in report.layers for one in layer.cut]
@@ -47,7 +47,7 @@ def of(candidate: Candidate, digest: str, ctx: Context) -> tuple[Statement, ...]
     return tuple(statement.make(subject, kind, predicate) for kind, predicate in predicates.items())
 
 
-def files(candidate: Candidate, ctx: Context) -> dict[str, bytes]:
+def files(candidate: ImageEvidence, ctx: Context) -> dict[str, bytes]:
     """The build's report, its lock and the statements about the layout's own manifest, by file name."""
     about = of(candidate, candidate.report.digest, ctx)
     documents = {statement.KINDS[one.predicate_type][1]: statement.encode(one) for one in about}
@@ -55,7 +55,7 @@ def files(candidate: Candidate, ctx: Context) -> dict[str, bytes]:
     return {**{name: (folder / name).read_bytes() for name in ("report.json", "lock.json")}, **documents}
 
 
-class Attached(msgspec.Struct, frozen=True, kw_only=True):
+class AttachedStatements(msgspec.Struct, frozen=True, kw_only=True):
     """What lies beside an image. `digests`: of all manifests; `referrers`: what `oci.referrers` lists of them."""
 
     digests: tuple[str, ...] = ()
@@ -64,12 +64,12 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True):
 
 def attach(
     target: Repository,
-    candidate: Candidate,
+    candidate: ImageEvidence,
     subject: spec.Descriptor,
     names: Sequence[str],
     key: PrivateKey | None,
     ctx: Context,
-) -> Attached:
+) -> AttachedStatements:
     """Push the statements under the tags that old cosign looks for; with a key signed, and as bundles for the new one.
 
     `subject`: the image's manifest; `names`: what it is published as, each of which is signed.
@@ -85,14 +85,14 @@ def attach(
         push.put_manifest(target, tagged.tag, tagged.manifest, spec.MANIFEST)
     digests = tuple(digest_of(tagged.manifest) for tagged in made)
     if key is None:
-        return Attached(digests=digests)
+        return AttachedStatements(digests=digests)
     signed = [*(bundles.sign(name, digest) for name in names), *about]
     return _refer(target, [bundles.attach(one, key, subject) for one in signed], digest, digests, ctx)
 
 
 def _refer(
-    target: Repository, made: Sequence[bundles.Attached], digest: str, digests: tuple[str, ...], ctx: Context
-) -> Attached:
+    target: Repository, made: Sequence[bundles.NewReferrer], digest: str, digests: tuple[str, ...], ctx: Context
+) -> AttachedStatements:
     """Push bundles as referrers of the image; where a registry takes none of them, that is said."""
     blobs = {digest_of(data): data for one in made for data in one.blobs}
     push.push_blobs(target, [_blob(data) for data in blobs.values()], lambda _: None)
@@ -102,8 +102,8 @@ def _refer(
         ctx.progress.note(
             f"warning: {why}. So cosign 1 to 3 and `verify` find the signatures; what looks for referrers does not"
         )
-        return Attached(digests=digests)
-    return Attached(digests=(*digests, *(one.digest for one in entries)), referrers=entries)
+        return AttachedStatements(digests=digests)
+    return AttachedStatements(digests=(*digests, *(one.digest for one in entries)), referrers=entries)
 
 
 def stored(source: Repository, tag: str) -> Sequence[spec.Descriptor]:
@@ -114,6 +114,6 @@ def stored(source: Repository, tag: str) -> Sequence[spec.Descriptor]:
         return ()
 
 
-def _blob(data: bytes) -> Blob:
+def _blob(data: bytes) -> UploadBlob:
     about = spec.Descriptor(media_type="application/octet-stream", digest=digest_of(data), size=len(data))
-    return Blob(descriptor=about, data=data)
+    return UploadBlob(descriptor=about, data=data)

@@ -37,7 +37,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class PublishRequest:
     """What a person asks. `ref`: a built image; `form`: None: what every runtime among the image's can pull."""
 
     ref: str
@@ -70,7 +70,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class ImageEvidence:
     """An image with all that is known of it."""
 
     layout: Layout
@@ -81,7 +81,7 @@ class Candidate:
     variant: Variant
 
 
-def examine(request: Request, ctx: Context) -> Candidate:
+def examine(request: PublishRequest, ctx: Context) -> ImageEvidence:
     """Load the image if it may go out. Raises UsageError for none, GateError with every reason against it."""
     layout, report = find_image(request.ref, request.output)
     folder = layout.path.parent
@@ -107,12 +107,12 @@ def examine(request: Request, ctx: Context) -> Candidate:
         )
     if evidence.cpu_only:
         ctx.progress.note("no suite of it has passed on a GPU: published all the same, as --allow-cpu-only says")
-    found = Candidate(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence, variant=variant)
+    found = ImageEvidence(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence, variant=variant)
     refuse_tags(found, request.tags)
     return found
 
 
-def short_tag(candidate: Candidate) -> str:
+def short_tag(candidate: ImageEvidence) -> str:
     """`cu118`; of a fall-back `cu118-compat`."""
     return next(
         (
@@ -124,7 +124,7 @@ def short_tag(candidate: Candidate) -> str:
     )
 
 
-def refuse_tags(candidate: Candidate, tags: Iterable[str]) -> None:
+def refuse_tags(candidate: ImageEvidence, tags: Iterable[str]) -> None:
     """Refuse the short tag of another candidate of the same variant: who pulls it would get this one.
 
     Raises UsageError.
@@ -142,7 +142,7 @@ def refuse_tags(candidate: Candidate, tags: Iterable[str]) -> None:
             )
 
 
-def refuse_early(request: Request, name: str, cuda: str | None) -> None:
+def refuse_early(request: PublishRequest, name: str, cuda: str | None) -> None:
     """Refuse before a build what could not go out after it. Raises GateError.
 
     `name`: of the recipe. The build's own run decides on a machine with a GPU; elsewhere a pass of an earlier job on a

@@ -22,8 +22,16 @@ from graphcrate.oci.reference import TAG_RULE, is_tag
 from graphcrate.publish import attestations
 from graphcrate.publish.attest import keys
 from graphcrate.publish.destinations import folder, oras
-from graphcrate.publish.destinations.parse import Destination, Registry, parse, reference_for, vpc_reference
-from graphcrate.publish.policy import FILE_FORMS, Candidate, FileForm, Request, examine, refuse_tags, short_tag
+from graphcrate.publish.destinations.parse import Destination, Registry, parse_destination, reference_for, vpc_reference
+from graphcrate.publish.policy import (
+    FILE_FORMS,
+    FileForm,
+    ImageEvidence,
+    PublishRequest,
+    examine,
+    refuse_tags,
+    short_tag,
+)
 
 #: annotation of what went out without a pass on a GPU; the statement about its suites has a field for it
 CPU_ONLY = "graphcrate.cpu-only"
@@ -64,12 +72,12 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     lines: Mapping[str, str] = {}
 
 
-def destination_of(request: Request, ctx: Context, to: str) -> Destination:
+def destination_of(request: PublishRequest, ctx: Context, to: str) -> Destination:
     """Parse where it goes. Raises UsageError, also for an option that does not apply to it.
 
     Raises HostError for a folder that cannot be written.
     """
-    destination = parse(to, ctx.environment)
+    destination = parse_destination(to, ctx.environment)
     kind = "folder" if isinstance(destination, Path) else "oras" if destination.oras else "registry"
     convert.check_options(request, _OPTIONS, kind, to, _WORDS)
     for tag in request.tags:
@@ -84,7 +92,7 @@ def destination_of(request: Request, ctx: Context, to: str) -> Destination:
     return destination
 
 
-def publish(request: Request, ctx: Context, to: str) -> Published:
+def publish(request: PublishRequest, ctx: Context, to: str) -> Published:
     """Publish where a person says (`publish.destinations.parse`).
 
     Raises UsageError, GateError for an image that may not go out, and what converting, writing or sending raises.
@@ -107,7 +115,7 @@ def publish(request: Request, ctx: Context, to: str) -> Published:
     )
 
 
-def _warn_of_terms(candidate: Candidate, destination: Destination, ctx: Context) -> None:
+def _warn_of_terms(candidate: ImageEvidence, destination: Destination, ctx: Context) -> None:
     """Say on what terms others get NVIDIA's libraries: once for each person, and each time what speaks against it."""
     if isinstance(destination, Registry) and is_loopback(destination.host.partition(":")[0]):
         return
@@ -134,7 +142,7 @@ def _warn_of_terms(candidate: Candidate, destination: Destination, ctx: Context)
         ctx.cache.keep(said, b"")
 
 
-def _to_registry(request: Request, ctx: Context, candidate: Candidate, destination: Registry) -> Published:
+def _to_registry(request: PublishRequest, ctx: Context, candidate: ImageEvidence, destination: Registry) -> Published:
     """Blobs, then the manifest by its digest, then statements and signatures, and the tags when all of it is there."""
     report, evidence = candidate.report, candidate.evidence
     reference = reference_for(destination, report.name, report.tag)
@@ -156,7 +164,7 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
     short = (short_tag(candidate),) if request.short_tag else ()
     tags = tuple(dict.fromkeys((reference.tag, *short, *request.tags)))
     document = target.manifest(pushed.digest).data
-    attached = attestations.Attached()
+    attached = attestations.AttachedStatements()
     if key or form:  # a SIF has no statements that nobody signed: Singularity's clients look for none
         subject = spec.Descriptor(media_type=pushed.media_type, digest=pushed.digest, size=len(document))
         names = [f"{reference.name}:{tag}" for tag in tags]
@@ -182,7 +190,7 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
     )
 
 
-def _to_folder(request: Request, ctx: Context, candidate: Candidate, shared: Path) -> Published:
+def _to_folder(request: PublishRequest, ctx: Context, candidate: ImageEvidence, shared: Path) -> Published:
     """Each form as a file, then the build's report and the statements beside them."""
     report, placed, lines = candidate.report, [], {}
     for form in request.forms or FILE_FORMS[:1]:
@@ -216,10 +224,10 @@ def _line(form: FileForm, target: Path, path: Path, report: BuildReport) -> tupl
     return "elsewhere", f"{unpack} && {copy}    (in a clone of graphcrate: ./build.py run, convert and test take it)"
 
 
-def _converted(request: Request, ctx: Context, candidate: Candidate, form: FileForm) -> convert.Converted:
+def _converted(request: PublishRequest, ctx: Context, candidate: ImageEvidence, form: FileForm) -> convert.Converted:
     """The image in a runtime's own form, beside its layout; made where it is not there yet."""
     is_squashed = form != "oci-archive" or request.forms == (form,)  # alone, it refuses the options
-    order = convert.Request(
+    order = convert.ConvertRequest(
         ref=str(candidate.layout.path),
         to=form,
         compression=request.compression if is_squashed else None,

@@ -21,14 +21,14 @@ from graphcrate.oci.registry import Document, Repository
 from graphcrate.publish import attestations
 from graphcrate.publish.attest import bundles, keys, names, provenance, signing, statement, verify
 from graphcrate.publish.attest.statement import Statement
-from graphcrate.publish.attest.verify import Verdict
+from graphcrate.publish.attest.verify import SignatureVerdict
 
 MOST_BUNDLES = 1000  #: that are read of one image; one that is published to ten names has twenty
 #: how to build again, for `--rebuild`
 Build = Callable[[BuildRequest, Context], BuildReport]
 
 
-class Check(msgspec.Struct, frozen=True):
+class VerifyCheck(msgspec.Struct, frozen=True):
     """One thing that `verify` looked at: `ok`, or not, in words. `note`: nothing says whether it is right."""
 
     what: str
@@ -44,12 +44,12 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     reference: str
     digest: str
     names: tuple[str, ...] = ()
-    checks: tuple[Check, ...]
+    checks: tuple[VerifyCheck, ...]
     statements: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class VerifyRequest:
     """What a person asks. Without `key` signatures are not looked at."""
 
     ref: str
@@ -59,7 +59,7 @@ class Request:
     wheels: Path | None = None  #: for it: the folder of a lock that has wheels of one's own
 
 
-def run(request: Request, ctx: Context, build: Build) -> Verification:
+def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
     """Verify the image on its registry. Raises UsageError, ResolutionError (no such image), NetworkError."""
     key = keys.read_public(request.key) if request.key else None
     name = reference.parse(request.ref.removeprefix("docker://"))
@@ -72,7 +72,7 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
     signatures = list(verify.signatures(digest, layers, key))
     if key is not None:
         verdict = verify.best(digest, signatures)
-        checks.append(Check("signature", verdict.is_verified, verdict.message))
+        checks.append(VerifyCheck("signature", verdict.is_verified, verdict.message))
     attached = list(verify.attestations(digest, layers, key))
     statements: dict[str, Statement | None] = {}
     for predicate, (words, _) in statement.KINDS.items():
@@ -82,7 +82,7 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
             statements[predicate] = best.statement
         message = best.message if mine else "nothing of the kind is attached to this image"
         other = _ran_elsewhere(best.statement, document) if best.is_verified else ""
-        checks.append(Check(words, best.is_verified and not other, other or message))
+        checks.append(VerifyCheck(words, best.is_verified and not other, other or message))
     published = names.known(one.name for one in signatures if one.is_verified)
     checks.insert(1 if key else 0, _name(request, name, published, statements.get(statement.BILL)))
     if request.rebuild:
@@ -110,7 +110,9 @@ def _ran_elsewhere(about: Statement | None, document: Document) -> str:
     return f"the suites ran in an image with the configuration {ran.get('config')}, and this one has {own}"
 
 
-def _name(request: Request, asked: Reference, published: Sequence[Reference], about: Statement | None) -> Check:
+def _name(
+    request: VerifyRequest, asked: Reference, published: Sequence[Reference], about: Statement | None
+) -> VerifyCheck:
     """Whether it was published as what a person asks for, or as what they say that it is a copy of."""
     if request.published_as:
         original = reference.parse(request.published_as)
@@ -122,7 +124,7 @@ def _name(request: Request, asked: Reference, published: Sequence[Reference], ab
         key = f" --key {shlex.quote(str(request.key))}" if request.key else ""
         command = f"./build.py verify {request.ref}{key} --published-as {published[0]}"
         step = f"take the image from where it was published; of a copy that you made yourself: {command}"
-    return Check("name", judged.is_ok, judged.said, note=not judged.is_known, next_step=step)
+    return VerifyCheck("name", judged.is_ok, judged.said, note=not judged.is_known, next_step=step)
 
 
 def _layers(source: Repository, layers: Iterable[spec.Descriptor]) -> list[tuple[spec.Descriptor, bytes]]:
@@ -149,20 +151,22 @@ def _is_bundle(kind: str) -> bool:
     return kind.startswith(bundles.FAMILY)
 
 
-def _of_another_builder(verdict: Verdict) -> bool:
+def _of_another_builder(verdict: SignatureVerdict) -> bool:
     """Whether it is provenance that graphcrate did not write, such as a CI service's."""
     about = verdict.statement
     return bool(about and about.predicate_type == statement.PROVENANCE and not provenance.is_ours(about.predicate))
 
 
-def _rebuilt(about: Statement | None, document: Document, wheels: Path | None, ctx: Context, build: Build) -> Check:
+def _rebuilt(
+    about: Statement | None, document: Document, wheels: Path | None, ctx: Context, build: Build
+) -> VerifyCheck:
     """Build from the lock that the provenance names, and compare manifests."""
     if about is None:
-        return Check("rebuild", False, "no provenance holds that says what to build from")
+        return VerifyCheck("rebuild", False, "no provenance holds that says what to build from")
     try:
         asked, wanted = provenance.read(about.predicate)
     except msgspec.ValidationError as error:
-        return Check("rebuild", False, f"the provenance does not say what to build from: {error}")
+        return VerifyCheck("rebuild", False, f"the provenance does not say what to build from: {error}")
     with ctx.cache.folder() as folder:
         # the target and driver are met by the variant that was chosen for them
         request = BuildRequest.again(asked, target="", driver="", wheels=wheels, output=folder, smoke=False)
@@ -170,11 +174,11 @@ def _rebuilt(about: Statement | None, document: Document, wheels: Path | None, c
         if report.lock_sha256 != wanted and report.drift:
             changes = joined(planning.drifted(report.drift))
             said = f"other bytes, as no place has all Debian packages of the lock; of today are {changes}"
-            return Check("rebuild", False, f"{said}. DEBIAN_SNAPSHOT=URL of another snapshot service may help")
+            return VerifyCheck("rebuild", False, f"{said}. DEBIAN_SNAPSHOT=URL of another snapshot service may help")
         if report.lock_sha256 != wanted:
             difference = f"the lock here is {report.lock_sha256[:12]}…, the image's was {wanted[:12]}…"
-            return Check("rebuild", False, f"{difference}: check out the commit that it was built from")
+            return VerifyCheck("rebuild", False, f"{difference}: check out the commit that it was built from")
         layout, _ = find_image(report.layout, folder)
         own, _ = push.manifest_of(layout, "docker" if document.media_type == spec.DOCKER_MANIFEST else "oci")
     same = own == document.data
-    return Check("rebuild", same, f"built again, {'the same' if same else 'and other'} bytes")
+    return VerifyCheck("rebuild", same, f"built again, {'the same' if same else 'and other'} bytes")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from graphcrate.artifacts.formats import elf
-from graphcrate.artifacts.wheel_archive import Archive
+from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.compat import pairs, sonames
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import Advance, parallel
@@ -58,7 +58,7 @@ def check(packages: Iterable[LockedPackage], links: Mapping[str, Link], offers: 
 def needed_by(wheel: Path, cache: Cache) -> dict[str, tuple[str, ...]]:
     """Path of each library of a wheel → the libraries that it needs (DT_NEEDED). Raises IntegrityError."""
     needed: dict[str, tuple[str, ...]] = {}
-    with Archive(wheel) as archive, cache.folder() as folder, (folder / "library").open("w+b") as stream:
+    with WheelArchive(wheel) as archive, cache.folder() as folder, (folder / "library").open("w+b") as stream:
         for member in archive.checked_members():
             if _LIBRARY.search(member.name):
                 stream.seek(0)

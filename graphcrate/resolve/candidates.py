@@ -16,12 +16,12 @@ from graphcrate.host.cache import kept
 from graphcrate.model.errors import LockedError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
-from graphcrate.model.report import Outcome
+from graphcrate.model.report import CandidateOutcome
 from graphcrate.resolve.channels import asks_public_mirrors, mirror_of, names_of
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.locks import Resolution, ResolveContext, request_digest
 from graphcrate.resolve.offers import Offers, UnavailableError
-from graphcrate.resolve.search import Search
+from graphcrate.resolve.search import FileSearch
 
 #: a channel that was out of reach is asked again after this many seconds, if there is a complete fall-back
 REMEMBERED = 900.0
@@ -68,10 +68,10 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
             failures[candidate.value.name] = error
             continue
         out = (
-            Outcome(candidate=name, chosen=False, constraint=error.what, fix=error.next_step)
+            CandidateOutcome(candidate=name, chosen=False, constraint=error.what, fix=error.next_step)
             for name, error in failures.items()
         )
-        chosen = Outcome(candidate=candidate.value.name, chosen=True)
+        chosen = CandidateOutcome(candidate=candidate.value.name, chosen=True)
         return Resolution(lock=lock, candidate=candidate.value, outcomes=(*out, chosen))
     raise _none(context, failures)
 
@@ -151,7 +151,7 @@ class LockCandidate:
         missing = sorted(self._missing(lock), key=lambda package: package.file.size)
         largest = {package.channel: package for package in missing}
         for package in largest.values():
-            if next(Search(package, offers, quiet=True).links(), None) is None:
+            if next(FileSearch(package, offers, quiet=True).links(), None) is None:
                 name = package.file.name
                 self._progress.note(f"no place that answers lists {name}, which the lock of {self.value.name} names")
                 return False

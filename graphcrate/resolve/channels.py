@@ -26,7 +26,7 @@ SYSTEM_FILES = (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"))
 FALLBACK, NONE = "WHEEL_FALLBACK", "none"  #: the variable by which no public mirror is asked, and its value
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """How a source lists its files."""
 
     INDEX = "index"  #: one page per project
@@ -37,19 +37,19 @@ class Kind(StrEnum):
 class Source(msgspec.Struct, frozen=True):
     """A place that serves files. `location` is an address (maybe with credentials) or an absolute path."""
 
-    kind: Kind
+    kind: SourceKind
     location: str
 
     @property
     def title(self) -> str:
         """What to call it in a message and in a lock; holds no credentials and no path of this machine."""
-        if self.kind is Kind.FOLDER:
+        if self.kind is SourceKind.FOLDER:
             return "the folder of wheels"
         return urllib.parse.urlsplit(self.location).hostname or urllib.parse.urlsplit(self.location).path
 
     def page(self, project: str) -> str:
         """Address of the page that lists this project."""
-        return f"{self.location.rstrip('/')}/{project}/" if self.kind is Kind.INDEX else self.location
+        return f"{self.location.rstrip('/')}/{project}/" if self.kind is SourceKind.INDEX else self.location
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,28 +68,28 @@ def local_path(url: str) -> Path:
     return Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
 
 
-class Mirror(msgspec.Struct, frozen=True, kw_only=True):
+class WheelMirror(msgspec.Struct, frozen=True, kw_only=True):
     """A mirror's addresses; `{tag}` is `cu118` or `cpu`. Empty: it does not carry that channel."""
 
     pytorch: str = ""
-    pytorch_kind: Kind = Kind.INDEX
+    pytorch_kind: SourceKind = SourceKind.INDEX
     pyg: str = ""  #: `{page}` is `torch-2.0.0+cu118.html`
     pypi: str = ""
 
 
 MIRRORS = {
-    "sjtu": Mirror(
+    "sjtu": WheelMirror(
         pytorch="https://mirror.sjtu.edu.cn/pytorch-wheels/{tag}", pypi="https://mirror.sjtu.edu.cn/pypi/web/simple"
     ),
-    "aliyun": Mirror(
+    "aliyun": WheelMirror(
         pytorch="https://mirrors.aliyun.com/pytorch-wheels/{tag}/",
-        pytorch_kind=Kind.LINKS,
+        pytorch_kind=SourceKind.LINKS,
         pypi="https://mirrors.aliyun.com/pypi/simple",
     ),
-    "nju": Mirror(
+    "nju": WheelMirror(
         pytorch="https://mirror.nju.edu.cn/pytorch/whl/{tag}", pypi="https://mirror.nju.edu.cn/pypi/web/simple"
     ),
-    "tuna": Mirror(pypi="https://pypi.tuna.tsinghua.edu.cn/simple"),
+    "tuna": WheelMirror(pypi="https://pypi.tuna.tsinghua.edu.cn/simple"),
 }
 PYTORCH_MIRRORS = tuple(name for name, mirror in MIRRORS.items() if mirror.pytorch)
 
@@ -102,20 +102,20 @@ def names_of(extensions: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(canonicalize_name(Requirement(text).name)) for text in extensions))
 
 
-def mirror_of(request: SourceOptions) -> Mirror:
+def mirror_of(request: SourceOptions) -> WheelMirror:
     """The mirror asked for, by name or as an address (`URL/cu118`, `URL/torch-2.0.0+cu118.html`); else an empty one.
 
     Raises UsageError for an unknown name.
     """
     if not request.mirror:
-        return Mirror()
+        return WheelMirror()
     if "://" in request.mirror:
         base = request.mirror.rstrip("/")
         if not urllib.parse.urlsplit(base).netloc and not base.startswith("file://"):
             raise UsageError(
                 f"the mirror {request.mirror!r} names no host", next_step="MIRROR=https://mirror.example.com/pytorch"
             )
-        return Mirror(pytorch=base + "/{tag}", pyg=base + "/{page}")
+        return WheelMirror(pytorch=base + "/{tag}", pyg=base + "/{page}")
     if request.mirror not in MIRRORS:
         raise UsageError(
             f"there is no mirror {request.mirror!r}; known are {', '.join(MIRRORS)}",
@@ -140,14 +140,14 @@ def sources(
     """Where to look for the files of a channel, in order. `torch` is the exact version, `*` only for `local`."""
     match channel:
         case Channel.PYTORCH:
-            found = [Source(Kind.INDEX, pytorch_index(torch_cuda))]
+            found = [Source(SourceKind.INDEX, pytorch_index(torch_cuda))]
         case Channel.PYG:
-            found = [Source(Kind.LINKS, pyg_links(torch, torch_cuda))]
+            found = [Source(SourceKind.LINKS, pyg_links(torch, torch_cuda))]
         case Channel.PYPI:
-            found = [Source(Kind.INDEX, address) for address in (*user.extra, user.default)]
+            found = [Source(SourceKind.INDEX, address) for address in (*user.extra, user.default)]
             found += user.further
         case Channel.LOCAL:
-            found = [Source(Kind.FOLDER, folder) for folder in local_folders(request, user.folders)]
+            found = [Source(SourceKind.FOLDER, folder) for folder in local_folders(request, user.folders)]
     return _distinct([_mirrored(mirror_of(request), channel, torch, torch_cuda), *found])
 
 
@@ -156,17 +156,17 @@ def public_mirrors(channel: Channel, torch: str, torch_cuda: str) -> tuple[Sourc
     return _distinct(_mirrored(mirror, channel, torch, torch_cuda) for mirror in MIRRORS.values())
 
 
-def _mirrored(mirror: Mirror, channel: Channel, torch: str, torch_cuda: str) -> Source:
+def _mirrored(mirror: WheelMirror, channel: Channel, torch: str, torch_cuda: str) -> Source:
     """A mirror's copy of a channel; without a location where it has none."""
     match channel:
         case Channel.PYTORCH:
             return Source(mirror.pytorch_kind, mirror.pytorch.format(tag=cuda_label(torch_cuda)))
         case Channel.PYG:
-            return Source(Kind.LINKS, mirror.pyg.format(page=pyg_page(torch, torch_cuda)))
+            return Source(SourceKind.LINKS, mirror.pyg.format(page=pyg_page(torch, torch_cuda)))
         case Channel.PYPI:
-            return Source(Kind.INDEX, mirror.pypi)
+            return Source(SourceKind.INDEX, mirror.pypi)
         case Channel.LOCAL:
-            return Source(Kind.FOLDER, "")
+            return Source(SourceKind.FOLDER, "")
 
 
 def _distinct(found: Iterable[Source]) -> tuple[Source, ...]:

@@ -61,7 +61,7 @@ class Clause(NamedTuple):
         return self.wanted.name + ",".join(sorted(map(str, self.wanted.specifier), reverse=True))
 
 
-class Limit(NamedTuple):
+class StackBound(NamedTuple):
     """What a stack fixes of a package: "torch 2.0.1" or "numpy<2". `why`: a clause; `version`: empty for a bound."""
 
     said: str
@@ -88,7 +88,7 @@ class Conflicts:
         self.asked: Sequence[Requirement] = ()
 
     @functools.cached_property
-    def limits(self) -> dict[str, Limit]:
+    def limits(self) -> dict[str, StackBound]:
         """Normalised name → what the stack fixes."""
         recipe, variant = self._context.recipe, self._context.variant
         asked = f"the recipe {recipe.name} asks for it at CUDA {variant.cuda}"
@@ -97,9 +97,10 @@ class Conflicts:
         for line, why in (*of_recipe, *bounds_of(self._staying["torch"].version)):
             bound = Requirement(line)
             if bound.specifier:
-                found[str(canonicalize_name(bound.name))] = Limit(line, why, bound=bound.specifier)
+                found[str(canonicalize_name(bound.name))] = StackBound(line, why, bound=bound.specifier)
         return found | {
-            name: Limit(f"{name} {one.version}", _STAYS, version=one.version) for name, one in self._staying.items()
+            name: StackBound(f"{name} {one.version}", _STAYS, version=one.version)
+            for name, one in self._staying.items()
         }
 
     def against(self, found: Iterable[Clause]) -> Clause | None:
@@ -185,11 +186,11 @@ class Conflicts:
             next_step="./build.py list    (stacks with other versions), or ask for another version of the package",
         )
 
-    def _as_it_is(self, name: str) -> Limit:
+    def _as_it_is(self, name: str) -> StackBound:
         """What the stack has and would move, were there another one that fits."""
         there = self._stack.package(name)
         version = there.version if there else "none"
-        return Limit(f"{name} {version}", "no other version of it fits what else is there", version)
+        return StackBound(f"{name} {version}", "no other version of it fits what else is there", version)
 
     def _next_step(self, clause: Clause, name: str) -> str:
         """The nearest CUDA version that has what is wanted; where none has, the nearest versions that there are."""

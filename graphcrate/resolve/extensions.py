@@ -16,7 +16,7 @@ from graphcrate.compat import compilers, packages, toolkits
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases.archive import Archive
+from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
@@ -34,7 +34,7 @@ from graphcrate.resolve import base
 from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.offers import Offer, Offers, UnavailableError
 from graphcrate.resolve.pinning import constraints_of, lock_offers, resolve_pins
-from graphcrate.resolve.target import Target, target_of
+from graphcrate.resolve.target import WheelTarget, target_of
 
 #: the note on one in a lock that has the other
 STANDS_IN = {
@@ -52,7 +52,7 @@ TOOLS = ("pip", "setuptools", "wheel", "ninja>=1.13")
 
 
 def find_extensions(
-    variant: Variant, candidate: Candidate, target: Target, offers: Offers
+    variant: Variant, candidate: Candidate, target: WheelTarget, offers: Offers
 ) -> tuple[list[Offer], list[MissingPackage]]:
     """Find a wheel or an sdist for each of the variant's extensions, as the request wants, or why there is neither.
 
@@ -88,7 +88,7 @@ def find_extensions(
 
 
 def _find(
-    wanted: Requirement, variant: Variant, candidate: Candidate, target: Target, offers: Offers
+    wanted: Requirement, variant: Variant, candidate: Candidate, target: WheelTarget, offers: Offers
 ) -> Offer | MissingPackage:
     name, mode = canonicalize_name(wanted.name), offers.sources.request.extensions
     if mode == "none":
@@ -187,7 +187,7 @@ def lock_compilation(
 
 
 def lock_toolkit(
-    option: toolkits.Option, installed: Mapping[str, str], target: Target, offers: Offers, ctx: Context
+    option: toolkits.Option, installed: Mapping[str, str], target: WheelTarget, offers: Offers, ctx: Context
 ) -> Toolkit:
     """The toolkit's files; those of the image's packages (`installed`: name → version) serve where they can.
 
@@ -212,7 +212,7 @@ def lock_toolkit(
 def _debian(option: toolkits.Option, ctx: Context) -> tuple[tuple[DebianPackage, ...], str]:
     """The packages with this nvcc, the archive's first of each where it has several; and when they were listed."""
     with ctx.cache.guard():
-        archive = Archive(option.suite, ctx, toolkits.COMPONENTS)
+        archive = SuiteArchive(option.suite, ctx, toolkits.COMPONENTS)
         offered = archive.available(option.packages)
     chosen = []
     for name in sorted(option.packages):

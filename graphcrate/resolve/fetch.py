@@ -19,7 +19,7 @@ from graphcrate.model.lock import Lock, LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import Link, local_path
 from graphcrate.resolve.offers import Offers, Sources
-from graphcrate.resolve.search import Search
+from graphcrate.resolve.search import FileSearch
 
 if TYPE_CHECKING:
     from graphcrate.compat.request import SourceOptions
@@ -82,7 +82,7 @@ def fetch_one(package: LockedPackage, offers: Offers, advance: Advance = lambda 
         advance(amount)
         reported += amount
 
-    search = Search(package, offers, lambda: advance(0), quiet=False)
+    search = FileSearch(package, offers, lambda: advance(0), quiet=False)
     for link, tries in search.links():
         try:
             store(package.file, link.url, sources.client, sources.cache, counted, tries)
@@ -94,7 +94,7 @@ def fetch_one(package: LockedPackage, offers: Offers, advance: Advance = lambda 
     raise _nowhere(search, offers)
 
 
-def _nowhere(search: Search, offers: Offers) -> GraphcrateError:
+def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
     """The error for a file that no place gave."""
     package, file = search.package, search.package.file
     where = f"the {package.channel} channel" + (" and no public mirror" if offers.last_resort(package.channel) else "")
@@ -117,7 +117,7 @@ def _nowhere(search: Search, offers: Offers) -> GraphcrateError:
     )
 
 
-def _next_step(search: Search, offers: Offers) -> str:
+def _next_step(search: FileSearch, offers: Offers) -> str:
     again = "run the same command again (it goes on where it stopped)"
     if search.package.channel == Channel.LOCAL:
         return "WHEELS=/path make image …    (a folder that has it)"

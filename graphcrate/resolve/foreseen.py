@@ -13,17 +13,17 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.formats import elf
-from graphcrate.artifacts.wheel_archive import Archive
+from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.checks.audit.packages import is_torch_library
 from graphcrate.compat import allowances, suites, together
 from graphcrate.compat import packages as package_facts
 from graphcrate.compat.request import BuildRequest
-from graphcrate.compat.together import Program
+from graphcrate.compat.together import NeededProgram
 from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import contents
-from graphcrate.inputs.bases.contents import Index
-from graphcrate.model.audit import Finding, Severity
+from graphcrate.inputs.bases.contents import ContentsIndex
+from graphcrate.model.audit import AuditFinding, Severity
 from graphcrate.model.errors import GraphcrateError, IntegrityError
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage, encode
 from graphcrate.model.words import joined
@@ -54,7 +54,7 @@ def lines(lock: Lock, request: BuildRequest, ctx: Context) -> Iterator[str]:
     there = {package.name for package in base.packages}
     asked = lock.additions.asked
     programs = [one for one in together.programs() if one.package in asked and one.apt not in there]
-    missed = list[Finding]()
+    missed = list[AuditFinding]()
     with contextlib.suppress(GraphcrateError):
         found = _findings(lock, request, ctx)
         index = contents.index(base.suite, ctx) if found else None
@@ -63,7 +63,7 @@ def lines(lock: Lock, request: BuildRequest, ctx: Context) -> Iterator[str]:
     yield from _told(missed, programs, request, base.suite)
 
 
-def _findings(lock: Lock, request: BuildRequest, ctx: Context) -> list[Finding]:
+def _findings(lock: Lock, request: BuildRequest, ctx: Context) -> list[AuditFinding]:
     """One for each library that needs what neither its wheel nor another that was added brings."""
     names = lock.additions.packages
     added = [one for one in lock.packages if one.name in names and _is_compiled(one)]
@@ -80,15 +80,15 @@ def _findings(lock: Lock, request: BuildRequest, ctx: Context) -> list[Finding]:
             if missing:
                 is_idle = package_facts.reason(package.name, path, torch) is not None
                 severity: Severity = "note" if is_idle else "fail"
-                found.append(Finding("libraries", severity, package.name, path, "", missing=(missing,)))
+                found.append(AuditFinding("libraries", severity, package.name, path, "", missing=(missing,)))
     found = [*found, *_one_of(found, linked)]
     opened = (row for row in package_facts.opened() if row.package in names)
-    found += [Finding("libraries", "fail", row.package, "", "", missing=(row.libraries,)) for row in opened]
+    found += [AuditFinding("libraries", "fail", row.package, "", "", missing=(row.libraries,)) for row in opened]
     allow = request.additions.allow
     return [one for one in found if one.severity == "fail" and not allowances.why(one, allow)]
 
 
-def _one_of(found: Sequence[Finding], linked: Mapping[LockedPackage, Linked]) -> Iterator[Finding]:
+def _one_of(found: Sequence[AuditFinding], linked: Mapping[LockedPackage, Linked]) -> Iterator[AuditFinding]:
     """Packages of whose libraries one is enough, and that have none which lacks nothing."""
     missing = {(one.package, one.file): one.missing[0] for one in found}
     for row in package_facts.optional():
@@ -96,10 +96,10 @@ def _one_of(found: Sequence[Finding], linked: Mapping[LockedPackage, Linked]) ->
             paths = [path for path in one.needed if package_facts.matches(row, package.name, path)]
             if paths and all((package.name, path) in missing for path in paths):
                 groups = tuple(missing[package.name, path] for path in paths)
-                yield Finding("libraries", "fail", package.name, "", "", missing=groups)
+                yield AuditFinding("libraries", "fail", package.name, "", "", missing=groups)
 
 
-def _missed(found: Iterable[Finding], base: DebianBase, index: Index) -> Iterator[Finding]:
+def _missed(found: Iterable[AuditFinding], base: DebianBase, index: ContentsIndex) -> Iterator[AuditFinding]:
     """Those of libraries that packages of Debian bring and the base has not; with the packages to add."""
     there = {package.name for package in base.packages}
 
@@ -114,9 +114,11 @@ def _missed(found: Iterable[Finding], base: DebianBase, index: Index) -> Iterato
             yield libraries.of_debian(msgspec.structs.replace(one, missing=tuple(groups)), index)
 
 
-def _told(found: Iterable[Finding], programs: Sequence[Program], request: BuildRequest, suite: str) -> Iterator[str]:
+def _told(
+    found: Iterable[AuditFinding], programs: Sequence[NeededProgram], request: BuildRequest, suite: str
+) -> Iterator[str]:
     """A line for each package, and one for the command that adds what is certain."""
-    by_package: dict[str, list[Finding]] = {}
+    by_package: dict[str, list[AuditFinding]] = {}
     for one in found:
         by_package.setdefault(one.package, []).append(one)
     for name, its in by_package.items():
@@ -157,7 +159,7 @@ def _linked(packages: Sequence[LockedPackage], ctx: Context) -> dict[LockedPacka
 def read(wheel: Path, ctx: Context) -> Linked:
     """Read the libraries of a wheel. Raises IntegrityError for one that is none."""
     needed, names = dict[str, tuple[str, ...]](), set[str]()
-    with Archive(wheel) as archive, ctx.cache.folder() as folder, (folder / "library").open("w+b") as stream:
+    with WheelArchive(wheel) as archive, ctx.cache.folder() as folder, (folder / "library").open("w+b") as stream:
         for member in archive.checked_members():
             if _LIBRARY.search(member.name):
                 stream.seek(0)

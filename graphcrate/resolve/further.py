@@ -9,9 +9,9 @@ from pathlib import Path
 from graphcrate.compat.addresses import PYG, PYTORCH
 from graphcrate.host.connections import host_of
 from graphcrate.model.recipe import FurtherChannel
-from graphcrate.resolve.channels import MIRRORS, Kind, Source
+from graphcrate.resolve.channels import MIRRORS, Source, SourceKind
 
-_KINDS = {"index": Kind.INDEX, "links": Kind.LINKS, "folder": Kind.FOLDER}
+_KINDS = {"index": SourceKind.INDEX, "links": SourceKind.LINKS, "folder": SourceKind.FOLDER}
 #: pages of the same owners by older names
 _OF_STACKS = {host_of(PYTORCH), host_of(PYG), "pytorch-geometric.com", "download-r2.pytorch.org"}
 _MIRRORS = {host_of(mirror.pypi): name for name, mirror in MIRRORS.items() if mirror.pypi}

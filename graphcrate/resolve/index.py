@@ -12,12 +12,12 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.connections import HttpError, NoAnswer
 from graphcrate.host.http import Client
 from graphcrate.host.retry import TRIES
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.values import is_file_name, is_sha256
-from graphcrate.resolve.channels import Kind, Link, Source, local_path
+from graphcrate.resolve.channels import Link, Source, SourceKind, local_path
 from graphcrate.resolve.target import project_and_version
 
 #: A cache on the way is to ask whether its page is still the newest, as pip wants it too (RFC 9111, section 5.2.1).
@@ -60,7 +60,7 @@ class Listings:
         return tuple(link for link in links if (known := project_and_version(link.name)) and known[0] == wanted)
 
     def _read(self, source: Source, page: str, headers: Mapping[str, str], tries: int) -> tuple[Link, ...]:
-        if source.kind is Kind.FOLDER:
+        if source.kind is SourceKind.FOLDER:
             return _folder(Path(source.location))
         if page.startswith("file:"):
             return _local_page(source, page)
@@ -75,7 +75,7 @@ def parse_html(body: bytes, page: str) -> tuple[Link, ...]:
         parser.feed(body.decode("utf-8", "replace"))
         parser.close()
     except AssertionError as error:  # what Python's parser has for a declaration that it does not know
-        raise HttpError.of(Reason.DAMAGED, page) from error
+        raise HttpError.of(NoAnswer.DAMAGED, page) from error
     return tuple(parser.links)
 
 
@@ -114,12 +114,12 @@ class _Anchors(html.parser.HTMLParser):
 def _local_page(source: Source, page: str) -> tuple[Link, ...]:
     """An index, or a page of links, on this machine, as pip and uv read them; no links where it lacks the project."""
     path, root = local_path(page), local_path(source.location)
-    if source.kind is Kind.INDEX:
+    if source.kind is SourceKind.INDEX:
         path /= "index.html"
     try:
         return parse_html(path.read_bytes(), page)
     except OSError as error:
-        if source.kind is Kind.INDEX and isinstance(error, FileNotFoundError) and root.is_dir():
+        if source.kind is SourceKind.INDEX and isinstance(error, FileNotFoundError) and root.is_dir():
             return ()
         raise NetworkError(
             f"the index {source.title} cannot be read: {error.strerror}",

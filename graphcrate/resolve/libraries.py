@@ -17,8 +17,8 @@ from graphcrate.compat import catalog, suites
 from graphcrate.compat.facts import table
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import contents as files
-from graphcrate.inputs.bases.contents import Index
-from graphcrate.model.audit import Audit, Finding
+from graphcrate.inputs.bases.contents import ContentsIndex
+from graphcrate.model.audit import Audit, AuditFinding
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
 from graphcrate.model.words import joined, listed
 
@@ -56,7 +56,7 @@ class Brought(NamedTuple):
         return bool(self.packages) and not self.either and not self.nowhere
 
 
-def brought(libraries: Iterable[str], index: Index) -> Brought:
+def brought(libraries: Iterable[str], index: ContentsIndex) -> Brought:
     """Which packages of a suite to install for all of these."""
     packages, either, nowhere = dict[str, None](), dict[str, tuple[str, ...]](), list[str]()
     for library in libraries:
@@ -109,7 +109,7 @@ def packages_of(found: Audit) -> tuple[str, ...]:
     return tuple(sorted({name for one in found.findings if one.severity == "fail" for name in one.packages}))
 
 
-def of_debian(one: Finding, index: Index) -> Finding:
+def of_debian(one: AuditFinding, index: ContentsIndex) -> AuditFinding:
     """The finding, which says what to install for it."""
     groups = [brought(group, index) for group in one.missing]
     whole = [group for group in groups if group.is_all]
@@ -148,7 +148,7 @@ def described(found: Brought, suite: str) -> str:
     return "; ".join(told)
 
 
-def _by_hand(one: Finding, system: str, why: str) -> str:
+def _by_hand(one: AuditFinding, system: str, why: str) -> str:
     """How a person finds the package that nobody here knows."""
     finder = next((finder for finder in _finders() if system in finder.systems), None)
     library = one.missing[0][0]

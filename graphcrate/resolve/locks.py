@@ -13,7 +13,7 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
-from graphcrate.model.report import Outcome
+from graphcrate.model.report import CandidateOutcome
 from graphcrate.resolve.channels import local_folders, wheel_folders
 from graphcrate.resolve.offers import Sources
 
@@ -48,7 +48,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
     lock: Lock
     candidate: Candidate
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CandidateOutcome, ...]
 
 
 def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate, request: SourceOptions | None = None) -> str:

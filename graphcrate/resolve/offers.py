@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from graphcrate.host.http import Client
     from graphcrate.resolve.channels import Link, Source, UserIndexes
     from graphcrate.resolve.index import Listings
-    from graphcrate.resolve.target import Target
+    from graphcrate.resolve.target import WheelTarget
 
 FIXES = {
     Channel.PYTORCH: "try a mirror: MIRROR=" + " or MIRROR=".join(PYTORCH_MIRRORS),
@@ -180,7 +180,7 @@ class Offers:
         return (links for _, links in self._asked(channel, project) if not isinstance(links, NetworkError))
 
     def newest(
-        self, channel: Channel, project: str, target: "Target", accept: Callable[["Version"], bool], what: str
+        self, channel: Channel, project: str, target: "WheelTarget", accept: Callable[["Version"], bool], what: str
     ) -> Offer:
         """The newest accepted version's best wheel, of the first source with one. Raises UnavailableError."""
         reasons, unreachable = [], True

@@ -17,15 +17,15 @@ from packaging.version import Version
 from graphcrate.compat import pairs
 from graphcrate.compat.packages import markers
 from graphcrate.host import process, settings
-from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.connections import HttpError, NoAnswer
 from graphcrate.host.retry import STALLED_TRIES
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import Kind, Link, Source, mirror_of
+from graphcrate.resolve.channels import Link, Source, SourceKind, mirror_of
 from graphcrate.resolve.fetch import sha256_of, store, store_unhashed
 from graphcrate.resolve.offers import Offer, Offers, Sources, uv_program
-from graphcrate.resolve.target import Target
+from graphcrate.resolve.target import WheelTarget
 
 #: (first torch that does not need it, constraint, why): what torch's own metadata forgets to say
 CONSTRAINTS = (
@@ -44,7 +44,7 @@ COMMON = "numpy"  #: a project that every package index has
 THREADS = 8
 
 
-def parse_pylock(text: str, target: Target) -> tuple[Offer, ...]:
+def parse_pylock(text: str, target: WheelTarget) -> tuple[Offer, ...]:
     """The wheels for this image but for those given by address. Raises ResolutionError when a package has none."""
     pinned = []
     for package in tomllib.loads(text).get("packages", ()):
@@ -83,7 +83,7 @@ def bounds_of(torch: str) -> list[tuple[str, str]]:
 
 def resolve_pins(
     requirements: Sequence[str],
-    target: Target,
+    target: WheelTarget,
     offers: Offers,
     *,
     overrides: Sequence[str] = (),
@@ -99,7 +99,7 @@ def resolve_pins(
     index = sources.user.default
     if mirror := mirror_of(sources.request).pypi:
         with contextlib.suppress(NetworkError):
-            sources.listings.project(Source(Kind.INDEX, mirror), COMMON)
+            sources.listings.project(Source(SourceKind.INDEX, mirror), COMMON)
             index = mirror
     _refuse_hanging(index, sources)
     options = {"overrides": overrides, "constraints": constraints}
@@ -113,9 +113,9 @@ def _refuse_hanging(index: str, sources: Sources) -> None:
     """
     if index.startswith(("http:", "https:")):
         try:
-            sources.listings.project(Source(Kind.INDEX, index), COMMON, tries=STALLED_TRIES)
+            sources.listings.project(Source(SourceKind.INDEX, index), COMMON, tries=STALLED_TRIES)
         except HttpError as error:
-            if error.reason is Reason.STALLED:
+            if error.reason is NoAnswer.STALLED:
                 raise
         except NetworkError:
             pass
@@ -123,7 +123,7 @@ def _refuse_hanging(index: str, sources: Sources) -> None:
 
 def compile_requirements(
     requirements: Sequence[str],
-    target: Target,
+    target: WheelTarget,
     index: str,
     sources: Sources,
     options: Mapping[str, Sequence[str]],
@@ -158,7 +158,7 @@ def compile_requirements(
             if not name.startswith("UV_") or name in KEPT
         }
         variables = {"UV_HTTP_RETRIES": str(STALLED_TRIES)} | variables
-        named = [one.location for one in user.further if one.kind is Kind.INDEX]
+        named = [one.location for one in user.further if one.kind is SourceKind.INDEX]
         variables |= {"UV_DEFAULT_INDEX": index, "UV_INDEX": " ".join([*named, *user.extra])}
         # All of them: the option would put the variable out of force.
         variables["UV_FIND_LINKS"] = ",".join(_find_links(user.further, wheels))
@@ -170,10 +170,10 @@ def compile_requirements(
 
 def _find_links(further: Sequence[Source], wheels: Path | None) -> Iterator[str]:
     """Pages of links and folders, as addresses without the comma that stands between them."""
-    folders = [one.location for one in further if one.kind is Kind.FOLDER]
+    folders = [one.location for one in further if one.kind is SourceKind.FOLDER]
     for folder in (*([wheels] if wheels else ()), *map(Path, folders)):
         yield folder.absolute().as_uri().replace(",", "%2C")
-    yield from (one.location for one in further if one.kind is Kind.LINKS)
+    yield from (one.location for one in further if one.kind is SourceKind.LINKS)
 
 
 def _preferences(packages: Sequence[LockedPackage]) -> str:

@@ -29,11 +29,11 @@ from graphcrate.resolve.fetch import is_stored
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.offers import Offer, Offers, Sources
 from graphcrate.resolve.pinning import constraints_of, lock_offer, lock_offers, resolve_pins
-from graphcrate.resolve.target import Target, target_of
+from graphcrate.resolve.target import WheelTarget, target_of
 
 PYG = "torch-geometric"
 #: build back-ends run on the host, which has at least this Python
-BUILD_TARGET = Target("3.11", "2.28")
+BUILD_TARGET = WheelTarget("3.11", "2.28")
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda)-.*|triton")
 #: torch_sparse's setup.py takes METIS in only where it is asked to and finds the library
 NO_METIS = "torch_sparse is compiled without METIS, which ClusterData needs where pyg_lib does not bring it"
@@ -86,7 +86,7 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     )
 
 
-def find_torch(candidate: Candidate, target: Target, sources: Sources) -> Offer:
+def find_torch(candidate: Candidate, target: WheelTarget, sources: Sources) -> Offer:
     """The candidate's torch from its main channel. Raises UnavailableError."""
     offers = Offers(sources, candidate.torch, candidate.torch_cuda)
     wanted = candidate.torch
@@ -100,7 +100,7 @@ def find_torch(candidate: Candidate, target: Target, sources: Sources) -> Offer:
     return offers.newest(candidate.channels[0], "torch", target, accept, what)
 
 
-def _find_companions(context: ResolveContext, torch: Offer, target: Target, offers: Offers) -> list[Offer]:
+def _find_companions(context: ResolveContext, torch: Offer, target: WheelTarget, offers: Offers) -> list[Offer]:
     """torchvision and torchaudio, where asked for, from PyTorch's channel if torch is. Raises UnavailableError.
 
     Those of the package index are for one CUDA, and many do not load beside a torch for another.
@@ -136,7 +136,7 @@ def _notes(offers: Sequence[Offer], candidate: Candidate) -> list[str]:
     return notes
 
 
-def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[LockedPackage]:
+def _find_sdist(variant: Variant, target: WheelTarget, offers: Offers) -> list[LockedPackage]:
     """torch_geometric's sdist with its locked build back-end, where that version has no wheel; else nothing."""
     if not variant.torch_geometric:
         return []

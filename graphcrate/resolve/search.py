@@ -6,11 +6,11 @@ while another is left.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from graphcrate.host.connections import NOT_REACHED, HttpError, Reason
+from graphcrate.host.connections import NOT_REACHED, HttpError, NoAnswer
 from graphcrate.host.retry import TRIES
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import LockedPackage
-from graphcrate.resolve.channels import Kind, Link, Source
+from graphcrate.resolve.channels import Link, Source, SourceKind
 from graphcrate.resolve.failures import place_of, reason
 from graphcrate.resolve.offers import Offers
 
@@ -20,10 +20,10 @@ KNOCK = 2.0  #: seconds for a public mirror, which nobody named, to take a conne
 #: statuses of a server that does not give the file
 _ABSENT = frozenset({401, 403, 404, 410, 451})
 #: of a server that will not give another file either
-_UNREACHED = NOT_REACHED | {Reason.CERTIFICATE}
+_UNREACHED = NOT_REACHED | {NoAnswer.CERTIFICATE}
 
 
-class Search:
+class FileSearch:
     """One locked file, looked for in all places. `failures`: what they said, in order, for a person."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Search:
             for source in own:
                 listed = self._listed(source, FEW, again=pause > 0)
                 found = found or bool(listed)
-                lags = lags or (listed is not None and source.kind is not Kind.FOLDER)
+                lags = lags or (listed is not None and source.kind is not SourceKind.FOLDER)
                 yield from self._to_try(listed or (), FEW)
             if found or not lags:
                 break
@@ -128,7 +128,7 @@ class Search:
             if self._offers.sources.client.reaches(source.location, KNOCK):
                 self._known.reached.add(server)
             else:
-                self._known.silent[server] = HttpError.of(Reason.NO_ANSWER, source.location)
+                self._known.silent[server] = HttpError.of(NoAnswer.NO_ANSWER, source.location)
         if (error := self._known.silent.get(server)) is not None:
             self._take_down(server, error, reason(error))
         return error is None
@@ -149,7 +149,7 @@ class Search:
             self.answered = self.answered or error.status in _ABSENT
             if error.reason in _UNREACHED:
                 self._known.silent.setdefault(server, error)
-            if error.reason is Reason.STALLED:
+            if error.reason is NoAnswer.STALLED:
                 self._known.slow.add(server)
         self._add(server, reason(error).partition(" (")[0])
 

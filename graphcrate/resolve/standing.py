@@ -12,12 +12,12 @@ import msgspec
 from graphcrate.compat import suites
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
-from graphcrate.host.connections import HttpError, Reason, server_of
+from graphcrate.host.connections import HttpError, NoAnswer, server_of
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Task
 from graphcrate.host.reach import Reach, is_absent, words
-from graphcrate.inputs.bases.archive import Archive
+from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.inputs.bases.presence import Presence
 from graphcrate.model.errors import IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import (
@@ -36,10 +36,10 @@ from graphcrate.model.standing import (
     FilePlace,
     FileStanding,
     Kind,
+    LocksStanding,
     LockStanding,
     Sighting,
     Silent,
-    Standing,
     SuiteLists,
     Update,
     is_single,
@@ -47,14 +47,13 @@ from graphcrate.model.standing import (
 )  # fmt: skip
 from graphcrate.model.words import joined
 from graphcrate.resolve import channels, search
-from graphcrate.resolve.channels import Kind as SourceKind
-from graphcrate.resolve.channels import Link, Source
+from graphcrate.resolve.channels import Link, Source, SourceKind
 from graphcrate.resolve.offers import Offers, Sources
 
 _THREADS = 8  #: small requests, most of them to one server
 
 
-class Asked(NamedTuple):
+class LockQuery(NamedTuple):
     """A lock that is asked about. `recipe`: its name, or the path of a person's own; `renew`: what locks it again."""
 
     recipe: str
@@ -63,7 +62,7 @@ class Asked(NamedTuple):
     lock: Lock
 
 
-def check(locks: Sequence[Asked], request: SourceOptions, ctx: Context) -> Standing:
+def check(locks: Sequence[LockQuery], request: SourceOptions, ctx: Context) -> LocksStanding:
     """What became of these locks. Raises UsageError for an unknown mirror, HostError; what is not reached is said."""
     reach = Reach()
     lists = _lists(locks, ctx)
@@ -71,7 +70,7 @@ def check(locks: Sequence[Asked], request: SourceOptions, ctx: Context) -> Stand
     total = len(wheels.wanted) + len(debs.wanted)
     with ctx.progress.task("looking for what the locks name", total, "files") as task:
         files = {one.sha256: one for one in (*wheels.find(task), *debs.find(task))}
-    return Standing(
+    return LocksStanding(
         date=settings.now_utc(),
         locks=tuple(_lock(one, files, lists) for one in locks),
         files=tuple(files.values()),
@@ -80,7 +79,7 @@ def check(locks: Sequence[Asked], request: SourceOptions, ctx: Context) -> Stand
     )
 
 
-def raise_if_gone(found: Standing) -> None:
+def raise_if_gone(found: LocksStanding) -> None:
     """Raises LockedError where a file is nowhere any more, NetworkError where no place but this machine answers."""
     gone = {one.sha256: one for one in found.files if one.state == "nowhere"}
     if gone:
@@ -130,7 +129,7 @@ class _Wheel(NamedTuple):
 class _Wheels:
     """The wheels and sdists of locks, with build back-ends, on the pages of their channels."""
 
-    def __init__(self, locks: Sequence[Asked], request: SourceOptions, ctx: Context, reach: Reach) -> None:
+    def __init__(self, locks: Sequence[LockQuery], request: SourceOptions, ctx: Context, reach: Reach) -> None:
         self._note, self._reach = ctx.progress.note, reach
         self._sources = Sources(request, ctx.cache, ctx.environment, self._note)
         self._indexes: set[Source] = set()  #: that are no mirror
@@ -211,7 +210,7 @@ class _Wheels:
     def _knock(self, source: Source) -> None:
         """Raises HttpError where a mirror that nobody named takes no connection: no time-out is waited for."""
         if not self._sources.client.reaches(source.location, search.KNOCK):
-            raise HttpError.of(Reason.NO_ANSWER, source.location)
+            raise HttpError.of(NoAnswer.NO_ANSWER, source.location)
 
     def _is_it(self, link: Link, file: LockedFile) -> bool:
         if link.sha256 or link.url.startswith("file:"):
@@ -238,10 +237,10 @@ class _Lists(NamedTuple):
     """A suite's lists of today, None where there are none."""
 
     value: SuiteLists
-    archive: Archive | None
+    archive: SuiteArchive | None
 
 
-def _lists(locks: Iterable[Asked], ctx: Context) -> dict[str, _Lists]:
+def _lists(locks: Iterable[LockQuery], ctx: Context) -> dict[str, _Lists]:
     """Today's lists of the suites of all bases."""
     names = sorted({base.suite for asked in locks for _, base in _bases(asked.lock)})
     found: dict[str, _Lists] = {}
@@ -256,7 +255,7 @@ def _lists(locks: Iterable[Asked], ctx: Context) -> dict[str, _Lists]:
 def _of_suite(suite: str, ctx: Context) -> _Lists:
     kept = suites.described(suite, settings.today())
     try:
-        archive = Archive(suite, ctx)
+        archive = SuiteArchive(suite, ctx)
     except (NetworkError, IntegrityError) as error:
         return _Lists(SuiteLists(suite=suite, kept=kept, error=error.what), None)
     value = SuiteLists(suite=suite, kept=kept, listed=archive.listed, has_security=archive.has_security)
@@ -273,7 +272,7 @@ def _bases(lock: Lock) -> Iterator[tuple[Literal["base", "compiler"], DebianBase
 class _Debs:
     """The .debs of locks: of bases and toolkits."""
 
-    def __init__(self, locks: Sequence[Asked], ctx: Context, reach: Reach, lists: Mapping[str, _Lists]) -> None:
+    def __init__(self, locks: Sequence[LockQuery], ctx: Context, reach: Reach, lists: Mapping[str, _Lists]) -> None:
         self._presence = Presence(ctx, reach)
         self.wanted: dict[str, DebianPackage] = {}
         self._times: dict[str, dict[str, None]] = {}
@@ -307,7 +306,7 @@ def _debian(lock: Lock) -> Iterator[tuple[str, DebianPackage]]:
 # --- one lock ---------------------------------------------------------------------------------------------------------
 
 
-def _lock(asked: Asked, files: Mapping[str, FileStanding], lists: Mapping[str, _Lists]) -> LockStanding:
+def _lock(asked: LockQuery, files: Mapping[str, FileStanding], lists: Mapping[str, _Lists]) -> LockStanding:
     lock = asked.lock
     packages: list[LockedPackage | DebianPackage] = [*lock.installed(), *lock.for_compilation()]
     packages += (package for _, package in _debian(lock))

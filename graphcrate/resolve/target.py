@@ -19,7 +19,7 @@ OLDEST_GLIBC = "2.28"
 UV_GLIBC = (28, *range(31, 41))
 
 
-class Target(msgspec.Struct, frozen=True):
+class WheelTarget(msgspec.Struct, frozen=True):
     """The image that wheels are chosen for: `python` "3.11", `glibc` "2.36"; always x86_64."""
 
     python: str
@@ -52,9 +52,9 @@ def _order(python: str, glibc: str) -> dict[Tag, int]:
     return {tag: place for place, tag in reversed(list(enumerate(supported_tags(python, glibc))))}
 
 
-def target_of(base: BaseSpec, python: str) -> Target:
+def target_of(base: BaseSpec, python: str) -> WheelTarget:
     """The image on this base. A registry reference is searched for a suite's name."""
-    return Target(python, GLIBC.get(suites.of_base(base), OLDEST_GLIBC))
+    return WheelTarget(python, GLIBC.get(suites.of_base(base), OLDEST_GLIBC))
 
 
 def project_and_version(name: str) -> tuple[str, Version] | None:

@@ -15,7 +15,7 @@ from graphcrate.host.atomic import write_file
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, GraphcrateError
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Claim, Pass, SmokeReport
+from graphcrate.model.report import Pass, SmokeReport, SuiteClaim
 
 FOLDER = "passes"  #: in the image's folder, dist/<name>/<tag>
 
@@ -26,7 +26,7 @@ def content(image: str) -> str:
     return digest if digest.startswith("sha256:") else ""
 
 
-def recall(folder: Path, claim: Claim) -> Pass | None:
+def recall(folder: Path, claim: SuiteClaim) -> Pass | None:
     """Read the stored pass of just this claim; None for anything else, readable or not."""
     with contextlib.suppress(OSError, *UNREADABLE):
         found = codec.decode(_path(folder, claim).read_bytes(), Pass)
@@ -35,7 +35,7 @@ def recall(folder: Path, claim: Claim) -> Pass | None:
     return None
 
 
-def settle(folder: Path, claim: Claim, report: SmokeReport) -> str:
+def store_result(folder: Path, claim: SuiteClaim, report: SmokeReport) -> str:
     """Store a pass; remove an older one where the suite failed. Returns why that failed, or nothing.
 
     A folder that this user may not write to is no reason to fail.
@@ -53,6 +53,6 @@ def settle(folder: Path, claim: Claim, report: SmokeReport) -> str:
     return ""
 
 
-def _path(folder: Path, claim: Claim) -> Path:
+def _path(folder: Path, claim: SuiteClaim) -> Path:
     key = hashlib.sha256(msgspec.json.encode(claim)).hexdigest()[:32]
     return folder / f"{claim.suite}-{key}.json"

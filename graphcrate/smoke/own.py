@@ -12,7 +12,7 @@ from graphcrate.compat import names, together
 from graphcrate.model.plan import VENV
 from graphcrate.model.report import OwnTests, SmokeReport
 from graphcrate.model.words import printable
-from graphcrate.smoke.suites import Program, Ran
+from graphcrate.smoke.suites import Ran, SuiteProgram
 from graphcrate.smoke.verdict import failed, tail
 
 IMPORTS_LIMIT = 300  #: seconds
@@ -41,7 +41,7 @@ for name in sys.argv[1:]:
 """
 
 
-def programs(own: OwnTests) -> list[Program]:
+def programs(own: OwnTests) -> list[SuiteProgram]:
     """Make the programs of these tests: one that imports the packages, then the commands."""
     tests = []
     if own.imports:
@@ -54,12 +54,12 @@ def programs(own: OwnTests) -> list[Program]:
     return tests
 
 
-def _own(name: str, title: str, argv: tuple[str, ...], limit: int) -> Program:
+def _own(name: str, title: str, argv: tuple[str, ...], limit: int) -> SuiteProgram:
     version = hashlib.sha256(repr((argv, limit, JUDGING)).encode()).hexdigest()[:16]
-    return Program(name, f"{name} {version}", title, argv, limit, _judge)
+    return SuiteProgram(name, f"{name} {version}", title, argv, limit, _judge)
 
 
-def _judge(test: Program, ran: Ran, on_gpu: bool) -> SmokeReport:
+def _judge(test: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
     imports = _imports(ran.lines) if test.name == "imports" else []
     if ran.late or ran.returncode:
         what = imports[-1].told if imports else shlex.quote(test.title)

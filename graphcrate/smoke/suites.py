@@ -13,7 +13,7 @@ from graphcrate.model.plan import VENV
 from graphcrate.model.report import SmokeReport
 from graphcrate.model.suite import SUITES, Suite
 from graphcrate.model.trial import Device
-from graphcrate.smoke.verdict import failed, judge, phase
+from graphcrate.smoke.verdict import failed, judge_output, phase
 
 if TYPE_CHECKING:
     from graphcrate.host.sandbox import Inside
@@ -40,7 +40,7 @@ class Ran(NamedTuple):
     late: str = ""
 
 
-class Program(NamedTuple):
+class SuiteProgram(NamedTuple):
     """What is run inside an image, and how it is judged; ended after `limit` seconds. `title` is for people."""
 
     name: str  #: of a suite, or of a person's own test
@@ -48,25 +48,27 @@ class Program(NamedTuple):
     title: str
     argv: Sequence[str]
     limit: float
-    judge: Callable[["Program", Ran, bool], SmokeReport]  #: whether it ran on a GPU
+    judge: Callable[["SuiteProgram", Ran, bool], SmokeReport]  #: whether it ran on a GPU
 
 
-def suite(name: str, *, on_gpu: bool, packages: Collection[str] = ()) -> Program:
+def suite(name: str, *, on_gpu: bool, packages: Collection[str] = ()) -> SuiteProgram:
     """Return a suite's program. `packages`: what the image is said to have; one that it examines must be there."""
     known = SUITES[name]
     limit = known.cuda_limit if on_gpu else known.cpu_limit
     argv = command(known, name, on_gpu=on_gpu, limit=limit, packages=packages)
-    return Program(name, version_of(name, packages), "", argv, limit + SECONDS_TO_SAY_SO, _judge)
+    return SuiteProgram(name, version_of(name, packages), "", argv, limit + SECONDS_TO_SAY_SO, _judge)
 
 
-def _judge(program: Program, ran: Ran, on_gpu: bool) -> SmokeReport:
+def _judge(program: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
     if ran.late:
         reason = f"{ran.late} (while {phase(ran.lines)[0]})"
         return failed(program.name, ran.seconds, reason, layer="machine", on_gpu=on_gpu)
-    return judge(program.name, ran.lines, ran.returncode, ran.seconds, on_gpu=on_gpu)
+    return judge_output(program.name, ran.lines, ran.returncode, ran.seconds, on_gpu=on_gpu)
 
 
-def run(program: Program, inside: "Inside", folder: Path, *, say: Callable[[str], None], on_gpu: bool) -> SmokeReport:
+def run(
+    program: SuiteProgram, inside: "Inside", folder: Path, *, say: Callable[[str], None], on_gpu: bool
+) -> SmokeReport:
     """Run a program in an image, telling its lines to `say`; a failure is a report, not an exception.
 
     Writes `smoke-<name>.log` into `folder`, and `smoke-<name>.svg` where it draws. Raises HostError when nothing can be

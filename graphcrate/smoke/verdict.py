@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True):
     layer: str | None = None
 
 
-def judge(name: str, lines: Sequence[str], returncode: int, seconds: float, *, on_gpu: bool) -> SmokeReport:
+def judge_output(name: str, lines: Sequence[str], returncode: int, seconds: float, *, on_gpu: bool) -> SmokeReport:
     """The report of a run that ended, from its output and exit code (-N or 128 + N after signal N).
 
     The reason of a failure begins with the layer at fault, where that is known.

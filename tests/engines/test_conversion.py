@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphcrate.artifacts import convert
-from graphcrate.artifacts.convert import Request
+from graphcrate.artifacts.convert import ConvertRequest
 from graphcrate.artifacts.formats import runtime_files, sif
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
@@ -61,7 +61,7 @@ def made(place, layout):
         key = (to, source.digest, *sorted(more.items()))
         if key not in known:
             output = place.folder / f"{len(known)}.{to}"
-            request = Request(ref=str(source.path), to=to, output=output, **more)
+            request = ConvertRequest(ref=str(source.path), to=to, output=output, **more)
             known[key] = convert.convert(request, place)
         return Path(known[key].path)
 
@@ -134,7 +134,7 @@ def test_the_kernel_and_squashfuse_mount_the_partition(made, layout, files, scra
 
 def test_a_disk_that_fills_up_is_said_and_nothing_stays(layout, place, monkeypatch, scratch):
     call("mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", scratch)
-    request = Request(ref=str(layout.path), to="sif", output=scratch / "small.sif")
+    request = ConvertRequest(ref=str(layout.path), to="sif", output=scratch / "small.sif")
     with pytest.raises(DiskFullError, match=r"needs .* are free"):
         convert.convert(request, place)
     monkeypatch.setattr(convert, "require_room", lambda *_: None)

@@ -12,7 +12,7 @@ import msgspec
 import pysequoia
 import pytest
 
-from graphcrate.build import pipeline
+from graphcrate.assembly import pipeline
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host import inflating
 from graphcrate.host.cache import Cache
@@ -123,7 +123,7 @@ def test_the_same_base_from_whoever_has_its_files(servers, bookworm, scratch, mo
         there = place(cache, variables, Recorder())
         if digest:
             assert debian.prepare(lock, there).layers[0].digest == bookworm.base.layers[0].digest
-        found = debs.fetch(lock.packages, lock.suite, there, listed=lock.listed)
+        found = debs.fetch_debs(lock.packages, lock.suite, there, listed=lock.listed)
         assert [sha256_of(path) for path in found] == [package.file.sha256 for package in bookworm.lock.packages]
         assert not list((cache.root / "partial").iterdir())
     assert [path for path in servers.asked() if "/dists/" in path] == []

@@ -47,7 +47,7 @@ class Site:
     """An engine with what the tests ask of it."""
 
     name: str
-    engine: oci.Engine
+    engine: oci.StoreEngine
     environment: dict
     command: tuple
     cache: Cache
@@ -102,7 +102,7 @@ def site(request, cache, monkeypatch, shared):
         monkeypatch.setattr(oci_engine, "_has_buildkit", lambda *_: False)
     elif request.param == "buildkit" and not oci_engine.find("docker", environment).buildkit:
         pytest.skip("the docker command here has no BuildKit")
-    return Site(request.param, oci.Engine(engine), environment, (program(engine),), cache)
+    return Site(request.param, oci.StoreEngine(engine), environment, (program(engine),), cache)
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def publish(ctx, registry, folder):
     to = f"{registry}/proof-{secrets.token_hex(4)}"
 
     def run(key=None, tags=()):
-        found = publishing.publish(policy.Request(ref=str(folder / "oci"), key=key, tags=tags), ctx, to)
+        found = publishing.publish(policy.PublishRequest(ref=str(folder / "oci"), key=key, tags=tags), ctx, to)
         return found.reference, f"{found.reference.rpartition(':')[0]}@{found.digest}"
 
     return run

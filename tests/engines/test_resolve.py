@@ -153,7 +153,7 @@ def add(server, cache, tmp_path, monkeypatch):
     stack = choose(context, {})
 
     def run(*packages, committed=None, **more):
-        given = own.joined(Additions(**more), own.given(packages)) if more else own.given(packages)
+        given = own.merge_additions(Additions(**more), own.given(packages)) if more else own.given(packages)
         return stack.lock, additions.add(context, stack, given, committed).lock
 
     yield run

@@ -13,7 +13,7 @@ from graphcrate.compat import toolkits as facts
 from graphcrate.host.cache import Cache
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import debian
-from graphcrate.inputs.bases.archive import Archive
+from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.model.lock import DebianToolkit
 from graphcrate.model.recipe import BaseSpec
 from tests.engines.workplace import tree
@@ -47,7 +47,7 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def toolkit(cache, wheels):
-    archive = Archive(OPTION.suite, place(cache, os.environ), facts.COMPONENTS)
+    archive = SuiteArchive(OPTION.suite, place(cache, os.environ), facts.COMPONENTS)
     return DebianToolkit(
         version=OPTION.version,
         suite=OPTION.suite,

@@ -150,7 +150,7 @@ def job(cache, base, wheels, tmp_path):
         step = CompileStep(
             title="extensions", python=PYTHON, packages=compiled, against=(known(wheels[0]),), compilation=compilation
         )
-        return extensions.Job(
+        return extensions.CompileJob(
             step=step,
             base=base[1],
             build_base=base[1],

@@ -12,7 +12,7 @@ from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels import compile_program
-from graphcrate.inputs.wheels.bytecode import ENVIRONMENT, PROGRAM, Job, compile_shards, read_bundle, shards
+from graphcrate.inputs.wheels.bytecode import ENVIRONMENT, PROGRAM, BytecodeShard, compile_shards, read_bundle, shards
 from graphcrate.inputs.wheels.install import place
 from graphcrate.inputs.wheels.sdist import build_wheel
 from tests.made import locked
@@ -46,7 +46,7 @@ def own_umask(mask):
 def jobs_of(path, folder):
     with open_wheel(path) as wheel:
         cut = shards(place(wheel, PYTHON), PYTHON)
-    return [Job(path, shard, folder / str(number)) for number, shard in enumerate(cut)]
+    return [BytecodeShard(path, shard, folder / str(number)) for number, shard in enumerate(cut)]
 
 
 @pytest.mark.parametrize("python", [path for minor in range(8, 15) if (path := shutil.which(f"python3.{minor}"))])

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from graphcrate.engines import apptainer, oci
-from graphcrate.engines.backend import Order
+from graphcrate.engines.backend import BuildOrder
 from graphcrate.host import oci_engine, process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
@@ -27,7 +27,7 @@ def main(engine, folder, cache, text):
     apptainer.definition = oci.dockerfile = lambda *_, **__: text
     if engine == "classic":
         oci_engine._has_buildkit = lambda *_: False
-    builder = apptainer if engine == "apptainer" else oci.Engine("podman" if engine == "podman" else "docker")
+    builder = apptainer if engine == "apptainer" else oci.StoreEngine("podman" if engine == "podman" else "docker")
     try:
         print(builder.build(order(Path(folder), Cache(Path(cache)), settings.environment())))
     except KeyboardInterrupt:
@@ -109,7 +109,7 @@ def order(folder, cache, environment, **changes):
         "environment": environment,
         "progress": Told(),
     }
-    return Order(**{**values, **changes})
+    return BuildOrder(**{**values, **changes})
 
 
 if __name__ == "__main__":

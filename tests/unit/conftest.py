@@ -192,7 +192,7 @@ def mirrors(monkeypatch):
 
     with WheelServer() as one, WheelServer() as two:
         known = {
-            name: channels.Mirror(pytorch=server.url("/whl/{tag}"), pypi=server.url("/simple"))
+            name: channels.WheelMirror(pytorch=server.url("/whl/{tag}"), pypi=server.url("/simple"))
             for name, server in {"one": one, "two": two}.items()
         }
         monkeypatch.setattr(channels, "MIRRORS", known)

@@ -9,7 +9,7 @@ import pysequoia
 
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.bases import archive
-from graphcrate.inputs.bases.archive import Archive
+from graphcrate.inputs.bases.archive import SuiteArchive
 from tests.made import place
 from tests.unit.conftest import Recorder
 from tests.unit.wheel_server import WheelServer, sha256
@@ -73,7 +73,7 @@ class Debian:
     def open(self, suite="bookworm", **variables):
         mirror = self.server.url("/debian")
         variables = {"DEBIAN_MIRROR": mirror, "DEBIAN_SECURITY_MIRROR": mirror, **variables}
-        return Archive(suite, place(self.cache, variables, self.progress))
+        return SuiteArchive(suite, place(self.cache, variables, self.progress))
 
     def opened(self, *stanzas, updates=(), security=(), **more):
         self.put("bookworm", stanzas, **more)

@@ -19,7 +19,7 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, DebianToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from graphcrate.resolve import base, extensions, resolver
-from graphcrate.resolve.channels import Kind, Source
+from graphcrate.resolve.channels import Source, SourceKind
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.target import project_and_version
 from tests.made import deb, index_of, place
@@ -153,7 +153,11 @@ class Uv:
         limits = [Requirement(line) for line in options["constraints"]]
         asked = {"requirements": list(requirements), "target": target, "constraints": list(options["constraints"])}
         self.calls.append(asked)
-        client, listings, places = sources.client, sources.listings, (*sources.user.further, Source(Kind.INDEX, index))
+        client, listings, places = (
+            sources.client,
+            sources.listings,
+            (*sources.user.further, Source(SourceKind.INDEX, index)),
+        )
         fixed = {canonicalize_name(Requirement(line).name): Requirement(line) for line in options["overrides"]}
         entries, queue, seen = [], list(requirements), set()
         while queue:

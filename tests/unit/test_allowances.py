@@ -7,7 +7,7 @@ from graphcrate.checks import wording
 from graphcrate.checks.audit import run as audit
 from graphcrate.compat import allowances, own, planning
 from graphcrate.model.allowance import Allowance
-from graphcrate.model.audit import Finding
+from graphcrate.model.audit import AuditFinding
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import RecipeError
 from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, Plan, Stack
@@ -76,7 +76,7 @@ def test_nothing_else_is_allowed():
     ],
 )
 def test_patterns_of_an_allowance(fields, fits):
-    one = Finding("libraries", "fail", "rdkit", "rdkit/Chem/a.so", "", missing=(("libX11.so.6", "libXext.so.6"),))
+    one = AuditFinding("libraries", "fail", "rdkit", "rdkit/Chem/a.so", "", missing=(("libX11.so.6", "libXext.so.6"),))
     judged = allowances.judged(one, [Allowance(**fields, why="x")])
     assert (judged.severity, judged.allowed) == (("warn", "x") if fits else ("fail", ""))
     without = msgspec.structs.replace(one, missing=())
@@ -96,7 +96,7 @@ def test_a_recipe_says_it_and_plan_label_and_provenance_repeat_it(tmp_path):
     _, additions = own.load(tmp_path / "mine.toml")
     assert additions.allow == (DRAWING,)
     assert own.recorded(additions).allow == (DRAWING,)
-    assert own.joined(additions, Additions(packages=("ase",))).allow == (DRAWING,)
+    assert own.merge_additions(additions, Additions(packages=("ase",))).allow == (DRAWING,)
     assert msgspec.json.decode(msgspec.json.encode(additions), type=Additions) == additions
 
 

@@ -3,9 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.model.answer import Answer, Entry, Section
+from graphcrate.model.answer import Answer, AnswerLine, Section
 
-ENTRIES = (Entry("fail", "glibc", ("fix: another base", "why: it is too old"), "bold red"), Entry("not known", "shell"))
+ENTRIES = (
+    AnswerLine("fail", "glibc", ("fix: another base", "why: it is too old"), "bold red"),
+    AnswerLine("not known", "shell"),
+)
 
 
 def text(answer, width=0):
@@ -13,7 +16,9 @@ def text(answer, width=0):
 
 
 def test_sentences_stand_in_one_column_with_details_below():
-    answer = Answer((Section(ENTRIES), Section(()), Section((Entry("torch", "7.0"),), "GPU code")), ("asked",), ("2",))
+    answer = Answer(
+        (Section(ENTRIES), Section(()), Section((AnswerLine("torch", "7.0"),), "GPU code")), ("asked",), ("2",)
+    )
     expected = (
         "asked\n\nfail       glibc\n           fix: another base\n           why: it is too old\nnot known  shell"
     )
@@ -23,13 +28,15 @@ def test_sentences_stand_in_one_column_with_details_below():
 
 
 def test_lines_wrap_below_their_column():
-    answer = Answer((Section((Entry("fail", "a b c d e f g h i j k l m n o p q r", ("why: " + "word " * 6,)),)),))
+    answer = Answer((Section((AnswerLine("fail", "a b c d e f g h i j k l m n o p q r", ("why: " + "word " * 6,)),)),))
     first, *rest = text(answer, 36)
     assert first == "fail  a b c d e f g h i j k l m n o"
     assert rest == ["      p q r", "      why: word word word word word", "      word"]
 
 
-@given(st.lists(st.builds(Entry, st.text(), st.text(), st.tuples(st.text())), max_size=5), st.sampled_from([0, 80]))
+@given(
+    st.lists(st.builds(AnswerLine, st.text(), st.text(), st.tuples(st.text())), max_size=5), st.sampled_from([0, 80])
+)
 def test_whatever_an_image_is_named_nothing_speaks_to_the_terminal(entries, width):
     lines = text(Answer((Section(tuple(entries)),), summary=("\x1b[2J",)), width)
     assert all(character.isprintable() for line in lines for character in line)

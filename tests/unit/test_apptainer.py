@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from graphcrate.engines import apptainer
-from graphcrate.engines.backend import Order
+from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.output import Output
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import Bind, Exec
@@ -72,7 +72,7 @@ def test_a_command_sees_what_it_is_given_and_nothing_of_the_host(tmp_path, cache
     for name in ("SECRET", "APPTAINERENV_STRAY", "APPTAINER_DOCKER_USERNAME", "SINGULARITY_DOCKER_USERNAME"):
         monkeypatch.setenv(name, "x")
     for known in (engine(), engine("singularity version 3.8.7")):
-        image = apptainer.Image(known, Path("/a.sif"), cache, [], apptainer.NO_NETWORK)
+        image = apptainer.ApptainerImage(known, Path("/a.sif"), cache, [], apptainer.NO_NETWORK)
         binds = [Bind(tmp_path, "/out", read_only=False), Bind(tmp_path, "/in")]
         image.run(Exec(["python", "x.py"], {"OMP_NUM_THREADS": "2"}, binds, cwd="/work"))
     (argv, environment), (_, older) = ((words, options["environment"]) for words, options in asked)
@@ -176,7 +176,7 @@ def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_pat
     monkeypatch.setattr(apptainer, "definition", lambda plan: text)
     monkeypatch.setattr(apptainer, "is_root", lambda: True)
     monkeypatch.setattr("graphcrate.host.process.run", run)
-    order = Order(
+    order = BuildOrder(
         plan=planned(), folder=tmp_path, base=None, files={}, arguments={"MIRROR": "m"}, cache=cache,
         environment={"PATH": "/bin", "http_proxy": "http://p:1"}, progress=Recorder(),
     )  # fmt: skip

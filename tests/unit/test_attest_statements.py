@@ -15,7 +15,7 @@ from graphcrate.checks.bundled import Bundled
 from graphcrate.checks.licences import PackageFacts
 from graphcrate.checks.system import SystemPackage
 from graphcrate.model.lock import ImageToolkit, LockedFile, WheelToolkit, decode_lock
-from graphcrate.model.report import Asked, SmokeReport
+from graphcrate.model.report import BuildParameters, SmokeReport
 from graphcrate.publish.attest import provenance, statement
 from graphcrate.publish.attest.bill import canonical, parts, sbom
 from graphcrate.publish.attest.statement import Resource
@@ -25,7 +25,7 @@ from tests.unit.proof_lock import COMPILATION, LOCK, ON_REGISTRY, PACKAGES, SUBJ
 
 GOLDEN = Path(__file__).parent / "golden" / "proof"
 CANARIES = ("/home/alice", "mirror.inside.example", "registry.inside.example")
-ASKED = Asked(recipe="pyg", variant="11.8", gpus=("v100",), channel="pytorch", extensions="auto")
+ASKED = BuildParameters(recipe="pyg", variant="11.8", gpus=("v100",), channel="pytorch", extensions="auto")
 SUITE = SmokeReport(
     suite="dna", status="passed", device="Tesla V100", seconds=12.5, metrics={"test_accuracy": 0.9},
     driver="535.54.03", runtime="apptainer", runtime_version="1.4.5",

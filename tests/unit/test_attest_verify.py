@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphcrate.oci import spec
 from graphcrate.publish.attest import bundles, keys, signing, statement, verify
-from graphcrate.publish.attest.verify import Outcome
+from graphcrate.publish.attest.verify import SignatureStatus
 from tests.unit import tars
 from tests.unit.proof_lock import DIGEST, SUBJECT
 
@@ -26,7 +26,7 @@ TEXT = statement.encode(ABOUT)
 NAME = f"{REPOSITORY}:1.0"
 CLAIM = signing.claim(NAME, DIGEST)
 SIGNED = signing.signatures(DIGEST, [CLAIM], KEY)
-MALFORMED = Outcome.MALFORMED
+MALFORMED = SignatureStatus.MALFORMED
 
 
 def stored(tagged):
@@ -74,7 +74,7 @@ def test_a_signature_has_cosigns_form_to_the_byte():
 def test_another_key_adds_to_a_signature():
     both = signing.signatures(DIGEST, [CLAIM], STRANGER, stored(SIGNED))
     for key in (KEY, STRANGER):
-        assert outcome(both, key=key, **SIGNED.blobs) is Outcome.VERIFIED
+        assert outcome(both, key=key, **SIGNED.blobs) is SignatureStatus.VERIFIED
     assert len(json.loads(both.blobs[json.loads(both.manifest)["config"]["digest"]])["rootfs"]["diff_ids"]) == 2
 
 
@@ -84,13 +84,13 @@ def test_another_key_adds_to_a_signature():
 @pytest.mark.parametrize(
     ("expected", "stored"),
     [
-        (Outcome.ABSENT, edited(lambda document: document["layers"][0]["annotations"].clear())),
-        (Outcome.ABSENT, edited(lambda document: document["layers"][0].update(mediaType=spec.LAYER_GZIP))),
-        (Outcome.ABSENT, edited(lambda document: document["layers"].clear())),
+        (SignatureStatus.ABSENT, edited(lambda document: document["layers"][0]["annotations"].clear())),
+        (SignatureStatus.ABSENT, edited(lambda document: document["layers"][0].update(mediaType=spec.LAYER_GZIP))),
+        (SignatureStatus.ABSENT, edited(lambda document: document["layers"].clear())),
         (MALFORMED, edited(lambda document: document["layers"][0]["annotations"].update({signing.SIGNATURE: "%"}))),
-        (Outcome.WRONG_KEY, msgspec.structs.replace(SIGNED, blobs={PAYLOAD: CLAIM + b" "})),
-        (Outcome.WRONG_KEY, signing.signatures(DIGEST, [CLAIM], STRANGER)),
-        (Outcome.OTHER_IMAGE, signing.signatures(DIGEST, [signing.claim(NAME, OTHER)], KEY)),
+        (SignatureStatus.WRONG_KEY, msgspec.structs.replace(SIGNED, blobs={PAYLOAD: CLAIM + b" "})),
+        (SignatureStatus.WRONG_KEY, signing.signatures(DIGEST, [CLAIM], STRANGER)),
+        (SignatureStatus.OTHER_IMAGE, signing.signatures(DIGEST, [signing.claim(NAME, OTHER)], KEY)),
         (MALFORMED, signing.signatures(DIGEST, [CLAIM.replace(b"cosign", b"atomic")], KEY)),
     ],
 )
@@ -100,7 +100,7 @@ def test_each_way_a_signature_can_be_wrong(expected, stored):
 
 def test_a_signature_of_another_image_names_both():
     moved = judged(layers(SIGNED), OTHER)
-    assert (moved.outcome, f"about {DIGEST}, not about {OTHER}" in moved.message) == (Outcome.OTHER_IMAGE, True)
+    assert (moved.outcome, f"about {DIGEST}, not about {OTHER}" in moved.message) == (SignatureStatus.OTHER_IMAGE, True)
 
 
 # Statements
@@ -119,12 +119,12 @@ def altered(**fields):
 @pytest.mark.parametrize(
     ("expected", "envelopes"),
     [
-        (Outcome.VERIFIED, [signing.seal(ABOUT, KEY), sealed(payload=TEXT.replace(b"ment/v1", b"ment/v0.1"))]),
-        (Outcome.WRONG_KEY, [sealed(STRANGER), altered(payload=TEXT.replace(b"[]", b"[1]"))]),
-        (Outcome.WRONG_KEY, [altered(payload_type="text/plain")]),
-        (Outcome.OTHER_IMAGE, [sealed(payload=TEXT.replace(DIGEST[7:].encode(), OTHER[7:].encode()))]),
-        (Outcome.WRONG_KEY, [altered(signatures=(signing.Signature(sig=b""),))]),
-        (Outcome.ABSENT, [altered(signatures=())]),
+        (SignatureStatus.VERIFIED, [signing.seal(ABOUT, KEY), sealed(payload=TEXT.replace(b"ment/v1", b"ment/v0.1"))]),
+        (SignatureStatus.WRONG_KEY, [sealed(STRANGER), altered(payload=TEXT.replace(b"[]", b"[1]"))]),
+        (SignatureStatus.WRONG_KEY, [altered(payload_type="text/plain")]),
+        (SignatureStatus.OTHER_IMAGE, [sealed(payload=TEXT.replace(DIGEST[7:].encode(), OTHER[7:].encode()))]),
+        (SignatureStatus.WRONG_KEY, [altered(signatures=(signing.Signature(sig=b""),))]),
+        (SignatureStatus.ABSENT, [altered(signatures=())]),
         (MALFORMED, [sealed(payload_type="text/plain"), sealed(payload=b"no statement")]),
         (MALFORMED, [sealed(payload=TEXT.replace(b"ment/v1", b"ment/v9"))]),
     ],
@@ -138,7 +138,7 @@ def test_each_way_an_envelope_can_be_wrong(expected, envelopes):
 def test_of_several_signatures_one_that_fits_is_enough():
     verdicts = [verify.envelope(DIGEST, sealed(key), PUBLIC) for key in (STRANGER, KEY)]
     found = [verify.best(DIGEST, some).outcome for some in (verdicts, verdicts[:1], [])]
-    assert found == [Outcome.VERIFIED, Outcome.WRONG_KEY, Outcome.ABSENT]
+    assert found == [SignatureStatus.VERIFIED, SignatureStatus.WRONG_KEY, SignatureStatus.ABSENT]
 
 
 @given(st.binary(max_size=200))
@@ -172,10 +172,10 @@ def verdicts(stored, key, **blobs):
 @pytest.mark.parametrize(
     ("signer", "key", "expected", "message"),
     [
-        (KEY, PUBLIC, Outcome.VERIFIED, "{} is signed"),
-        (KEY, None, Outcome.VERIFIED, "attached and signed, signature not checked: no key was given"),
-        (None, None, Outcome.VERIFIED, "attached, and not signed"),
-        (None, PUBLIC, Outcome.ABSENT, "attached, and not signed"),
+        (KEY, PUBLIC, SignatureStatus.VERIFIED, "{} is signed"),
+        (KEY, None, SignatureStatus.VERIFIED, "attached and signed, signature not checked: no key was given"),
+        (None, None, SignatureStatus.VERIFIED, "attached, and not signed"),
+        (None, PUBLIC, SignatureStatus.ABSENT, "attached, and not signed"),
     ],
 )
 def test_with_a_key_each_statement_is_signed(signer, key, expected, message):
@@ -205,7 +205,7 @@ def test_publishing_again_sends_the_same_and_takes_no_signature_away():
     assert signing.signatures(DIGEST, [CLAIM], KEY, stored(SIGNED)) == SIGNED
     assert len(stored(attached(STRANGER, stored(first)))) == 4
     unsigned = attached(None, stored(first))
-    assert ("urn:x:y", Outcome.VERIFIED, "urn:x:y is signed") in verdicts(unsigned, PUBLIC, **first.blobs)
+    assert ("urn:x:y", SignatureStatus.VERIFIED, "urn:x:y is signed") in verdicts(unsigned, PUBLIC, **first.blobs)
     # signed ones take the place of those that nobody signed
     assert attached(before=stored(unsigned)) == first
 
@@ -274,18 +274,18 @@ Er8WCiYl3FsCVfcf4XmtkdmwKfWu1PBGu9112o+JAlhxdkLss3ic7t3osg==
 @pytest.mark.parametrize(
     ("expected", "found"),
     [
-        (Outcome.VERIFIED, bundled()),
-        (Outcome.WRONG_KEY, bundled(key=STRANGER)),
-        (Outcome.WRONG_KEY, bundled(signatures=[{"sig": ""}])),
-        (Outcome.WRONG_KEY, bundled(payloadType="text/plain")),
-        (Outcome.ABSENT, bundled(signatures=[])),
-        (Outcome.OTHER_IMAGE, bundled(bundles.sign(NAME, OTHER))),
-        (Outcome.ABSENT, bundled(ABOUT)),  # a statement is no signature of an image
+        (SignatureStatus.VERIFIED, bundled()),
+        (SignatureStatus.WRONG_KEY, bundled(key=STRANGER)),
+        (SignatureStatus.WRONG_KEY, bundled(signatures=[{"sig": ""}])),
+        (SignatureStatus.WRONG_KEY, bundled(payloadType="text/plain")),
+        (SignatureStatus.ABSENT, bundled(signatures=[])),
+        (SignatureStatus.OTHER_IMAGE, bundled(bundles.sign(NAME, OTHER))),
+        (SignatureStatus.ABSENT, bundled(ABOUT)),  # a statement is no signature of an image
     ],
 )
 def test_each_way_a_bundle_can_be_wrong(expected, found):
     verdict = judged(found)
-    assert (verdict.outcome, bool(verdict.name)) == (expected, expected is Outcome.VERIFIED)
+    assert (verdict.outcome, bool(verdict.name)) == (expected, expected is SignatureStatus.VERIFIED)
 
 
 def test_a_signature_in_a_bundle_has_the_name_that_was_signed():
@@ -309,7 +309,7 @@ def test_without_a_key_a_name_is_what_somebody_wrote():
 
 def test_statements_in_bundles_are_verified_as_those_under_the_tag():
     assert [(kind, one.outcome) for kind, one in verify.attestations(DIGEST, bundled(ABOUT), PUBLIC)] == [
-        (SMOKE, Outcome.VERIFIED)
+        (SMOKE, SignatureStatus.VERIFIED)
     ]
     broken = [(layer, b'{"messageSignature": {}}') for layer, _ in bundled(ABOUT)]
     assert [one.outcome for _, one in verify.attestations(DIGEST, broken, PUBLIC)] == [MALFORMED]

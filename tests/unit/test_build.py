@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.build import pipeline, summary, with_engine
+from graphcrate.assembly import pipeline, summary, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.engines import backend, render

@@ -10,7 +10,7 @@ import pytest
 
 from graphcrate.compat.planning import EXAMPLES, EXAMPLES_TITLE
 from graphcrate.engines import context
-from graphcrate.engines.backend import Order
+from graphcrate.engines.backend import BuildOrder
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import HostError
 from graphcrate.model.plan import FilesStep, PlannedFile
@@ -30,7 +30,7 @@ def order(tmp_path, cache):
     (near, far), files = wheels(tmp_path / "wheels", near={"near.py": b"1"}, far={"far.py": b"2"})
     near = msgspec.structs.replace(near, channel=Channel.LOCAL)
     steps = FilesStep(title="virtual environment", files=OTHERS), wheels_step("both", (near, far))
-    return Order(
+    return BuildOrder(
         plan=planned(*steps, FilesStep(title=EXAMPLES_TITLE, files=PROGRAMS)), folder=tmp_path, base=None,
         files={near.file.sha256: files[near.file.sha256]}, cache=cache, environment={}, progress=Progress(),
     )  # fmt: skip

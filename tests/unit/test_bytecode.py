@@ -9,7 +9,14 @@ import pytest
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.process import Completed
 from graphcrate.inputs.wheels import bytecode, compile_program
-from graphcrate.inputs.wheels.bytecode import Job, bundle_path, compile_shards, is_compiled, read_bundle, shards
+from graphcrate.inputs.wheels.bytecode import (
+    BytecodeShard,
+    bundle_path,
+    compile_shards,
+    is_compiled,
+    read_bundle,
+    shards,
+)
 from graphcrate.inputs.wheels.install import place
 from graphcrate.model.errors import BuildError
 from tests.made import refused
@@ -42,7 +49,7 @@ def compiled(tmp_path, cache, files, interpreter=None):
     """The bundle of a wheel with these files."""
     path = make_wheel(tmp_path, files=files)
     (shard,) = sharded(path)
-    job = Job(path, shard, bundle_path(cache, "a" * 64, "3.11.2", 0))
+    job = BytecodeShard(path, shard, bundle_path(cache, "a" * 64, "3.11.2", 0))
     compile_shards([job], interpreter or InProcess(), cache)
     return read_bundle(job.target)
 

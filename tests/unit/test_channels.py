@@ -6,7 +6,7 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import channels, offers
-from graphcrate.resolve.channels import MIRRORS, Kind, UserIndexes, sources, user_indexes, wheel_folders
+from graphcrate.resolve.channels import MIRRORS, SourceKind, UserIndexes, sources, user_indexes, wheel_folders
 from graphcrate.resolve.offers import Offers, Sources
 from tests.made import refused
 
@@ -100,7 +100,7 @@ def test_another_word_than_none_is_refused():
 def test_pyg_has_a_page_for_each_series_folders_come_in_order_and_aliyun_has_pages_of_links(tmp_path):
     pages = {"2.0.1 11.7": "2.0.0+cu117", "2.10.0 12.8": "2.10.0+cu128", "2.13.0 cpu": "2.13.0+cpu"}
     assert [places(Channel.PYG, torch=torch) for torch in pages] == [[f"{PYG}{page}.html"] for page in pages.values()]
-    assert sources(Channel.PYTORCH, "2.0.1", "11.8", SourceOptions(mirror="aliyun"), USER)[0].kind is Kind.LINKS
+    assert sources(Channel.PYTORCH, "2.0.1", "11.8", SourceOptions(mirror="aliyun"), USER)[0].kind is SourceKind.LINKS
     assert places(Channel.LOCAL, wheels=tmp_path) == [str(tmp_path), "/opt/found"]
     assert places(Channel.LOCAL) == ["/opt/found"]
 

@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from graphcrate.artifacts import locate
-from graphcrate.build import pipeline
+from graphcrate.assembly import pipeline
 from graphcrate.cli import exit as cli_exit
 from graphcrate.cli import main, options, tables
 from graphcrate.compat import catalog

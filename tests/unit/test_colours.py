@@ -5,7 +5,7 @@ import re
 import pytest
 
 from graphcrate.pages.colours import COLOURS, LEAST, PAIRS, contrast
-from graphcrate.pages.html import rendered
+from graphcrate.pages.html import render_page
 
 
 def test_contrast_is_that_of_wcag():
@@ -23,7 +23,7 @@ def test_text_can_be_read_on_what_is_behind_it(scheme):
 
 
 def test_a_page_names_no_colour_but_those_of_the_table():
-    style = rendered("base.html", {}).partition("<style>")[2].partition("</style>")[0]
+    style = render_page("base.html", {}).partition("<style>")[2].partition("</style>")[0]
     known = {colour.upper() for pair in COLOURS.values() for colour in pair} | {"#FFF", "#BBB"}  # those of paper: print
     assert {one.upper() for one in re.findall(r"#[0-9a-fA-F]{3,6}\b", style)} <= known
     defined = set(re.findall(r"--([\w-]+):", style))

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.tree import compare
-from graphcrate.artifacts.tree.compare import ALLOWANCES, Allowance, Difference, differences, judge
-from graphcrate.artifacts.tree.reader import Opened
+from graphcrate.artifacts.tree.compare import ALLOWANCES, AllowedDifference, Difference, differences, judge_differences
+from graphcrate.artifacts.tree.reader import OpenedTree
 from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry
 
@@ -25,7 +25,7 @@ entries = st.one_of(
     st.builds(Entry, st.just("symlink"), *attributes, st.just(0), st.just(""), names),
 )
 trees = st.builds(
-    Opened,
+    OpenedTree,
     name=st.just("x"),
     form=st.sampled_from(["layout", "docker", "folder"]),
     entries=st.dictionaries(names, entries),
@@ -37,7 +37,7 @@ trees = st.builds(
 
 def tree(form="layout", contents=None, **more):
     """A tree of these `entries`. None but these contents may be read."""
-    return Opened(name=form, form=form, read=(contents or {}).__getitem__, **more)
+    return OpenedTree(name=form, form=form, read=(contents or {}).__getitem__, **more)
 
 
 @given(trees, trees)
@@ -48,7 +48,7 @@ def test_equal_is_equal_in_everything_that_both_know(one, other):
     )
     same_settings = None in (one.settings, other.settings) or one.settings == other.settings
     assert (not list(differences(one, other))) == (seen == others and same_settings)
-    assert judge(one, one, ALLOWANCES).unexpected == ()
+    assert judge_differences(one, one, ALLOWANCES).unexpected == ()
 
 
 @given(trees, st.data())
@@ -92,7 +92,7 @@ def unexpected(path, aspect, form="docker", contents=(b"", b""), size=1):
     others = {} if aspect == "absent" else {path: msgspec.structs.replace(file, **change)}
     one, two = ({path: content} for content in contents)
     second = tree(form, two, entries=others)
-    return judge(tree(contents=one, entries={path: file}), second, ALLOWANCES).unexpected
+    return judge_differences(tree(contents=one, entries={path: file}), second, ALLOWANCES).unexpected
 
 
 MAY = (
@@ -180,12 +180,12 @@ def test_what_readers_keep():
 def test_settings_are_compared_where_both_have_them():
     one = tree(entries={}, settings=Settings(environment=("A=1",), labels={"io.buildah.version": "1.28"}, user="me"))
     other = tree("podman", entries={}, settings=Settings(environment=("A=2",), working_folder="/"))
-    comparison = judge(one, other, ALLOWANCES)
+    comparison = judge_differences(one, other, ALLOWANCES)
     variable = Difference("environment A", "setting", "'1'", "'2'")
     assert comparison.unexpected == (variable, Difference("user", "setting", "'me'", ""))
     assert [difference.path for _, (difference,) in comparison.allowed] == ["label io.buildah.version"]
     assert comparison.compared == ("owners", "settings")
-    assert judge(one, tree(entries={}), ()).compared == ("owners",)
+    assert judge_differences(one, tree(entries={}), ()).compared == ("owners",)
 
 
 WORDS = """\
@@ -204,11 +204,11 @@ what may differ:
 def test_the_words():
     one = tree(entries={"/b": Entry("folder", 0o755), "/b-c": Entry("fifo", 0o600), "/b/c": Entry("fifo", 0o600)})
     other = tree("docker", entries={"/new\x1b[31m\udce9": Entry("symlink", 0o777, link="x")})
-    allowance = Allowance(reason="because", patterns=("/b-c",), aspects=("only in the first",))
-    comparison = judge(one, other, (allowance,))
+    allowance = AllowedDifference(reason="because", patterns=("/b-c",), aspects=("only in the first",))
+    comparison = judge_differences(one, other, (allowance,))
     assert "\n".join(compare.lines(comparison, everything=True)) == WORDS
     assert compare.summary(comparison) == "3 differences: 2 only in the first, 1 only in the second"
-    assert list(compare.lines(judge(one, one, ())))[-1] == "identical"
+    assert list(compare.lines(judge_differences(one, one, ())))[-1] == "identical"
     without = tree(entries={path: entry for path, entry in one.entries.items() if path != "/b-c"})
-    told = list(compare.lines(judge(one, without, (allowance,))))
+    told = list(compare.lines(judge_differences(one, without, (allowance,))))
     assert told[-2:] == ["equal but for what may differ:", "     1 because"]

@@ -7,7 +7,7 @@ from unittest.mock import Mock, call
 import msgspec
 import pytest
 
-from graphcrate.build import extensions
+from graphcrate.assembly import extensions
 from graphcrate.compat import compilers, planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import Option
@@ -19,13 +19,13 @@ from graphcrate.model.lock import ImageToolkit, WheelToolkit
 from graphcrate.resolve import extensions as compilation
 from graphcrate.resolve import pinning
 from graphcrate.resolve.offers import Offers, Sources
-from graphcrate.resolve.target import Target
+from graphcrate.resolve.target import WheelTarget
 from tests.made import deb, index_of, place, refused
 from tests.unit import compiled_plans, small_index
 from tests.unit.compiled_plans import TOOLKITS, lock, plain_lock
 from tests.unit.wheel_server import small_wheel
 
-TARGET = Target("3.11", "2.36")
+TARGET = WheelTarget("3.11", "2.36")
 WHEELS = ("nvidia-cuda-nvcc-cu11==11.8.89", "nvidia-cuda-runtime-cu11==11.8.89")
 DEBIAN = Option(
     provider="debian", version="11.8.89", suite="bookworm", packages=("nvidia-cuda-toolkit",), wheels=WHEELS,
@@ -59,7 +59,7 @@ def archive(monkeypatch):
             listed="20250811T020304Z",
         )
 
-    monkeypatch.setattr(compilation, "Archive", archive_of)
+    monkeypatch.setattr(compilation, "SuiteArchive", archive_of)
     return known
 
 

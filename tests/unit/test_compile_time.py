@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcrate.build import extensions
+from graphcrate.assembly import extensions
 from graphcrate.compat import compile_time
 from tests.made import place, sdist
 from tests.unit.compiled_plans import TOOLKITS, lock

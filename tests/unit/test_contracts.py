@@ -10,7 +10,7 @@ from graphcrate.checks import wording
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.contracts.check import check as contract_check
 from graphcrate.checks.contracts.run import CHECKS
-from graphcrate.model.contract import RUNTIMES, FileFact, Finding, Host, ImageView, Settings
+from graphcrate.model.contract import RUNTIMES, ContractFinding, FileFact, Host, ImageView, Settings
 from tests.unit.contract_cases import CASES, GOOD, HOST, UNREAD, configured, files
 
 BY_ID = {check.id: check for check in CHECKS}
@@ -130,7 +130,9 @@ def test_settings_of_what_enroot_imported():
 
 
 def found(status, seen="seen"):
-    return Finding(check="a-check", title="a check", runtimes=("docker", "pai"), status=status, seen=seen, fix="do it")
+    return ContractFinding(
+        check="a-check", title="a check", runtimes=("docker", "pai"), status=status, seen=seen, fix="do it"
+    )
 
 
 def test_lines_have_the_worst_first_and_nothing_that_speaks_to_a_terminal():

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from graphcrate.artifacts import convert as converting
-from graphcrate.artifacts.convert import Request, convert
+from graphcrate.artifacts.convert import ConvertRequest, convert
 from graphcrate.artifacts.formats import sif
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.squashfs import Squashfs
@@ -54,7 +54,7 @@ def image(tmp_path):
 
 def converted(tmp_path, to="sif", **more):
     PLACE.cache = Cache(tmp_path / "cache")
-    return convert(Request(**{"ref": "pyg:1.0", "to": to, "images": tmp_path / "dist", **more}), PLACE)
+    return convert(ConvertRequest(**{"ref": "pyg:1.0", "to": to, "images": tmp_path / "dist", **more}), PLACE)
 
 
 def squashed(tmp_path):

@@ -15,7 +15,7 @@ from graphcrate.host.process import Completed
 from graphcrate.host.steps import Step
 from graphcrate.inputs.bases import deb as packages
 from graphcrate.inputs.bases import debian, install, normalise
-from graphcrate.inputs.bases.deb import Owner
+from graphcrate.inputs.bases.deb import FileOwner
 from graphcrate.inputs.bases.install import asked, overridden
 from graphcrate.model.errors import BuildError, DiskFullError, HostError, IntegrityError
 from graphcrate.model.report import LayerRecord
@@ -42,7 +42,7 @@ def deb(folder_, name, entries, kind=".xz"):
 
 
 def extract(package, root):
-    return packages.extract(root.parent / "plain", packages.inflate(package, root.parent / "plain"), root)
+    return packages.extract(root.parent / "plain", packages.inflate_member(package, root.parent / "plain"), root)
 
 
 def test_the_version_of_python_comes_from_the_lock():
@@ -80,7 +80,7 @@ def test_a_package_is_written_and_says_who_owns_what(tmp_path, kind):
     (tmp_path / "root").mkdir()
     entries = [folder("./usr"), file("./usr/wall", b"odd", uid=0, gid=5), file("./usr/x", b"x" * 70_001)]
     owners = extract(deb(tmp_path, "some", entries, kind), tmp_path / "root")
-    assert owners == {"usr/wall": Owner(0, 5)}
+    assert owners == {"usr/wall": FileOwner(0, 5)}
     assert (tmp_path / "root/usr/x").read_bytes() == b"x" * 70_001
 
 
@@ -232,11 +232,11 @@ def test_owners_are_what_scripts_asked_for(tmp_path):
     )
     text = b"".join(b"\0".join(word.encode() for word in call) + b"\0\0\0" for call in calls)
     assert asked(text, tmp_path) == {
-        "etc/shadow": Owner(0, 43),
-        "etc/gshadow": Owner(0, 43),
-        "var/mail": Owner(0, 7),
-        "var/lib/x": Owner(42, 0),
-        "var/lib/x/y": Owner(42, 0),
+        "etc/shadow": FileOwner(0, 43),
+        "etc/gshadow": FileOwner(0, 43),
+        "var/mail": FileOwner(0, 7),
+        "var/lib/x": FileOwner(42, 0),
+        "var/lib/x/y": FileOwner(42, 0),
     }
 
 
@@ -249,7 +249,7 @@ def test_owners_are_what_dpkg_was_told_to_give(tmp_path):
     (tmp_path / "var/run").symlink_to("/run")
     overrides = "root ssl-cert 710 /etc/ssl/private", "#7 #8 4755 /usr/lib/a b", "root root 755 /var/run/outside"
     (tmp_path / "var/lib/dpkg/statoverride").write_text("\n".join(overrides) + "\n")
-    assert overridden(tmp_path) == {"etc/ssl/private": Owner(0, 103), "usr/lib/a b": Owner(7, 8)}
+    assert overridden(tmp_path) == {"etc/ssl/private": FileOwner(0, 103), "usr/lib/a b": FileOwner(7, 8)}
 
 
 def test_dpkgs_script_ends_with_what_the_packages_made_for_one_machine(tmp_path, monkeypatch):

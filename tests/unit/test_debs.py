@@ -54,7 +54,7 @@ class World:
 
     def fetch(self, *packages, listed=LISTED, **variables):
         ctx = place(self.cache, {**self.environment, **variables}, self.progress)
-        found = debs.fetch(packages, "bookworm", ctx, listed=listed)
+        found = debs.fetch_debs(packages, "bookworm", ctx, listed=listed)
         assert [path.read_bytes() for path in found] == [content(one.name) for one in packages]
         assert self.progress.done == self.progress.total, "each byte counts once"
         self.is_tidy()

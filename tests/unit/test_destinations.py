@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from graphcrate.model.errors import DiskFullError, HostError, UsageError
 from graphcrate.oci import reference
 from graphcrate.publish.destinations import folder as destination
-from graphcrate.publish.destinations.parse import Registry, parse, reference_for, vpc_reference
+from graphcrate.publish.destinations.parse import Registry, parse_destination, reference_for, vpc_reference
 from tests.made import refused
 from tests.unit import tars
 
@@ -50,7 +50,7 @@ ACR = "registry.cn-hangzhou.aliyuncs.com"
     ],
 )
 def test_what_a_person_may_write_and_where_an_image_goes(text, wanted):
-    found = parse(text, HOME)
+    found = parse_destination(text, HOME)
     if isinstance(found, Registry):
         found = f"{'oras ' if found.oras else ''}{reference_for(found, 'pyg', '2.0')}"
     assert found == wanted
@@ -87,12 +87,12 @@ def test_what_a_person_may_write_and_where_an_image_goes(text, wanted):
 )
 def test_anything_else_is_refused_with_the_forms(text, why):
     with refused(UsageError, why, "acr:cn-hangzhou/NAMESPACE"):
-        parse(text, HOME)
+        parse_destination(text, HOME)
 
 
 def test_a_home_that_nobody_knows_is_said():
     with pytest.raises(UsageError, match="HOME is not set"):
-        parse("~/images", {})
+        parse_destination("~/images", {})
 
 
 def test_the_address_inside_the_vpc_is_found_from_either_way_to_name_it():
@@ -101,8 +101,8 @@ def test_the_address_inside_the_vpc_is_found_from_either_way_to_name_it():
         ("acr:lab@cn-hangzhou/ns", "lab-registry-vpc.cn-hangzhou.cr.aliyuncs.com"),
         ("acr:crpi-a1b2@cn-hangzhou/ns", "crpi-a1b2-vpc.cn-hangzhou.personal.cr.aliyuncs.com"),
     ):
-        for way in (text, f"{parse(text, HOME).host}/ns"):
-            assert str(vpc_reference(reference_for(parse(way, HOME), "pyg", "1"))) == f"{inside}/ns/pyg:1"
+        for way in (text, f"{parse_destination(text, HOME).host}/ns"):
+            assert str(vpc_reference(reference_for(parse_destination(way, HOME), "pyg", "1"))) == f"{inside}/ns/pyg:1"
     for host in ("registry.example", "registry-vpc.cn-hangzhou.aliyuncs.com", "aliyuncs.com"):
         assert vpc_reference(reference.parse(f"{host}/ns/pyg:1")) is None
 
@@ -110,7 +110,7 @@ def test_the_address_inside_the_vpc_is_found_from_either_way_to_name_it():
 @given(st.text(max_size=40) | st.from_regex(r"(acr|oras|file|docker):(//)?[a-z.@:/-]{0,30}", fullmatch=True))
 def test_nothing_but_a_usage_error_comes_of_any_text(text):
     try:
-        found = parse(text, HOME)
+        found = parse_destination(text, HOME)
     except UsageError:
         return
     if isinstance(found, Registry):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.build.room import Part, Room
+from graphcrate.assembly.room import Room, RoomStep
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.bases import debian
@@ -19,7 +19,7 @@ REQUEST = BuildRequest(name="pyg", cuda="11.8")
 
 
 def room(*parts, free=10 * GB, copied=0, free_output=10 * GB):
-    made = tuple(Part(what=what, size=int(size * GB), known=known) for what, size, known in parts)
+    made = tuple(RoomStep(what=what, size=int(size * GB), known=known) for what, size, known in parts)
     folders = {"cache": Path("/cache"), "output": Path("dist")}
     return Room(**folders, parts=made, copied=copied, free=free, free_output=free_output)
 

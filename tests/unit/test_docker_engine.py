@@ -47,7 +47,7 @@ def test_another_engine_is_named_where_one_can_be_chosen_and_by_its_option(typed
     monkeypatch.setattr(docker_engine, "endpoint", lambda _: "unix:///nowhere/docker.sock")
     code, _, err = typed("diff", "docker:foo", "docker:bar")
     assert (code, "--engine" in err, "--runner" in err) == (7, False, False), err
-    engine = oci.Engine("docker")
+    engine = oci.StoreEngine("docker")
     for ask, option in ((engine.check, "--engine podman or --engine embedded"), (engine.runtime, "--runner embedded")):
         with pytest.raises(HostError, match=option):
             ask({})

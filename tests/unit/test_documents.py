@@ -16,7 +16,7 @@ from graphcrate.model import codec, values
 from graphcrate.model.errors import UNREADABLE, IntegrityError, RecipeError
 from graphcrate.model.lock import Added, Drift, Lock, LockedFile, encode
 from graphcrate.model.lock_proof import LockProof
-from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Owner, SmokeReport
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageBytes, SmokeReport
 from graphcrate.oci import spec
 from tests import ROOT
 from tests.made import refused
@@ -47,7 +47,7 @@ REPORT = encode(
                 diff_id=DIGEST,
                 size=9,
                 unpacked_size=99,
-                owners=(Owner(name="debian", version="12", bytes=1),),
+                owners=(PackageBytes(name="debian", version="12", bytes=1),),
             ),
         ),
         lock_sha256="6" * 64,

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.build import extensions, with_engine
+from graphcrate.assembly import extensions, with_engine
 from graphcrate.compat import planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from graphcrate.artifacts.formats import elf
-from graphcrate.model.audit import Binary, VersionWanted, Wanted
+from graphcrate.model.audit import Binary, NeededSymbol, VersionWanted
 from graphcrate.model.errors import IntegrityError
 from tests.unit.elfmaker import SHT, assemble, make_elf
 
@@ -51,7 +51,7 @@ def test_everything_that_the_loader_goes_by():
     assert binary.needed == ("libc10.so", "libc.so.6")
     assert binary.runpath == ("$ORIGIN/../torch/lib", "$ORIGIN")
     assert binary.exports == {"mine": ("MINE_1",), "other": ("",), "third": ("MINE_2",)}
-    assert binary.wanted == (Wanted("memcpy", "GLIBC_2.14"), Wanted("_ZN3c104cuda9SetDeviceEa"))
+    assert binary.wanted == (NeededSymbol("memcpy", "GLIBC_2.14"), NeededSymbol("_ZN3c104cuda9SetDeviceEa"))
     needs = VersionWanted("libc.so.6", "GLIBC_2.14"), VersionWanted("libm.so.6", "GLIBC_2.29")
     assert (binary.versions_wanted, binary.versions) == (needs, {"MINE_1", "MINE_2"})
     assert WHOLE[found.fat_binaries.offset :][: found.fat_binaries.size] == b"x" * 40

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.engines.backend import Order
+from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.engines.embedded import layers, run
 from graphcrate.engines.embedded.layers import BATCH, batched
@@ -95,7 +95,7 @@ def wheels_step(title, packages):
 
 
 def build(plan, files, cache, progress=None, base=BASE, compiled=None):
-    order = Order(
+    order = BuildOrder(
         plan=plan, folder=Path("/nowhere"), base=base, files=files, compiled=compiled, cache=cache, environment={},
         progress=progress or Recorder(),
     )  # fmt: skip
@@ -122,7 +122,9 @@ def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
     plan = planned(venv, wheels_step("both", packages))
     progress = Recorder()
     monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
-    order = Order(plan=plan, folder=tmp_path, base=BASE, files=files, cache=cache, environment={}, progress=progress)
+    order = BuildOrder(
+        plan=plan, folder=tmp_path, base=BASE, files=files, cache=cache, environment={}, progress=progress
+    )
     artifact = embedded.artifact(embedded.build_layout(order))
     made = embedded.build_layout(order)
     assert [owner.name for owner in made.records[-1].owners] == ["one", "two", "bytecode"]
@@ -172,7 +174,7 @@ def test_a_layer_that_rotted_in_the_cache_goes_into_no_image(one, cache, tmp_pat
     """Found when the image is made, whichever way the layer came there; the same command again mends it."""
     monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
     plan, files = one
-    order = Order(
+    order = BuildOrder(
         plan=plan, folder=tmp_path, base=BASE, files=files, compiled=None, cache=cache, environment={},
         progress=Recorder(),
     )  # fmt: skip
@@ -316,7 +318,7 @@ def test_a_toolkits_layer_is_the_same_whoever_unpacked_it_and_in_which_order(cac
         os.umask(before)
         monkeypatch.setattr(Path, "iterdir", lambda path, turned=turned: sorted(listed(path), reverse=turned))
         step = ToolkitStep(title=f"toolkit {number}", toolkit=TOOLKIT)
-        order = Order(
+        order = BuildOrder(
             plan=planned(step), folder=Path("/nowhere"), base=BASE, files={}, toolkit=lambda folder=folder: folder,
             cache=cache, environment={}, progress=Recorder(),
         )  # fmt: skip

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.build import pipeline
+from graphcrate.assembly import pipeline
 from graphcrate.compat import explain, facts, rules
-from graphcrate.compat.targets import Said, Target
+from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
 from tests import ROOT
@@ -52,7 +52,7 @@ def test_the_answer_is_as_it_was_reviewed(call):
     ],
 )
 def test_what_is_chosen(recipe, said, chosen, status):
-    words = Said(**said)
+    words = MachineRequest(**said)
     found = explain.explain(RECIPES[recipe], explain.find_target(CTX, words), words)
     row = explain.chosen_row(found)
     assert (row.cuda, row.verdict.status) == (chosen, status)
@@ -113,7 +113,7 @@ def test_image_takes_what_explain_chooses(monkeypatch, call, arguments, cuda, gp
 
 
 def usable(cuda, **said):
-    found = explain.settle(CTX, "pyg", cuda, Said(**said))
+    found = explain.select_variant(CTX, "pyg", cuda, MachineRequest(**said))
     return [candidate.name for candidate in found.usable], {one.candidate: one.constraint for one in found.out}
 
 
@@ -139,7 +139,7 @@ def test_what_cannot_run_is_refused_with_what_does(cuda, said, what, cause, next
 def test_where_nothing_of_a_stack_runs_others_are_a_command_away():
     for cuda in ("12.1", None):
         with refused((UsageError, ResolutionError), "B200 (sm_100)", "next:  ./build.py list --gpus "):
-            explain.settle(CTX, "glt", cuda, Said(gpu="b200"))
+            explain.select_variant(CTX, "glt", cuda, MachineRequest(gpu="b200"))
 
 
 def test_the_gpus_that_a_torch_is_said_to_have_code_for_run_natively_where_nothing_else_is_compiled():
@@ -154,7 +154,7 @@ def test_a_torch_that_nobody_measured_is_not_known_and_chosen_last():
     newest = msgspec.structs.replace(recipe.variant("12.8").candidates[0], torch="99.0")
     variant = msgspec.structs.replace(recipe.variant("12.8"), cuda="12.9", candidates=(newest,))
     grown, alone = (msgspec.structs.replace(recipe, variants=(*more, variant)) for more in (recipe.variants, ()))
-    found, only = (explain.explain(one, Target(gpus=("V100",)), Said(gpu="v100")) for one in (grown, alone))
+    found, only = (explain.explain(one, Target(gpus=("V100",)), MachineRequest(gpu="v100")) for one in (grown, alone))
     lines = "\n".join(line for line, _ in explain.answer(found).lines())
     assert "CUDA 12.9  torch 99.0" in lines
     assert "not known: which GPUs torch 99.0 for CUDA 12.8 has code for" in lines

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from graphcrate.artifacts.reports import read_report
-from graphcrate.build import pipeline, summary, with_engine
+from graphcrate.assembly import pipeline, summary, with_engine
 from graphcrate.checks import new_image
 from graphcrate.cli import tables
 from graphcrate.compat import catalog, explain, facts, rules
@@ -16,7 +16,7 @@ from graphcrate.compat.targets import Target
 from graphcrate.engines import run_suites
 from graphcrate.host.context import Context
 from graphcrate.model.lock import decode_lock
-from graphcrate.model.report import Artifact, Outcome
+from graphcrate.model.report import Artifact, CandidateOutcome
 from graphcrate.resolve.locks import Resolution
 from tests import ROOT
 from tests.made import RECIPES, SHIPPED
@@ -24,7 +24,7 @@ from tests.made import RECIPES, SHIPPED
 REPOSITORY = Context(root=ROOT, environment={})
 GOLDEN = Path(__file__).parent / "golden"
 ARTIFACT = Artifact(engine="embedded", kind="layout", reference="oci", digest=f"sha256:{'ab' * 32}", bytes=1)
-OUT = Outcome(candidate="pytorch", chosen=False, constraint="pytorch channel: no answer", fix="try a mirror")
+OUT = CandidateOutcome(candidate="pytorch", chosen=False, constraint="pytorch channel: no answer", fix="try a mirror")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def call(context, monkeypatch, typed):
     def resolved(job):
         candidate = job.variant.candidates[-1]
         lock = decode_lock(catalog.lock_path(REPOSITORY, job.recipe, job.variant, candidate).read_bytes())
-        chosen = Outcome(candidate=candidate.name, chosen=True)
+        chosen = CandidateOutcome(candidate=candidate.name, chosen=True)
         return Resolution(lock=lock, candidate=candidate, outcomes=(OUT, chosen))
 
     monkeypatch.setattr(pipeline, "_draw", lambda *_: None)  # there is no layout to read

@@ -12,13 +12,13 @@ import pytest
 from graphcrate.compat import addresses
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.cache import Cache
-from graphcrate.host.http import Client, Part
+from graphcrate.host.http import Client, PartialDownload
 from graphcrate.host.parallel import StoppedError
 from graphcrate.model.errors import DiskFullError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import LockedFile
 from graphcrate.resolve import channels
 from graphcrate.resolve import fetch as store
-from graphcrate.resolve.channels import Link, Mirror
+from graphcrate.resolve.channels import Link, WheelMirror
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch, missing_packages
 from graphcrate.resolve.offers import Offers, Sources
 from tests.made import bookworm, deb, index_of, locked, place, public, refused
@@ -281,7 +281,7 @@ def test_a_public_mirror_that_takes_no_connection_is_knocked_at_once(
     monkeypatch.setattr(
         Client, "reaches", lambda self, url, seconds: knocked.append(url) or reaches(self, url, seconds)
     )
-    known = {"gone": Mirror(pypi="http://127.0.0.1:1/simple"), **channels.MIRRORS}
+    known = {"gone": WheelMirror(pypi="http://127.0.0.1:1/simple"), **channels.MIRRORS}
     monkeypatch.setattr(channels, "MIRRORS", known)
     monkeypatch.setattr(store, "THREADS", 1)
     made = [small_wheel(name, "1.0") for name in ("numpy", "tqdm")]
@@ -376,7 +376,9 @@ def test_a_request_of_locked_files_alone_says_that_one_is_gone_but_not_where_nob
 
 def test_too_little_room_is_noticed_before_the_first_byte_and_while_it_is_written(server, monkeypatch, get):
     lock = lock_of(*served(server, small_wheel("numpy", "1.0")))
-    monkeypatch.setattr(Part, "write", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(
+        PartialDownload, "write", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    )
     with pytest.raises(DiskFullError):
         get(lock)
     server.asked.clear()

@@ -35,7 +35,7 @@ def library(*needed, soname=""):
 @pytest.fixture
 def ctx(cache, progress, monkeypatch):
     monkeypatch.setattr("graphcrate.host.settings.now", lambda: 1.8e9)
-    found = contents.Index(suite="bookworm", sha256="0" * 64, read=1.8e9, packages=PACKAGES)
+    found = contents.ContentsIndex(suite="bookworm", sha256="0" * 64, read=1.8e9, packages=PACKAGES)
     cache.keep(cache.path("bases", "contents", "bookworm.json"), encode(found))
     return place(cache, progress=progress)
 

@@ -6,11 +6,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.model.audit import Audit
-from graphcrate.model.audit import Finding as AuditFinding
-from graphcrate.model.contract import Finding
+from graphcrate.model.audit import Audit, AuditFinding
+from graphcrate.model.contract import ContractFinding
 from graphcrate.model.errors import GateError
-from graphcrate.model.report import Claim, OwnTests, Pass, SmokeReport
+from graphcrate.model.report import OwnTests, Pass, SmokeReport, SuiteClaim
 from graphcrate.publish import policy
 from graphcrate.smoke.own import programs
 from tests.made import refused
@@ -25,7 +24,9 @@ def suite(name="dna", device="cpu", status="passed", image=DIGEST, **fields):
 
 
 def contract(status):
-    return Finding(check="shell", title="a shell", runtimes=("pyxis",), status=status, seen="none", fix="add one")
+    return ContractFinding(
+        check="shell", title="a shell", runtimes=("pyxis",), status=status, seen="none", fix="add one"
+    )
 
 
 def report(**fields):
@@ -47,7 +48,7 @@ def finding(severity):
 
 def passed(one, image=DIGEST):
     about = {"suite": one.suite, "device": one.device, "runtime": one.runtime}
-    claim = Claim(image=image, version="1", driver="", runtime_version="", **about)
+    claim = SuiteClaim(image=image, version="1", driver="", runtime_version="", **about)
     return Pass(claim=claim, when="2026", report=one)
 
 
@@ -110,7 +111,7 @@ def test_a_gpu_is_wanted_where_the_image_is_for_one():
 
 
 def test_what_could_not_go_out_after_a_build_is_refused_before(tmp_path, monkeypatch):
-    request = policy.Request(ref="pyg", output=tmp_path)
+    request = policy.PublishRequest(ref="pyg", output=tmp_path)
     monkeypatch.setattr(policy.gpu, "is_here", lambda: False)
     with refused(GateError, "this machine has none", "ALLOW_CPU_ONLY=yes"):
         policy.refuse_early(request, "pyg", "11.8")

@@ -63,6 +63,47 @@ def test_names_say_what_a_thing_is():
     assert not [name for name in classes if name.endswith(("Manager", "Handler"))]
 
 
+def definitions(kind):
+    """Public names at the top of modules of graphcrate, each with the modules that define it."""
+    defined = {}
+    for path in PYTHON:
+        if path.is_relative_to(ROOT / "graphcrate"):
+            for node in tree(path).body:
+                if isinstance(node, kind) and not node.name.startswith("_"):
+                    defined.setdefault(node.name, []).append(label(path))
+    return defined
+
+
+#: runs inside a build's own sandbox, where it can import nothing of graphcrate
+GUEST = "graphcrate/inputs/extensions/worker.py"
+
+
+def test_a_class_name_is_defined_once():
+    namesakes = {
+        name: sorted(set(modules) - {GUEST}) for name, modules in definitions(ast.ClassDef).items() if len(modules) > 1
+    }
+    assert {name: modules for name, modules in namesakes.items() if len(modules) > 1} == {}
+
+
+def test_a_function_imported_by_its_bare_name_has_no_namesake_that_is():
+    """`module.read` says which is meant; a bare `read` has to be the only one."""
+    imported = {
+        (node.module, alias.name)
+        for path in PYTHON
+        if path.is_relative_to(ROOT / "graphcrate")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    by_name = {}
+    for name, modules in definitions(ast.FunctionDef).items():
+        for module in modules:
+            if (module.removesuffix(".py").removesuffix("/__init__").replace("/", "."), name) in imported:
+                by_name.setdefault(name, []).append(module)
+    namesakes = {name: modules for name, modules in by_name.items() if len(modules) > 1}
+    assert set(namesakes) <= {"main"}, namesakes
+
+
 def pins(name):
     """The requirements of a file, each with its version and at least one hash."""
     entries = re.split(r"^(?=[a-z0-9-]+==)", TEXTS[ROOT / name], flags=re.MULTILINE)

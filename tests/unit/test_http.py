@@ -14,7 +14,7 @@ import pytest
 import urllib3
 
 from graphcrate.host import patience
-from graphcrate.host.connections import HttpError, Reason, proxy_for, redacted
+from graphcrate.host.connections import HttpError, NoAnswer, proxy_for, redacted
 from graphcrate.host.http import Client
 from graphcrate.model.errors import HostError, IntegrityError
 from tests.unit.wheel_server import Fault
@@ -56,15 +56,25 @@ UNTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed: self-sig
 @pytest.mark.parametrize(
     ("url", "broken", "reason", "tries"),
     [
-        ("http://192.0.2.1/", ("getaddrinfo", socket.gaierror(socket.EAI_NONAME, "no such name")), Reason.NAME, 2),
-        ("http://192.0.2.1/", ("socket.connect", OSError(errno.ENETUNREACH, "no")), Reason.UNREACHABLE, 2),
-        ("http://192.0.2.1/", ("socket.connect", ConnectionRefusedError(errno.ECONNREFUSED, "")), Reason.REFUSED, 2),
-        ("http://192.0.2.1/", ("socket.connect", TimeoutError("timed out")), Reason.NO_ANSWER, 2),
-        ("https://127.0.0.1:{port}/", ("ssl.SSLContext.wrap_socket", UNTRUSTED), Reason.CERTIFICATE, 1),
-        ("https://through.a.dead.proxy/", None, Reason.PROXY, 2),
-        ("http://127.0.0.1:{port}/loop", None, Reason.REDIRECTS, 1),
-        ("http://127.0.0.1:{port}/slow", None, Reason.STALLED, 2),
-        *((url, None, Reason.ADDRESS, 1) for url in ("ftp//nowhere", "http://[::1", "gopher://host/x")),
+        (
+            "http://192.0.2.1/",
+            ("getaddrinfo", socket.gaierror(socket.EAI_NONAME, "no such name")),
+            NoAnswer.NAME,
+            2,
+        ),
+        ("http://192.0.2.1/", ("socket.connect", OSError(errno.ENETUNREACH, "no")), NoAnswer.UNREACHABLE, 2),
+        (
+            "http://192.0.2.1/",
+            ("socket.connect", ConnectionRefusedError(errno.ECONNREFUSED, "")),
+            NoAnswer.REFUSED,
+            2,
+        ),
+        ("http://192.0.2.1/", ("socket.connect", TimeoutError("timed out")), NoAnswer.NO_ANSWER, 2),
+        ("https://127.0.0.1:{port}/", ("ssl.SSLContext.wrap_socket", UNTRUSTED), NoAnswer.CERTIFICATE, 1),
+        ("https://through.a.dead.proxy/", None, NoAnswer.PROXY, 2),
+        ("http://127.0.0.1:{port}/loop", None, NoAnswer.REDIRECTS, 1),
+        ("http://127.0.0.1:{port}/slow", None, NoAnswer.STALLED, 2),
+        *((url, None, NoAnswer.ADDRESS, 1) for url in ("ftp//nowhere", "http://[::1", "gopher://host/x")),
     ],
 )
 def test_what_went_wrong_is_named(server, pauses, monkeypatch, url, broken, reason, tries):

@@ -9,7 +9,7 @@ import pytest
 
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.plan import ConfigStep
-from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.model.report import LayerRecord, PackageBytes
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of, make_image
 
@@ -20,7 +20,7 @@ def layer(title, digit, other, **more):
 
 
 NAMES = (("debian bookworm", "1", "a"), ("torch", "2", "b"))
-LAYERS = tuple(layer(*one, owners=(Owner(name=one[0], version="1", bytes=90),)) for one in NAMES)
+LAYERS = tuple(layer(*one, owners=(PackageBytes(name=one[0], version="1", bytes=90),)) for one in NAMES)
 CONFIG = ConfigStep(
     environment={"PATH": "/opt/venv/bin:/usr/bin", "LANG": "C.UTF-8"},
     labels={"org.opencontainers.image.title": "pyg", "ä": "ö"},

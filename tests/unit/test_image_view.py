@@ -1,7 +1,7 @@
 """From trees, odd ones too, to what contracts ask about."""
 
-from graphcrate.artifacts.tree.reader import Opened
-from graphcrate.checks.contracts.paths import find_program, resolve
+from graphcrate.artifacts.tree.reader import OpenedTree
+from graphcrate.checks.contracts.paths import find_program, resolve_path
 from graphcrate.checks.contracts.view import view_of, wants_content
 from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry
@@ -13,14 +13,14 @@ def test_links_are_followed_inside_the_image():
     entries |= dict.fromkeys(("/", "/usr", "/usr/bin"), Entry("folder", 0o755))
     entries["/opt/python"] = Entry("file", 0o755)
     places = {"/bin/python": "/opt/python", "/bin/../../bin/missing": "/usr/bin/missing", "/loop": "", "/": "/"}
-    assert {path: resolve(entries, path) for path in places} == places
+    assert {path: resolve_path(entries, path) for path in places} == places
     assert find_program(entries, "python", ["", "/usr/sbin", "/bin"]) == "/bin/python"
     assert find_program(entries, "sh", ["/bin"]) == ""
 
 
 def seen(entries, contents=(), settings=None):
     tree = {"/": Entry("folder", 0o755), **entries}
-    return view_of("x", Opened("x", "folder", tree, dict(contents).__getitem__, settings=settings))
+    return view_of("x", OpenedTree("x", "folder", tree, dict(contents).__getitem__, settings=settings))
 
 
 def test_odd_trees_give_a_view():

@@ -5,7 +5,7 @@ import pytest
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
 from graphcrate.model.errors import NetworkError
-from graphcrate.resolve.channels import Kind, Link, Source
+from graphcrate.resolve.channels import Link, Source, SourceKind
 from graphcrate.resolve.index import Listings, parse_html
 from tests.unit.wheel_server import Fault, small_wheel
 
@@ -38,7 +38,7 @@ def test_html_with_relative_quoted_and_hashed_links():
 def test_an_index_page_is_read_once_and_a_failure_too(server, listings):
     name, content = small_wheel("demo-pkg", "1.0")
     server.simple("demo-pkg", {name: content})
-    source = Source(Kind.INDEX, server.url("/simple"))
+    source = Source(SourceKind.INDEX, server.url("/simple"))
     for _ in range(2):
         (link,) = listings.project(source, "demo-pkg")
         assert (link.name, link.url) == (name, server.url(f"/files/{name}"))
@@ -51,7 +51,7 @@ def test_an_index_page_is_read_once_and_a_failure_too(server, listings):
 def test_a_page_that_the_parser_does_not_know_is_damaged(server, listings, body):
     server.put("/simple/demo/", body)
     with pytest.raises(HttpError, match="the page is damaged"):
-        listings.project(Source(Kind.INDEX, server.url("/simple")), "demo")
+        listings.project(Source(SourceKind.INDEX, server.url("/simple")), "demo")
 
 
 def test_a_server_that_was_busy_is_asked_again_by_who_has_more_patience(server, listings, monkeypatch):
@@ -59,7 +59,7 @@ def test_a_server_that_was_busy_is_asked_again_by_who_has_more_patience(server, 
     name, content = small_wheel("demo", "1.0")
     server.simple("demo", {name: content})
     server.faults["/simple/demo/"] = [Fault(status=503)] * 4
-    source = Source(Kind.INDEX, server.url("/simple"))
+    source = Source(SourceKind.INDEX, server.url("/simple"))
     for _ in range(2):  # once more than the first request, in all
         with pytest.raises(HttpError, match="503"):
             listings.project(source, "demo", tries=1)
@@ -71,7 +71,7 @@ def test_a_server_that_was_busy_is_asked_again_by_who_has_more_patience(server, 
 def test_a_links_page_serves_all_projects(server, listings):
     names = {name.replace("_", "-"): small_wheel(name, "2.1.2+pt20cu118") for name in ("torch_scatter", "pyg_lib")}
     server.pyg("2.0.0+cu118", dict(names.values()))
-    source = Source(Kind.LINKS, server.url("/whl/torch-2.0.0+cu118.html"))
+    source = Source(SourceKind.LINKS, server.url("/whl/torch-2.0.0+cu118.html"))
     for project, (name, _) in names.items():
         assert [link.name for link in listings.project(source, project)] == [name]
     assert len(server.asked) == 1
@@ -81,10 +81,10 @@ def test_a_folder(tmp_path, listings):
     wheel = tmp_path / "torch-2.13.0+cpu-py3-none-any.whl"
     for path in (wheel, tmp_path / "README.txt"):
         path.write_bytes(b"1234")
-    found = listings.project(Source(Kind.FOLDER, str(tmp_path)), "torch")
+    found = listings.project(Source(SourceKind.FOLDER, str(tmp_path)), "torch")
     assert found == (Link(name=wheel.name, url=wheel.as_uri(), size=4),)
     with pytest.raises(NetworkError, match="cannot be read"):
-        listings.project(Source(Kind.FOLDER, str(tmp_path / "none")), "torch")
+        listings.project(Source(SourceKind.FOLDER, str(tmp_path / "none")), "torch")
 
 
 def test_an_index_on_this_machine(tmp_path, listings):
@@ -92,13 +92,13 @@ def test_an_index_on_this_machine(tmp_path, listings):
     page = tmp_path / "my simple" / "torch" / "index.html"
     page.parent.mkdir(parents=True)
     page.write_text(f'<a href="../../files/torch-2.0.1%2Bcpu-py3-none-any.whl#sha256={HASH}">torch</a>')
-    source = Source(Kind.INDEX, (tmp_path / "my simple").as_uri())
+    source = Source(SourceKind.INDEX, (tmp_path / "my simple").as_uri())
     address = (tmp_path / "files/torch-2.0.1%2Bcpu-py3-none-any.whl").as_uri().replace("%25", "%")
     (link,) = listings.project(source, "torch")
     assert (link.name, link.url, link.sha256) == ("torch-2.0.1+cpu-py3-none-any.whl", address, HASH)
     assert listings.project(source, "numpy") == ()
     with pytest.raises(NetworkError, match="cannot be read: No such file"):
-        listings.project(Source(Kind.INDEX, (tmp_path / "none").as_uri()), "torch")
+        listings.project(Source(SourceKind.INDEX, (tmp_path / "none").as_uri()), "torch")
 
 
 def test_a_page_names_no_path_and_no_hash_that_is_none():

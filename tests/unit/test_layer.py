@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphcrate.model.errors import IntegrityError
-from graphcrate.model.report import Owner
+from graphcrate.model.report import PackageBytes
 from graphcrate.oci.layer import GATHER, LAYER_FORMAT, LayerWriter, inflate
 from tests.unit import tars
 
@@ -44,7 +44,7 @@ def write(entries, *, chunk: int = 1000):
             writer.deflated(path, len(content), zlib.crc32(content), cut(raw_deflate(content), chunk), mode)
         else:
             writer.stream(path, len(content), cut(content, chunk), mode)
-    record = writer.finish("title", [Owner(name="a", version="1", bytes=2)])
+    record = writer.finish("title", [PackageBytes(name="a", version="1", bytes=2)])
     return out.getvalue(), record
 
 

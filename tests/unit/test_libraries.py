@@ -11,7 +11,7 @@ from graphcrate.checks.audit import run as audit
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import contents as index_of_files
-from graphcrate.model.audit import Finding
+from graphcrate.model.audit import AuditFinding
 from graphcrate.model.errors import AuditError, NetworkError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Additions
@@ -38,7 +38,7 @@ CAIRO = f"{SITE}/rdkit.libs/libcairo-83b71c49.so.2"
 def ctx(cache, progress, no_places):
     """Where Debian's index for bookworm was read lately, and nobody answers."""
     made = place(cache, {**no_places, "DEBIAN_MIRROR": "http://127.0.0.1:9/debian"}, progress)
-    found = index_of_files.Index(suite="bookworm", sha256="0" * 64, read=1.8e9, packages=PACKAGES)
+    found = index_of_files.ContentsIndex(suite="bookworm", sha256="0" * 64, read=1.8e9, packages=PACKAGES)
     cache.keep(cache.path("bases", "contents", "bookworm.json"), encode(found))
     return made
 
@@ -92,10 +92,10 @@ def test_what_is_not_certain_is_said_and_not_chosen(ctx, needed, words, packages
 
 def test_of_several_groups_the_one_that_packages_can_make_whole():
     """mpi4py: Debian has a library of Open MPI's name, and none of MPICH's own."""
-    index = index_of_files.Index(suite="bookworm", sha256="", read=0, packages=PACKAGES)
-    finding = Finding("libraries", "fail", "mpi4py", "", "", missing=(("libmpi.so.12",), ("libmpi.so.40",)))
+    index = index_of_files.ContentsIndex(suite="bookworm", sha256="", read=0, packages=PACKAGES)
+    finding = AuditFinding("libraries", "fail", "mpi4py", "", "", missing=(("libmpi.so.12",), ("libmpi.so.40",)))
     assert libraries.of_debian(finding, index).packages == ("openmpi-bin",)  # without whose orted MPI_Init ends
-    none = libraries.of_debian(finding, index_of_files.Index(suite="sid", sha256="", read=0, packages={}))
+    none = libraries.of_debian(finding, index_of_files.ContentsIndex(suite="sid", sha256="", read=0, packages={}))
     assert "libmpi.so.12 and libmpi.so.40" in none.fix
     assert none.packages == ()
 
@@ -103,7 +103,7 @@ def test_of_several_groups_the_one_that_packages_can_make_whole():
 def test_no_second_package_is_wanted_for_what_a_chosen_one_has():
     index = {**PACKAGES, "libc++.so.1": ("libc++1-14", "libc++1-16"), "libc++extra.so.1": ("libc++1-14",)}
     found = libraries.brought(
-        ["libc++.so.1", "libc++extra.so.1"], index_of_files.Index(suite="x", sha256="", read=0, packages=index)
+        ["libc++.so.1", "libc++extra.so.1"], index_of_files.ContentsIndex(suite="x", sha256="", read=0, packages=index)
     )
     assert found == libraries.Brought(("libc++1-14",))
 
@@ -218,7 +218,7 @@ def test_the_report_of_an_image_has_the_packages(ctx, tmp_path, monkeypatch):
         seen.append(found)
         missing = (("libX11.so.6",),)
         findings = tuple(
-            Finding("libraries", severity, "rdkit", "", "needs", missing=missing, packages=(f"lib-{severity}",))
+            AuditFinding("libraries", severity, "rdkit", "", "needs", missing=missing, packages=(f"lib-{severity}",))
             for severity in ("fail", "warn")
         )
         return type(found)(**{name: getattr(found, name) for name in found.__struct_fields__} | {"findings": findings})

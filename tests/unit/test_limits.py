@@ -167,7 +167,7 @@ def test_a_package_with_a_bomb_is_refused_while_it_is_inflated(tmp_path, kind):
 def test_sources_with_a_bomb_are_refused_by_whoever_reads_them(tmp_path, pack):
     path = tmp_path / "pkg-1.0.tar.gz"
     path.write_bytes(pack(tars.tar([tars.file("pkg-1.0/PKG-INFO"), tars.file("pkg-1.0/zeros.c", ZEROS)])))
-    for way in (sdist.check, sdist.read_sdist, lambda path, _: sdist.compiled_sources(path)):
+    for way in (sdist.check_sdist, sdist.read_sdist, lambda path, _: sdist.compiled_sources(path)):
         with pytest.raises(IntegrityError, match=r"pkg-1\.0\.tar\.gz.*8 MiB"):
             way(path, path.name)
 

@@ -16,7 +16,7 @@ from graphcrate.host.progress import Progress
 from graphcrate.model.errors import HostError, SmokeError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, SmokeReport
-from graphcrate.model.trial import Order, Resources, Returned, State
+from graphcrate.model.trial import Resources, Returned, State, TrialOrder
 from tests.made import refused
 
 PATIENCE = 600.0
@@ -28,7 +28,7 @@ def cell(digest="sha256:1", partition="a100", out="/out", rerun=False, **changes
     name = digest.rpartition(":")[2]
     artifact = Artifact(engine="apptainer", kind="sif", reference=f"/{name}.sif", digest=digest, bytes=1)
     paths = {"folder": f"{out}/{name}", "passes": "/p"}
-    order = Order(reference=name, artifact=artifact, suites=("torch",), device="auto", rerun=rerun, **paths)
+    order = TrialOrder(reference=name, artifact=artifact, suites=("torch",), device="auto", rerun=rerun, **paths)
     return msgspec.structs.replace(matrix.new_cell(order, Resources(partition=partition)), **changes)
 
 

@@ -3,12 +3,21 @@
 import pytest
 
 from graphcrate.inputs.bases import mirrors
-from graphcrate.inputs.bases.mirrors import FURTHER, Archives, Mirror, addresses, archives, is_path, is_time, own_mirror
+from graphcrate.inputs.bases.mirrors import (
+    FURTHER,
+    Archives,
+    DebianMirror,
+    addresses,
+    archives,
+    is_path,
+    is_time,
+    own_mirror,
+)
 
 
 def test_mirror_from_the_environment_wins(tmp_path):
     mirror = {"DEBIAN_MIRROR": "http://mirror.example/debian/"}
-    assert own_mirror(mirror) == Mirror("http://mirror.example/debian", "http://mirror.example/debian-security")
+    assert own_mirror(mirror) == DebianMirror("http://mirror.example/debian", "http://mirror.example/debian-security")
     assert own_mirror({"DEBIAN_MIRROR": "http://mirror.example/snap/1"}).security == ""
     assert own_mirror({**mirror, "DEBIAN_SECURITY_MIRROR": "http://b.example/s"}).security == "http://b.example/s"
     assert own_mirror({}, tmp_path) is None
@@ -45,7 +54,7 @@ Suites: bookworm-security
 def test_mirror_of_a_debian_host(tmp_path, name, text, known):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
-    mirror = Mirror("http://mirror.example/debian", "http://safe.example/debian-security")
+    mirror = DebianMirror("http://mirror.example/debian", "http://safe.example/debian-security")
     assert own_mirror({}, tmp_path) == (mirror if known else None)
 
 
@@ -53,7 +62,7 @@ def test_mirror_of_a_debian_host(tmp_path, name, text, known):
 
 
 def mirror(root, security="-security"):
-    return Mirror(f"{root}/debian", f"{root}/debian{security}" if security else "")
+    return DebianMirror(f"{root}/debian", f"{root}/debian{security}" if security else "")
 
 
 A, B, C = (f"http://{name}.example" for name in "abc")
@@ -67,18 +76,18 @@ PUBLIC = {"retired": mirror(mirrors.RETIRED), "snapshot": mirrors.SNAPSHOT}
         ({"DEBIAN_MIRROR": f"{A}/debian/ {B}/debian"}, {"listing": (mirror(A), mirror(B)), "others": FURTHER}),
         (
             {"DEBIAN_MIRROR": f"{A}/debian {B}/debian", "DEBIAN_SECURITY_MIRROR": f"{C}/s"},
-            {"listing": (Mirror(f"{A}/debian", f"{C}/s"), Mirror(f"{B}/debian")), "others": FURTHER},
+            {"listing": (DebianMirror(f"{A}/debian", f"{C}/s"), DebianMirror(f"{B}/debian")), "others": FURTHER},
         ),
         (  # more of the second kind: each is asked for what it has
             {"DEBIAN_MIRROR": f"{A}/snap/1", "DEBIAN_SECURITY_MIRROR": f"{B}/s {C}/s"},
-            {"listing": (Mirror(f"{A}/snap/1", f"{B}/s"), Mirror("", f"{C}/s")), "others": FURTHER},
+            {"listing": (DebianMirror(f"{A}/snap/1", f"{B}/s"), DebianMirror("", f"{C}/s")), "others": FURTHER},
         ),
-        ({"DEBIAN_MIRROR": f"{A}/snap/1"}, {"listing": (Mirror(f"{A}/snap/1"),), "others": FURTHER}),
+        ({"DEBIAN_MIRROR": f"{A}/snap/1"}, {"listing": (DebianMirror(f"{A}/snap/1"),), "others": FURTHER}),
         ({"DEBIAN_FALLBACK": f"{A}/debian {B}/debian"}, {"listing": (mirror(A), mirror(B))}),
         ({"DEBIAN_FALLBACK": "none"}, {"listing": ()}),
         ({"DEBIAN_MIRROR": f"{A}/debian", "DEBIAN_FALLBACK": "none"}, {"listing": (mirror(A),)}),
         ({"DEBIAN_ARCHIVE": f"{A}/"}, {"listing": FURTHER, "retired": mirror(A)}),
-        ({"DEBIAN_ARCHIVE": "none"}, {"listing": FURTHER, "retired": Mirror("")}),
+        ({"DEBIAN_ARCHIVE": "none"}, {"listing": FURTHER, "retired": DebianMirror("")}),
         ({"DEBIAN_SNAPSHOT": f"{A}/"}, {"listing": FURTHER, "snapshot": A}),
         ({"DEBIAN_SNAPSHOT": "none"}, {"listing": FURTHER, "snapshot": ""}),
         (
@@ -96,7 +105,7 @@ def test_places_that_variables_name(tmp_path, variables, expected):
 
 def test_the_machines_own_sources_come_before_the_public_mirrors(tmp_path):
     (tmp_path / "sources.list").write_text(ONE_LINE)
-    machine = Mirror("http://mirror.example/debian", "http://safe.example/debian-security")
+    machine = DebianMirror("http://mirror.example/debian", "http://safe.example/debian-security")
     assert archives({}, tmp_path).mirrors == (machine, *FURTHER)
     assert archives({"DEBIAN_FALLBACK": "none"}, tmp_path).mirrors == (machine,)
     found = archives({"DEBIAN_MIRROR": f"{A}/debian"}, tmp_path)
@@ -128,7 +137,7 @@ def test_a_file_is_looked_for_on_mirrors_then_among_retired_suites_then_in_the_s
 
 def test_a_file_has_each_address_once():
     """A machine whose own mirror is the one that the person names, and one address for both archives."""
-    twice = Archives(listing=(mirror(A), Mirror("", f"{B}/s")), others=(mirror(A), Mirror(f"{B}/s")))
+    twice = Archives(listing=(mirror(A), DebianMirror("", f"{B}/s")), others=(mirror(A), DebianMirror(f"{B}/s")))
     expected = [f"{A}/debian/{BASH}", f"{A}/debian-security/{BASH_SECURITY}"]
     assert list(addresses(BASH, "", twice)) == [*expected, f"{B}/s/{BASH_SECURITY}", f"{B}/s/{BASH}"]
 

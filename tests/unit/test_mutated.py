@@ -119,7 +119,7 @@ def read_deb(data, place):
     (root / "etc").symlink_to("/")
     before = canary.stat(), sorted(place.iterdir()), sorted(Path("/").iterdir())
     try:
-        debs.extract(place / "plain", debs.inflate(package, place / "plain"), root)
+        debs.extract(place / "plain", debs.inflate_member(package, place / "plain"), root)
     finally:
         (place / "plain").unlink(missing_ok=True)
         assert (canary.stat(), sorted(place.iterdir()), sorted(Path("/").iterdir())) == before
@@ -191,7 +191,7 @@ TARGETS = {
     "blob": (lambda: [tars.compressed(tars.tar(LAYER), kind) for kind in COMPRESSIONS], read_blob),
     "deb": (deb_seeds, read_deb),
     "manifest": (lambda: json.dumps(MANIFEST).encode(), document(spec.Manifest)),
-    "index": (lambda: json.dumps(INDEX).encode(), document(spec.Index)),
+    "index": (lambda: json.dumps(INDEX).encode(), document(spec.ImageIndex)),
     "config": (lambda: json.dumps(CONFIG).encode(), document(spec.ImageConfig)),
     **{name: (lambda data=data: data, travelled(kind)) for name, (data, kind) in test_documents.SEEDS.items()},
     "challenge": (lambda: CHALLENGE.encode(), lambda data, _: realms.challenges(data.decode("latin-1"))),

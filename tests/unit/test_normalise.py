@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from graphcrate.compat.identities import identities
-from graphcrate.inputs.bases.deb import Owner
+from graphcrate.inputs.bases.deb import FileOwner
 from graphcrate.inputs.bases.normalise import DPKG_RULES, entries, private_keys
 from graphcrate.model.errors import BuildError
 from graphcrate.oci.tar import END_OF_ARCHIVE
@@ -103,7 +103,7 @@ def test_owners_are_those_that_are_told_modes_and_links_stay_and_times_go(tmp_pa
     (tmp_path / "usr/wall").chmod(0o2755)
     (tmp_path / "tmp").chmod(0o1777)
     (tmp_path / "bin").symlink_to("usr/bin")
-    with tidied(tmp_path, {"usr/wall": Owner(0, 5)}) as tar:
+    with tidied(tmp_path, {"usr/wall": FileOwner(0, 5)}) as tar:
         found = {item.name: item for item in tar}
         assert {item.mtime for item in found.values()} == {TIME}
         assert {(item.uid, item.gid) for name, item in found.items() if name != "usr/wall"} == {(0, 0)}

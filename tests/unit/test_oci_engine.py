@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.build import with_engine
+from graphcrate.assembly import with_engine
 from graphcrate.compat import planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.engines import context, oci
-from graphcrate.engines.backend import Order
+from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.output import Output
 from graphcrate.host import oci_engine
 from graphcrate.host.gpu import HostGpu
@@ -135,7 +135,7 @@ def environment(tmp_path, daemon, monkeypatch):
 def order(tmp_path, program, environment, cache, progress, monkeypatch):
     monkeypatch.setattr(oci, "ends_with_us", lambda: ("setpriv", "--pdeathsig", "TERM", "--"))
     monkeypatch.setattr(oci, "dockerfile", lambda plan, *, cache_mounts: f"FROM base {cache_mounts}\n")
-    return Order(
+    return BuildOrder(
         plan=planned(),
         folder=tmp_path,
         base=msgspec.structs.replace(BASE, layers=(make_layer(cache, tmp_path, "one"),)),
@@ -166,7 +166,7 @@ def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
     environment, daemon, program, said, buildx, api, described
 ):
     program.version, program.codes, daemon.api = said, {"buildx": buildx}, api
-    assert oci.Engine("docker").check(environment) == f"Docker Engine 20.10.24 ({described})"
+    assert oci.StoreEngine("docker").check(environment) == f"Docker Engine 20.10.24 ({described})"
     found = oci_engine.find("docker", {**environment, "BUILDX_BUILDER": "elsewhere"})
     assert found.environment.items() >= {
         ("DOCKER_BUILDKIT", "1" if described == "BuildKit" else "0"),
@@ -196,7 +196,7 @@ def test_an_engine_that_cannot_build_is_refused(environment, daemon, program, na
 
 
 def test_a_build_starts_from_the_loaded_base(order, program, name):
-    artifact = oci.Engine(name).build(order)
+    artifact = oci.StoreEngine(name).build(order)
     ((words, environment),) = [call for call in program.calls if call[0][1] == "build"]
     base = context.base_name(context.base_layout(order.base, order.cache))
     assert environment["BASE"] == (f"localhost/{base}" if name == "podman" else base)
@@ -228,7 +228,7 @@ def test_a_build_starts_from_the_loaded_base(order, program, name):
 def test_an_engine_that_loses_an_image_is_an_error(order, program, name, attribute, value, says):
     setattr(program, attribute, value)
     with pytest.raises(BuildError, match=says):
-        oci.Engine(name).build(order)
+        oci.StoreEngine(name).build(order)
 
 
 def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypatch):
@@ -280,10 +280,10 @@ def test_from_a_lock_to_the_base_that_the_engine_builds_on(
 @pytest.mark.parametrize("tags", [[], ["other:1"]], ids=["nameless", "named"])
 def test_the_image_before_goes_unless_it_has_another_name(order, program, name, tags):
     program.images["pkg:1.0"], program.tags = OLD, tags
-    oci.Engine(name).build(order)
+    oci.StoreEngine(name).build(order)
     assert program.commands("rmi") == ([] if tags else [[name, "rmi", OLD]])
     program.calls.clear()
-    oci.Engine(name).build(order)
+    oci.StoreEngine(name).build(order)
     assert program.commands("rmi") == [], "the same image again"
 
 
@@ -300,7 +300,7 @@ def test_a_failed_build_says_why_with_the_last_lines_and_no_password(order, prog
     lines = (line, *map(str, range(30)), "\x1b[31mfrom https://me:hush@index.example.com/\x1b[0m", "Error: exit 5", "")
     program.build = (lines, 5)
     with pytest.raises(BuildError) as caught:
-        oci.Engine(name).build(order)
+        oci.StoreEngine(name).build(order)
     error, log = caught.value, (order.folder / "build.log").read_text()
     assert error.what.startswith(f"{name} build of pkg:1.0 failed at step {step}\n    12\n")
     assert error.what.endswith("\n    29\n    from https://***@index.example.com/\n    Error: exit 5")
@@ -315,7 +315,7 @@ def test_an_interrupted_build_leaves_no_container_of_its_own(order, program, nam
     program.build = (("STEP 1/1: RUN thing", f"--> {STEP[:11]}", f"--> {MADE[:11]}", *["word"] * 500), "interrupt")
     program.containers = [{"Id": "before", "ImageID": STEP, "Command": ["buildah"]}]
     with pytest.raises(KeyboardInterrupt):
-        oci.Engine(name).build(order)
+        oci.StoreEngine(name).build(order)
     # Docker's daemon removes them by itself
     assert [words[-1] for words in program.commands("rm")] == (["left", "first"] if name == "podman" else [])
 
@@ -323,7 +323,7 @@ def test_an_interrupted_build_leaves_no_container_of_its_own(order, program, nam
 def test_an_order_decides_options(order, program, name):
     def words(**changes):
         program.calls.clear()
-        oci.Engine(name).build(Order(**{**vars(order), **changes}))
+        oci.StoreEngine(name).build(BuildOrder(**{**vars(order), **changes}))
         ((words, variables),) = [call for call in program.calls if call[0][1] == "build"]
         return [*words, variables.get("BASE")]
 
@@ -369,7 +369,7 @@ def opened(program, environment, name, monkeypatch, tmp_path):
     monkeypatch.setattr(oci.settings, "environment", lambda: environment)
     monkeypatch.setattr(oci.gpu, "detect", HostGpu)
     program.images["pkg:1.0"] = MADE
-    return lambda: oci.Engine(name).opened(artifact(name), cache=None, progress=Progress())
+    return lambda: oci.StoreEngine(name).opened(artifact(name), cache=None, progress=Progress())
 
 
 def test_a_command_runs_in_a_container_of_its_own(opened, program, tmp_path):
@@ -445,7 +445,7 @@ def test_an_image_that_cannot_be_run_is_an_error_of_the_machine(opened, program,
 
 
 def test_an_image_is_there_while_its_name_means_it(program, environment, name):
-    known = oci.Engine(name)
+    known = oci.StoreEngine(name)
     assert known.runtime(environment) == (name, {"docker": "20.10.24", "podman": "4.3.1"}[name])
     for images, exists in (({"pkg:1.0": MADE}, True), ({"pkg:1.0": OLD}, False), ({}, False)):
         program.images = images

@@ -15,12 +15,20 @@ from graphcrate.compat import recipes
 from graphcrate.model.lock import encode
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.recipe import Additions
-from graphcrate.model.report import Asked, Audited, Fallback, LayerRecord, Owner, PackageLine, SmokeReport
+from graphcrate.model.report import (
+    Audited,
+    BuildParameters,
+    Fallback,
+    LayerRecord,
+    PackageBytes,
+    PackageLine,
+    SmokeReport,
+)
 from graphcrate.model.words import size
 from graphcrate.oci.layout import read_layout
 from graphcrate.pages import catalog, report
 from graphcrate.pages.charts import curve, treemap
-from graphcrate.pages.html import words
+from graphcrate.pages.html import page_words
 from tests import ROOT
 from tests.unit import small_layouts
 from tests.unit.audited import GOOD
@@ -40,7 +48,10 @@ def written(folder, name="image", *, ours=True):
     entries += [symlink("lib", "usr/lib"), file(f"opt/{EVIL.replace('/', '')}", b"x")]
     layout = small_layouts.layout(place, entries, tag="tag")
     if ours:
-        owners = (Owner(name="torch", version="2.0.1", bytes=900), Owner(name=EVIL, version=EVIL, bytes=100))
+        owners = (
+            PackageBytes(name="torch", version="2.0.1", bytes=900),
+            PackageBytes(name=EVIL, version=EVIL, bytes=100),
+        )
         digests = dict.fromkeys(("digest", "diff_id"), f"sha256:{'0' * 64}")
         metrics = {"test_accuracy": 0.84, "epochs": 9, "accuracy_band": [0.75, 0.95]}
         known = {
@@ -119,7 +130,7 @@ def test_the_command_writes_beside_the_image(context, tmp_path, typed):
 
 
 def test_thousands_of_packages_stay_a_page(context, tmp_path):
-    many = [report.Package(f"package-{n}", "1.0", "pypi", "MIT", n) for n in range(2000)]
+    many = [report.PackageRow(f"package-{n}", "1.0", "pypi", "MIT", n) for n in range(2000)]
     drawn = {name: report._boxes(many, 1000, 420) for name in ("boxes", "narrow")}
     text = report.html(dataclasses.replace(read(context, tmp_path), packages=many, **drawn))
     assert text.count("<g class=") == 2 * (report._MOST_BOXES + 1)
@@ -232,7 +243,7 @@ def test_measured_by_an_audit_or_with_additions(site, context, tmp_path):
     path = tmp_path / "dist" / "pyg" / "tag" / "report.json"
     made = read_report(path)
     audit = Audited(binaries=1, fail=0, warn=0, note=0, gpus={"6.0": "fails", "7.0": "native"})
-    asked = Asked(recipe="pyg", variant="11.8", additions=Additions(packages=("ase",)))
+    asked = BuildParameters(recipe="pyg", variant="11.8", additions=Additions(packages=("ase",)))
     path.write_bytes(encode(msgspec.structs.replace(made, audit=audit, asked=asked)))
     catalog.write(context, tmp_path / "dist", tmp_path / "site")
     text = (tmp_path / "site" / "pyg-cu118.html").read_text()
@@ -241,7 +252,7 @@ def test_measured_by_an_audit_or_with_additions(site, context, tmp_path):
 
 
 def test_every_recipe_is_described_in_chinese_and_a_cpu_needs_no_gpu(site):
-    described = {name: texts["zh"] for name, texts in words().items() if "en" not in texts}
+    described = {name: texts["zh"] for name, texts in page_words().items() if "en" not in texts}
     assert set(described) == {f"recipe_{recipes.load(path).name}" for path in (ROOT / "recipes").glob("*.toml")}
     assert described["recipe_pyg"] in (site / "pyg-cu118.zh.html").read_text(encoding="utf-8")
     text = (site / "pyg-cpu.html").read_text()

@@ -10,14 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphcrate.engines import run_suites
-from graphcrate.engines.backend import Runtime
+from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.host import gpu
 from graphcrate.host.gpu import HostGpu
 from graphcrate.model.errors import HostError, SmokeError
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Artifact, Claim, Pass, SmokeReport
+from graphcrate.model.report import Artifact, Pass, SmokeReport, SuiteClaim
 from graphcrate.model.suite import SUITES
-from graphcrate.model.trial import Order
+from graphcrate.model.trial import TrialOrder
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import content
@@ -26,7 +26,7 @@ from tests.unit import small_layouts
 
 IMAGE = f"sha256:{'7' * 64}"
 NODE = {"device": "2 x Tesla V100", "driver": "535.54.03", "runtime": "apptainer", "runtime_version": "1.4.5"}
-CLAIM = Claim(image=IMAGE, suite="dna", version="dna 1.1", **NODE)
+CLAIM = SuiteClaim(image=IMAGE, suite="dna", version="dna 1.1", **NODE)
 PASSED = SmokeReport(suite="dna", status="passed", device="Tesla V100", seconds=41.0, driver="535.54.03")
 FAILED = msgspec.structs.replace(PASSED, status="failed", reason="no CUDA")
 
@@ -37,7 +37,7 @@ FAILED = msgspec.structs.replace(PASSED, status="failed", reason="no CUDA")
 def test_a_pass_counts_for_just_its_claim(tmp_path):
     folder = tmp_path / "passes"
     assert memory.recall(folder, CLAIM) is None
-    assert memory.settle(folder, CLAIM, PASSED) == ""
+    assert memory.store_result(folder, CLAIM, PASSED) == ""
     found = memory.recall(folder, CLAIM)
     assert found.report == PASSED
     assert found.when.endswith("Z")
@@ -45,14 +45,14 @@ def test_a_pass_counts_for_just_its_claim(tmp_path):
     assert path.name.startswith("dna-")
     (folder / "new").touch()
     assert path.stat().st_mode == (folder / "new").stat().st_mode
-    for other in [msgspec.structs.replace(CLAIM, **{name: "other"}) for name in Claim.__struct_fields__]:
+    for other in [msgspec.structs.replace(CLAIM, **{name: "other"}) for name in SuiteClaim.__struct_fields__]:
         assert memory.recall(folder, other) is None
         memory._path(folder, other).write_bytes(path.read_bytes())  # a file by another's name
         assert memory.recall(folder, other) is None
-    memory.settle(folder, CLAIM, FAILED)  # forgets it
+    memory.store_result(folder, CLAIM, FAILED)  # forgets it
     assert memory.recall(folder, CLAIM) is None
     (tmp_path / "a file").touch()
-    assert "dna will be run again next time" in memory.settle(tmp_path / "a file", CLAIM, PASSED)
+    assert "dna will be run again next time" in memory.store_result(tmp_path / "a file", CLAIM, PASSED)
 
 
 PROVEN = encode(Pass(claim=CLAIM, when="2026-11-22T05:00:00Z", report=PASSED))
@@ -67,7 +67,7 @@ def test_what_was_changed_or_cannot_be_read_does_not_count(tmp_path_factory, dat
     assert data != PROVEN
     memory._path(folder, CLAIM).write_bytes(data)
     assert memory.recall(folder, CLAIM) is None
-    memory.settle(folder, CLAIM, PASSED)
+    memory.store_result(folder, CLAIM, PASSED)
     assert memory.recall(folder, CLAIM)
 
 
@@ -75,7 +75,7 @@ def test_a_tag_on_a_registry_stands_for_nothing(tmp_path):
     assert [content(f"registry.example.com/team/pyg{end}") for end in (":1", f"@{IMAGE}")] == ["", IMAGE]
     assert content(IMAGE) == IMAGE
     unknown = msgspec.structs.replace(CLAIM, image="")
-    assert memory.settle(tmp_path, unknown, PASSED) == ""
+    assert memory.store_result(tmp_path, unknown, PASSED) == ""
     assert memory.recall(tmp_path, unknown) is None
     assert list(tmp_path.iterdir()) == []
 
@@ -142,7 +142,7 @@ class Image:
         monkeypatch.setattr(smoke, "run", self.run)
 
     def runtime(self, environment):
-        return Runtime("graphcrate", self.version)
+        return RuntimeVersion("graphcrate", self.version)
 
     @contextlib.contextmanager
     def opened(self, artifact, *, cache, progress):
@@ -172,7 +172,9 @@ def ordered(tmp_path, progress):
     def order(*suites, artifact=ARTIFACT, rerun=False):
         paths = {"folder": str(tmp_path), "passes": str(tmp_path / memory.FOLDER)}
         progress.lines.clear()
-        return Order(artifact=artifact, suites=suites, device="auto", rerun=rerun, **paths), place(None, {}, progress)
+        return TrialOrder(artifact=artifact, suites=suites, device="auto", rerun=rerun, **paths), place(
+            None, {}, progress
+        )
 
     return order
 

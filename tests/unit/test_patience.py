@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from graphcrate.host import patience
-from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.connections import HttpError, NoAnswer
 from graphcrate.host.http import Client
 from graphcrate.host.patience import NOTED_SECONDS, RATE_SECONDS, SILENT_SECONDS, WORTH, Meter, Patience, TooSlowError
 from graphcrate.host.retry import MOST, STALLED_TRIES, Retry
@@ -202,7 +202,7 @@ def test_rude_servers_are_given_up_after_few_tries(tmp_path, hasty, lines, deed,
     }
     with Rude(does) as server, pytest.raises(HttpError) as caught:
         ways[way](server.url)
-    assert caught.value.reason is Reason.STALLED
+    assert caught.value.reason is NoAnswer.STALLED
     assert said in caught.value.what
     assert "127.0.0.1" in caught.value.what
     assert len(server.taken) == 1 + STALLED_TRIES
@@ -218,7 +218,7 @@ def test_a_registry_that_reads_nothing_is_given_up(hasty, lines):
 
     with Rude(lambda server, _: server.thread.join(30)) as server, pytest.raises(HttpError) as caught:
         client.retry().call(lambda: client.send("PUT", server.url, headers=headers, body=pieces))
-    assert caught.value.reason is Reason.STALLED
+    assert caught.value.reason is NoAnswer.STALLED
     assert len(server.taken) == 1 + STALLED_TRIES
     assert lines
 
@@ -226,7 +226,7 @@ def test_a_registry_that_reads_nothing_is_given_up(hasty, lines):
 def stalled(gained, position):
     def attempt():
         position[0] += gained
-        raise HttpError.of(Reason.STALLED, "https://a.example/")
+        raise HttpError.of(NoAnswer.STALLED, "https://a.example/")
 
     return attempt
 

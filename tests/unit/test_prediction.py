@@ -13,7 +13,7 @@ from graphcrate.checks.audit import run as audit
 from graphcrate.checks.contracts import gpu as contracts
 from graphcrate.checks.contracts import run as contracts_run
 from graphcrate.compat import explain, facts, gpu_code, planning, toolkits
-from graphcrate.compat.targets import Said, Target
+from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Binary, Contents, Distribution, GpuCode
 from graphcrate.model.contract import Host, ImageView, Settings
@@ -142,14 +142,14 @@ CTX = Context(root=ROOT, environment={})
 def test_what_no_library_has_code_for_is_refused_before_the_download(path):
     lock, variant, candidate = opened(path)
     for model in CAPABILITIES.values():
-        words = Said(gpu=model.lower())
+        words = MachineRequest(gpu=model.lower())
         found = explain.explain(RECIPES[lock.recipe], Target(gpus=(model,)), words)
         row = next(one for one in found.rows if (one.cuda, one.candidate) == (lock.cuda, candidate.name))
         promised = said(explain.by_capability(RECIPES[lock.recipe], variant, candidate, named=True))
         assert row.verdict.accepted == (promised[facts.compute_capability(model)] != "fails")
         if not any(one.verdict.accepted for one in found.rows if one.cuda == lock.cuda):
             with refused(UsageError, f"CUDA {lock.cuda} of {lock.recipe} does not run on"):
-                explain.settle(CTX, lock.recipe, lock.cuda, words)
+                explain.select_variant(CTX, lock.recipe, lock.cuda, words)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_no_library_has_code_for_is_refused_before_the_download(path):
 )
 def test_a_feature_that_a_gpu_has_no_code_for_is_said_and_refuses_nothing(path, gpu, feature):
     lock, variant, candidate = opened(path)
-    found = explain.explain(RECIPES[lock.recipe], Target(gpus=(gpu,)), Said(gpu=gpu.lower()))
+    found = explain.explain(RECIPES[lock.recipe], Target(gpus=(gpu,)), MachineRequest(gpu=gpu.lower()))
     row = next(one for one in found.rows if one.cuda == lock.cuda)
     assert [one for one in row.verdict.lost if feature in one and gpu in one]
     host = Host(gpus=(gpu,))

@@ -36,13 +36,13 @@ def test_lines_every_half_minute_with_rate_and_time_left_once_they_mean_somethin
 
 @pytest.mark.parametrize(("done", "known"), [(0, False), (9, False), (10, True), (100, True)])
 def test_no_time_is_left_before_a_tenth_is_done(now, done, known):
-    pace = progress.Pace(100)
+    pace = progress.Rate(100)
     now[0] = 5.0
     assert (pace.left(done) is not None) is known
 
 
 def test_a_moment_without_progress_does_not_make_hours_of_seconds(now):
-    pace, left = progress.Pace(1000), []
+    pace, left = progress.Rate(1000), []
     for second in range(1, 41):
         now[0] = float(second)
         left.append(pace.left(min(second, 20) * 20 + max(second - 30, 0) * 20))  # a pause from 20 to 30

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.build import matrix, pipeline
-from graphcrate.build.matrix import Request
+from graphcrate.assembly import matrix, pipeline
+from graphcrate.assembly.matrix import MatrixRequest
 from graphcrate.checks import new_image
 from graphcrate.cli import options, tables
 from graphcrate.host import cleaning
@@ -51,7 +51,7 @@ def build(asked, broken=()):
             raise NetworkError("torch.whl cannot be fetched", next_step="try again")
         path = ctx.root / f"images/{request.name}/cu{request.cuda.replace('.', '')}/pypi.lock.json"
         lock = decode_lock(path.read_bytes())
-        row = next(one for one in matrix.rows(ctx, Request(recipe=request.name, cuda=request.cuda)))
+        row = next(one for one in matrix.rows(ctx, MatrixRequest(recipe=request.name, cuda=request.cuda)))
         key = matrix.EMBEDDED.key(matrix._plan(row, row.lock, ctx))
         ran = (suite("dna", device="cpu EPYC"), suite("ops", status="skipped"))
         return msgspec.structs.replace(
@@ -62,7 +62,7 @@ def build(asked, broken=()):
 
 
 def run(project, asked, broken=(), **request):
-    return matrix.run(Request(**request), project, build(asked, broken))
+    return matrix.run(MatrixRequest(**request), project, build(asked, broken))
 
 
 def test_every_committed_lock_is_built_as_it_is_locked_and_its_proof_is_written_beside_it(project):
@@ -124,7 +124,7 @@ def test_a_candidate_without_a_lock_is_tested_and_where_its_channel_is_silent_th
         assert not request.locked
         return report(smoke=None)
 
-    assert [one.state for one in matrix.run(Request(cuda="11.7"), project, built)] == ["tested"]
+    assert [one.state for one in matrix.run(MatrixRequest(cuda="11.7"), project, built)] == ["tested"]
     results = run(project, [], silent, cuda="11.7")
     assert [one.state for one in results] == ["unavailable"]
     matrix.raise_if_failed(results)
@@ -133,11 +133,11 @@ def test_a_candidate_without_a_lock_is_tested_and_where_its_channel_is_silent_th
 
 def test_what_is_not_there_is_said(project):
     with refused(UsageError, "no recipe 'tensor'"):
-        matrix.rows(project, Request(recipe="tensor"))
+        matrix.rows(project, MatrixRequest(recipe="tensor"))
     with refused(UsageError, "no variant for CUDA '9.0'"):
-        matrix.rows(project, Request(recipe="torch", cuda="9.0"))
+        matrix.rows(project, MatrixRequest(recipe="torch", cuda="9.0"))
     with refused(UsageError, "no candidate is called torch 12.1 conda"):
-        matrix.rows(project, Request(recipe="torch", cuda="12.1", candidate="conda"))
+        matrix.rows(project, MatrixRequest(recipe="torch", cuda="12.1", candidate="conda"))
 
 
 def test_room_is_made_by_what_is_cheapest_to_get_again_and_no_further(project, monkeypatch):
@@ -145,16 +145,16 @@ def test_room_is_made_by_what_is_cheapest_to_get_again_and_no_further(project, m
     monkeypatch.setattr(cleaning, "release", lambda _, names: steps.append(names))
     monkeypatch.setattr(matrix, "_remove_layouts", lambda _: steps.append("layouts"))
     monkeypatch.setattr(cleaning, "keep_files", lambda _, keep: steps.append(len(keep)))
-    rows = matrix.rows(project, Request())
+    rows = matrix.rows(project, MatrixRequest())
     monkeypatch.setattr(matrix, "_free", lambda *_: 10**12)
-    matrix.make_room(rows, Request(), project)
+    matrix.make_room(rows, MatrixRequest(), project)
     assert steps == []
     monkeypatch.setattr(matrix, "_free", lambda *_: 10**12 if len(steps) == 2 else 10**9)
-    matrix.make_room(rows, Request(), project)
+    matrix.make_room(rows, MatrixRequest(), project)
     assert steps == [["rootfs", "squashed"], "layouts"]
     monkeypatch.setattr(matrix, "_free", lambda *_: 10**9)
     with refused(DiskFullError, "torch 11.7 pypi takes", "1.0 GB are free", "DISK="):
-        matrix.make_room(rows, Request(), project)
+        matrix.make_room(rows, MatrixRequest(), project)
     all_files = {sha256 for row in rows for sha256 in row.lock.files()}
     assert steps[-2:] == [len(all_files), len(rows[0].lock.files())]
 
@@ -165,9 +165,9 @@ def test_the_disk_that_is_given_bounds_cache_and_images_together(project):
     (layers / "own").write_bytes(b"x" * 100_000)
     (project.cache.root / "blobs" / "a").write_bytes(b"y" * 100_000)
     (layers / "shared").hardlink_to(project.cache.root / "blobs" / "a")
-    free = matrix._free(Request(disk=1_000_000, output=project.root / "dist"), project)
+    free = matrix._free(MatrixRequest(disk=1_000_000, output=project.root / "dist"), project)
     assert 780_000 < free < 800_000
-    assert matrix._free(Request(), project) == pytest.approx(project.cache.free_bytes(), rel=0.1)
+    assert matrix._free(MatrixRequest(), project) == pytest.approx(project.cache.free_bytes(), rel=0.1)
 
 
 def test_downloads_that_nothing_is_left_for_are_removed(cache):

@@ -13,10 +13,10 @@ import pytest
 from graphcrate.artifacts import convert, locate
 from graphcrate.artifacts.formats import sif
 from graphcrate.artifacts.formats.packed import Compression
-from graphcrate.build.pipeline import build_image
+from graphcrate.assembly.pipeline import build_image
 from graphcrate.model.errors import GateError, RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import decode_lock, encode
-from graphcrate.model.report import Asked, BuildReport, Fallback, SmokeReport
+from graphcrate.model.report import BuildParameters, BuildReport, Fallback, SmokeReport
 from graphcrate.oci.registry import Repository
 from graphcrate.publish import policy, verify
 from graphcrate.publish import registry as publishing
@@ -63,19 +63,19 @@ def publish(ctx, registry, folder):
     """A function that publishes; `{}` is the registry."""
 
     def run(to="{}/team", **fields):
-        request = policy.Request(ref=str(folder / "oci"), **fields)
+        request = policy.PublishRequest(ref=str(folder / "oci"), **fields)
         return publishing.publish(request, ctx, str(to).format(registry.host))
 
     return run
 
 
 def checks(ctx, reference, **fields):
-    found = verify.run(verify.Request(ref=reference, **fields), ctx, build_image)
+    found = verify.run(verify.VerifyRequest(ref=reference, **fields), ctx, build_image)
     return {check.what: (check.ok, check.said) for check in found.checks}
 
 
 def test_an_image_of_a_recipe_of_ones_own_is_judged_by_the_stack_that_it_extends(folder, publish):
-    change(folder, name="mine", asked=Asked(recipe="torch", variant="11.7"))
+    change(folder, name="mine", asked=BuildParameters(recipe="torch", variant="11.7"))
     assert publish().reference.endswith(f"/mine:{TAG}")
 
 
@@ -91,7 +91,7 @@ def said(ctx, progress, monkeypatch):
 @pytest.mark.usefixtures("on_cpu")
 def test_cutting_nvidias_libraries_is_said_where_others_can_have_it(folder, publish, said, tmp_path, to):
     for slim, warned in (("yes", False), ("all", True)):
-        change(folder, asked=Asked(recipe="torch", variant="11.7", slim=slim))
+        change(folder, asked=BuildParameters(recipe="torch", variant="11.7", slim=slim))
         publish(tmp_path / to if to == "shelf" else to, allow_cpu_only=True)
         assert any("NVIDIA's own libraries were cut" in note for note in said) is warned
 
@@ -100,7 +100,7 @@ def test_a_compiler_of_nvidias_is_for_internal_use(folder, publish, said):
     compiling = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
     (folder / "lock.json").write_bytes(encode(compiling))
     for flavour, warned in (("", False), ("devel", True)):
-        change(folder, asked=Asked(recipe="torch", variant="11.7", flavour=flavour))
+        change(folder, asked=BuildParameters(recipe="torch", variant="11.7", flavour=flavour))
         publish()
         assert any("keeps developer tools for internal use" in note for note in said) is warned
 
@@ -163,7 +163,7 @@ def test_a_fall_back_is_refused_the_short_tag_of_the_preferred_candidate(folder,
     assert registry.asked == []
     if tags:  # before anything is sent, with --plan too
         with pytest.raises(UsageError, match="cu118 is the short tag"):
-            policy.examine(policy.Request(ref=str(folder / "oci"), tags=tags), ctx)
+            policy.examine(policy.PublishRequest(ref=str(folder / "oci"), tags=tags), ctx)
     assert publish(tags=("cu118-compat",)).tags[-1] == "cu118-compat"
 
 
@@ -347,7 +347,7 @@ def test_the_users_word_on_token_servers_holds_everywhere(ctx, publish, monkeypa
 def test_what_a_fall_back_cannot_do_is_the_last_word(registry, folder, typed, ctx, channel):
     known = Fallback(meaning="torch of CUDA 11.7", limits=("has no code for H100 (sm_90)",), no_code=("H100",))
     known = msgspec.structs.replace(known, preferred="pytorch", torch="2.0.1", channel="pytorch", gains=("H100",))
-    asked = Asked(recipe="torch", variant="11.7", channel=channel, gpus=("v100",), extensions="auto")
+    asked = BuildParameters(recipe="torch", variant="11.7", channel=channel, gpus=("v100",), extensions="auto")
     change(folder, fallback=known, asked=asked if channel else None)
     code, out, err = typed("publish", folder / "oci", "--to", f"{registry.host}/team")
     assert (code, out.startswith(f"{registry.host}/team/torch:{TAG}@sha256:"), out.count("\n")) == (0, True, 1), err

@@ -131,7 +131,7 @@ def test_chunks_are_as_the_registry_takes_them(layout, limits, least, most):
 
 def test_requests_grow_until_one_fails(monkeypatch):
     monkeypatch.undo()
-    pace, mib, sizes = upload.Pace(512 << 20), 1 << 20, []
+    pace, mib, sizes = upload.RequestSize(512 << 20), 1 << 20, []
     for _ in range(5):
         sizes.append(pace.next(1 << 30, failed=False))
         pace.arrived()

@@ -24,7 +24,7 @@ from graphcrate.host.cache import Cache, kept_bytes
 from graphcrate.host.http import Client
 from graphcrate.model.errors import CacheError, UsageError
 from graphcrate.model.lock import LockedFile
-from graphcrate.model.report import Claim, SmokeReport
+from graphcrate.model.report import SmokeReport, SuiteClaim
 from graphcrate.oci import upload
 from graphcrate.publish.destinations import folder as destination
 from graphcrate.resolve import fetch
@@ -312,7 +312,7 @@ class Slow(int):
 
 def test_a_pace_counts_the_requests_and_refusals_of_all_threads():
     def counted(_):
-        pace = upload.Pace(1 << 30)
+        pace = upload.RequestSize(1 << 30)
         pace._arrived = Slow()
 
         def send():
@@ -326,7 +326,7 @@ def test_a_pace_counts_the_requests_and_refusals_of_all_threads():
         assert found[0]._arrived == 30
 
     def refused(_):
-        pace = upload.Pace(1 << 30)
+        pace = upload.RequestSize(1 << 30)
         pace._most = Slow(pace._most)
         return [lambda length=1 << power: (pace.refused(length), pace)[1] for power in (22, 23, 24)]
 
@@ -339,7 +339,7 @@ def test_a_pace_counts_the_requests_and_refusals_of_all_threads():
 
 def test_a_pass_is_there_whole_or_not_at_all(tmp_path):
     kind = {"version": "1", "device": "cpu", "driver": "", "runtime": "graphcrate", "runtime_version": "1"}
-    claim = Claim(image=f"sha256:{'a' * 64}", suite="torch", **kind)
+    claim = SuiteClaim(image=f"sha256:{'a' * 64}", suite="torch", **kind)
     passed = SmokeReport(suite="torch", status="passed", device="cpu", seconds=1.0)
     failed = SmokeReport(suite="torch", status="failed", device="cpu", seconds=1.0)
 
@@ -348,7 +348,7 @@ def test_a_pass_is_there_whole_or_not_at_all(tmp_path):
         assert found is None or found.report == passed
 
     def settle(report):
-        assert memory.settle(tmp_path / "p", claim, report) == ""
+        assert memory.store_result(tmp_path / "p", claim, report) == ""
 
     run(lambda _: [lambda: settle(passed), lambda: settle(failed), read, lambda: settle(passed)])
 

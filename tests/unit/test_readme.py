@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from graphcrate.build.summary import Upkeep, plan_lines
+from graphcrate.assembly.summary import Upkeep, plan_lines
 from graphcrate.cli import main
 from graphcrate.compat import recipes, suites, targets, toml
 from graphcrate.compat.targets import Target

@@ -33,7 +33,9 @@ def manifest(number, subject=IMAGE):
     """A referrer whose blobs the registry has, as bytes."""
     empty = spec.Descriptor(media_type=spec.EMPTY, digest=tars.sha256(b"{}"), size=2)
     about = spec.Descriptor(media_type=spec.MANIFEST, digest=subject, size=9)
-    made = spec.Artifact(artifact_type="a/b", config=empty, layers=(empty,), subject=about, annotations={"n": number})
+    made = spec.ArtifactManifest(
+        artifact_type="a/b", config=empty, layers=(empty,), subject=about, annotations={"n": number}
+    )
     return msgspec.json.encode(made)
 
 

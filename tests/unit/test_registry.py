@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.connections import HttpError, NoAnswer
 from graphcrate.host.http import Client, Response
 from graphcrate.host.retry import Retry
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
@@ -18,7 +18,7 @@ from graphcrate.oci import credentials, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import LARGEST_DOCUMENT, Repository
-from graphcrate.oci.upload import Blob, Outcome, Pace, upload
+from graphcrate.oci.upload import RequestSize, UploadBlob, UploadOutcome, upload
 from tests.made import refused
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
@@ -70,7 +70,7 @@ def test_a_refusal_says_why_where_the_registry_does(status):
 
 
 @pytest.mark.parametrize(("writes", "advice"), [(False, "name, and"), (True, "name in --to, and")])
-@pytest.mark.parametrize("reason", [Reason.NAME, Reason.REFUSED, Reason.UNREACHABLE, Reason.TLS])
+@pytest.mark.parametrize("reason", [NoAnswer.NAME, NoAnswer.REFUSED, NoAnswer.UNREACHABLE, NoAnswer.TLS])
 def test_a_registry_that_is_not_there_has_no_mirror(reason, writes, advice):
     client = Answering()
     client.send = lambda *_, **__: (_ for _ in ()).throw(HttpError.of(reason, "https://registry.example/v2/"))
@@ -102,7 +102,7 @@ def test_an_endless_manifest_is_cut_off_and_no_mirror_is_named_for_it(monkeypatc
         server.documents["team/base/manifests/v1"] = (spec.MANIFEST, bytes(LARGEST_DOCUMENT + 1))
         with pytest.raises(HttpError) as caught:
             repository(server).manifest("v1")
-    assert caught.value.reason is Reason.TOO_LARGE
+    assert caught.value.reason is NoAnswer.TOO_LARGE
     assert "4 MiB" in caught.value.what
     assert "MIRROR" not in caught.value.next_step
     assert server.host in caught.value.next_step
@@ -292,12 +292,12 @@ def test_a_blob_cannot_name_a_path(tmp_path):
 )
 def test_an_upload_goes_where_the_registry_says_and_its_login_to_the_registry_alone(location, place, known):
     data = b"a layer"
-    blob = Blob(descriptor=spec.Descriptor(media_type="x", digest=digest_of(data), size=len(data)), data=data)
+    blob = UploadBlob(descriptor=spec.Descriptor(media_type="x", digest=digest_of(data), size=len(data)), data=data)
     wants_login = (401, {"WWW-Authenticate": 'Basic realm="x"'}, b"")
     client = Answering(wants_login, (404, {}, b""), (202, {"Location": location}, b""), (201, {}, b""))
     target = Repository(client, reference.parse("registry.example/team/image"), lambda: ALICE, writes=True)
     with contextlib.nullcontext() if known is not None else refused(NetworkError, place):
-        assert upload(target, blob, lambda _: None, Pace(0))[0] is Outcome.SENT
+        assert upload(target, blob, lambda _: None, RequestSize(0))[0] is UploadOutcome.SENT
         method, url, headers = client.asked[-1]
         assert (method, url) == ("PUT", f"{place}digest=sha256%3A{blob.descriptor.digest[7:]}")
         assert headers.get("Authorization") == (ALICE.basic if known else None)

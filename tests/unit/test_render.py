@@ -304,13 +304,13 @@ def test_files_of_ones_own_come_last_with_their_folders(write):
 
 
 def test_requirements_and_sources_are_all_of_it():
-    wheels, sources = render.requirements(PLANS["debian"]), render.sources(PLANS["debian"])
+    wheels, sources = render.requirements_text(PLANS["debian"]), render.sources_text(PLANS["debian"])
     listed = re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:(\w+)$", wheels + sources, re.MULTILINE)
     assert sorted(listed) == sorted((one.name, one.version, one.file.sha256) for one in PACKAGES)
     assert "torch-scatter==" not in wheels
     assert '\n#     export TORCH_CUDA_ARCH_LIST="7.0;8.0+PTX"\n' in sources
     assert "Wanted: g++-11, Python's headers, CUDA 11.8.89 in /usr/local/cuda" in sources
-    assert render.sources(PLAN) == ""
+    assert render.sources_text(PLAN) == ""
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

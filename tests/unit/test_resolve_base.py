@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.build import pipeline
+from graphcrate.assembly import pipeline
 from graphcrate.compat import planning
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host import settings

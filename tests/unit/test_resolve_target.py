@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.resolve.target import Target, project_and_version, target_of
+from graphcrate.resolve.target import WheelTarget, project_and_version, target_of
 
-BOOKWORM = Target("3.11", "2.36")
+BOOKWORM = WheelTarget("3.11", "2.36")
 
 
 def test_the_most_specific_wheel_wins_and_the_highest_build_among_equals():
@@ -19,15 +19,15 @@ def test_the_most_specific_wheel_wins_and_the_highest_build_among_equals():
 
 
 def test_bases():
-    assert target_of(BaseSpec(suite="bullseye"), "3.9") == Target("3.9", "2.31")
+    assert target_of(BaseSpec(suite="bullseye"), "3.9") == WheelTarget("3.9", "2.31")
     for reference, glibc in (("docker.io/library/python:3.12-slim-bookworm", "2.36"), ("quay.io/image:1", "2.28")):
-        assert target_of(BaseSpec(provider="registry", reference=reference), "3.12") == Target("3.12", glibc)
+        assert target_of(BaseSpec(provider="registry", reference=reference), "3.12") == WheelTarget("3.12", glibc)
 
 
 def test_uv_platforms():
     known = {"2.31": "2_31", "2.36": "2_36", "2.41": "2_40", "2.28": "2_28", "2.30": "2_28"}
     for glibc, platform in known.items():
-        assert Target("3.11", glibc).uv_platform == f"x86_64-manylinux_{platform}"
+        assert WheelTarget("3.11", glibc).uv_platform == f"x86_64-manylinux_{platform}"
 
 
 def test_names_and_versions():

@@ -12,10 +12,10 @@ from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.resolve import built_for, channels, pinning, resolver
-from graphcrate.resolve.channels import Kind, Source, UserIndexes
+from graphcrate.resolve.channels import Source, SourceKind, UserIndexes
 from graphcrate.resolve.offers import Sources, UnavailableError
 from graphcrate.resolve.pinning import parse_pylock
-from graphcrate.resolve.target import Target
+from graphcrate.resolve.target import WheelTarget
 from tests.made import file_of
 from tests.unit import small_index
 from tests.unit.elfmaker import make_elf
@@ -24,7 +24,7 @@ from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
 NO_WHEEL = "127.0.0.1 has no wheel of torch 2.0.1+cu118 that fits Python 3.11"
 CP310 = "cp310-cp310-linux_x86_64"
-BOOKWORM = Target("3.11", "2.36")
+BOOKWORM = WheelTarget("3.11", "2.36")
 
 
 def test_the_compatible_candidate(server, lock):
@@ -160,7 +160,7 @@ def test_the_size_of_a_cached_file_is_that_of_the_whole_one(server, cache, lock,
 def test_a_mirror_of_the_index_is_resolved_against_when_it_answers(server, lock, monkeypatch):
     with WheelServer() as mirror:
         small_index.fill(mirror)
-        monkeypatch.setitem(channels.MIRRORS, "tuna", channels.Mirror(pypi=mirror.url("/simple")))
+        monkeypatch.setitem(channels.MIRRORS, "tuna", channels.WheelMirror(pypi=mirror.url("/simple")))
         assert lock(request=SourceOptions(mirror="tuna")).package("torch").version == "2.0.1"
         assert "/simple/filelock/" in mirror.paths()
     assert "/simple/filelock/" not in server.paths()
@@ -302,9 +302,9 @@ def test_of_several_indexes_the_first_that_has_a_package_gives_it_unless_a_perso
 def test_uv_gets_what_requirements_name_in_variables(cache, asked):
     sources = Sources(SourceOptions(), cache, {"UV_FIND_LINKS": "/theirs"})
     named = (
-        Source(Kind.INDEX, "https://me:secret@own.example/simple"),
-        Source(Kind.LINKS, "https://me:secret@own.example/page.html"),
-        Source(Kind.FOLDER, "/srv/wheels,old"),
+        Source(SourceKind.INDEX, "https://me:secret@own.example/simple"),
+        Source(SourceKind.LINKS, "https://me:secret@own.example/page.html"),
+        Source(SourceKind.FOLDER, "/srv/wheels,old"),
     )
     sources.user = UserIndexes("https://index.example/simple", ("https://extra.example/simple",), further=named)
     pinning.compile_requirements(["mine"], BOOKWORM, sources.user.default, sources, {})
@@ -363,4 +363,4 @@ def test_the_fitting_wheel_of_each_package():
     assert (numpy.name, numpy.link.sha256) == ("numpy", "02")
     assert six.link.url == "file:///w%20h/six-1.0-py3-none-any.whl"
     with pytest.raises(ResolutionError, match=r"numpy 1\.26\.4 has no wheel for Python 3\.9"):
-        parse_pylock(PYLOCK, Target("3.9", "2.31"))
+        parse_pylock(PYLOCK, WheelTarget("3.9", "2.31"))

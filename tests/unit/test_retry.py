@@ -2,11 +2,11 @@
 
 import pytest
 
-from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.connections import HttpError, NoAnswer
 from graphcrate.host.retry import LONGEST_PAUSE, TRIES, Retry
 
 
-def failing(times, reason=Reason.STATUS, status=503, after=None):
+def failing(times, reason=NoAnswer.STATUS, status=503, after=None):
     """A function that fails so often, and then answers."""
     left = [times]
 
@@ -15,7 +15,7 @@ def failing(times, reason=Reason.STATUS, status=503, after=None):
             return "answer"
         left[0] -= 1
         error = HttpError.of(reason, "https://registry.example/v2/")
-        error.status, error.retry_after = (status if reason is Reason.STATUS else None), after
+        error.status, error.retry_after = (status if reason is NoAnswer.STATUS else None), after
         raise error
 
     return attempt
@@ -49,7 +49,12 @@ def test_the_budget_is_for_all_that_is_asked():
 
 @pytest.mark.parametrize(
     ("reason", "status", "tries"),
-    [(Reason.STATUS, 503, TRIES), (Reason.STATUS, 404, 0), (Reason.CERTIFICATE, 0, 0), (Reason.NAME, 0, 1)],
+    [
+        (NoAnswer.STATUS, 503, TRIES),
+        (NoAnswer.STATUS, 404, 0),
+        (NoAnswer.CERTIFICATE, 0, 0),
+        (NoAnswer.NAME, 0, 1),
+    ],
 )
 def test_tries_end_and_what_does_not_pass_gets_none(reason, status, tries):
     pauses = []
@@ -62,10 +67,10 @@ def test_a_server_that_was_there_is_worth_more_than_one_that_never_was():
     pauses = []
     retry = Retry(pauses.append)
     with pytest.raises(HttpError):
-        retry.call(failing(2, Reason.REFUSED))
+        retry.call(failing(2, NoAnswer.REFUSED))
     assert len(pauses) == 1
     retry.call(failing(0))
-    assert retry.call(failing(TRIES, Reason.REFUSED)) == "answer"
+    assert retry.call(failing(TRIES, NoAnswer.REFUSED)) == "answer"
 
 
 def test_progress_resets_the_count_of_failures():

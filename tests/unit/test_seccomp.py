@@ -8,7 +8,7 @@ import pytest
 
 from graphcrate.host import seccomp
 from graphcrate.host.steps import Step
-from graphcrate.host.syscalls import ALLOWED, ASKED, IGNORED, REFUSED, TRACING, numbers
+from graphcrate.host.syscalls import ALLOWED, ASKED, IGNORED, REFUSED, TRACING, syscall_numbers
 
 program = functools.cache(seccomp.program)
 X86, ARM = "x86_64", "aarch64"
@@ -43,13 +43,15 @@ def answer(step, call, *arguments, machine=X86, arch=None, kernel=(6, 1)):
 @functools.cache
 def known(machine):
     return {
-        name: number for table in (ALLOWED, REFUSED, TRACING, ASKED) for name, number in numbers(table, machine).items()
+        name: number
+        for table in (ALLOWED, REFUSED, TRACING, ASKED)
+        for name, number in syscall_numbers(table, machine).items()
     }
 
 
 @pytest.mark.parametrize("machine", [X86, ARM])
 def test_each_call_is_in_one_table_and_has_a_number_of_its_own(machine):
-    tables = [numbers(table, machine) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
+    tables = [syscall_numbers(table, machine) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
     assert sum(map(len, tables)) == len(known(machine)) == len(set(known(machine).values()))
     assert set(IGNORED.split()) <= set(known(X86))
 
@@ -58,9 +60,9 @@ def test_each_call_is_in_one_table_and_has_a_number_of_its_own(machine):
 @pytest.mark.parametrize("step", Step)
 def test_every_call_gets_the_answer_of_its_table_and_others_do_not_exist(step, machine):
     ignored = set(IGNORED.split()) if step is Step.INSTALL else set()
-    for name in numbers(ALLOWED, machine):
+    for name in syscall_numbers(ALLOWED, machine):
         assert answer(step, name, machine=machine) == (0 if name in ignored else ALLOW), name
-    for name in numbers(REFUSED, machine):
+    for name in syscall_numbers(REFUSED, machine):
         assert answer(step, name, machine=machine) == errno.EPERM, name
     for number in {*range(600), 0x40000000, 0x40000001, 0xFFFFFFFF} - set(known(machine).values()):
         assert answer(step, number, machine=machine) == errno.ENOSYS, number
@@ -131,7 +133,7 @@ def test_what_is_built_has_no_internet_and_traces_nothing():
         assert answer(Step.BUILD, "socket", family, 1, 0) == errno.EAFNOSUPPORT
         assert answer(Step.INSTALL, "socket", family, 1, 0) == errno.EAFNOSUPPORT
         assert answer(Step.SMOKE, "socket", family, 1, 0) == ALLOW
-    for call in numbers(TRACING, X86):
+    for call in syscall_numbers(TRACING, X86):
         assert answer(Step.BUILD, call) == errno.EPERM
         assert answer(Step.RUN, call) == ALLOW
         assert answer(Step.RUN, call, kernel=(4, 4)) == errno.EPERM  # there a tracer could change a call that passed

@@ -7,10 +7,13 @@ import uuid
 import pytest
 
 from graphcrate.artifacts.formats import sif
-from graphcrate.artifacts.formats.sif import TYPE_DEFINITION, TYPE_JSON, Blob
+from graphcrate.artifacts.formats.sif import TYPE_DEFINITION, TYPE_JSON, DataObject
 from graphcrate.model.errors import LayoutError
 
-BLOBS = (Blob(TYPE_DEFINITION, "", b"Bootstrap: oci\n"), Blob(TYPE_JSON, "oci-config.json", b'{"Cmd":["sh"]}'))
+BLOBS = (
+    DataObject(TYPE_DEFINITION, "", b"Bootstrap: oci\n"),
+    DataObject(TYPE_JSON, "oci-config.json", b'{"Cmd":["sh"]}'),
+)
 IDENTITY = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 PARTITION = b"hsqs" + bytes(8188)
 
@@ -54,7 +57,7 @@ def test_what_is_written_is_read_unless_its_partition_cannot_be(tmp_path, offset
 
 def test_the_partition_is_aligned_whatever_stands_before():
     for size in (0, 1, 592, 593, 100_000):
-        place = sif.partition_offset((Blob(TYPE_JSON, "x", bytes(size)),))
+        place = sif.partition_offset((DataObject(TYPE_JSON, "x", bytes(size)),))
         assert (place % 4096, 0 <= place - 32176 - size < 4096) == (0, True)
 
 

@@ -18,7 +18,7 @@ from graphcrate.engines.slurm import NODE_PROGRAM, JobView, Scheduler, Slurm, su
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.report import Artifact
-from graphcrate.model.trial import Order, Resources, Returned
+from graphcrate.model.trial import Resources, Returned, TrialOrder
 from tests.made import refused
 
 SIF = Artifact(engine="apptainer", kind="sif", reference="/a.sif", digest="x", bytes=0)
@@ -72,7 +72,7 @@ def test_no_output_breaks_the_parsers(text):
 
 
 def test_the_time_of_a_job_is_what_its_suites_may_take():
-    order = Order(artifact=None, suites=("torch",), device="auto", folder="/out", passes="/p")
+    order = TrialOrder(artifact=None, suites=("torch",), device="auto", folder="/out", passes="/p")
     options = slurm.parameters(order, Resources(partition="a100", gres="gpu:1", account="gnn"))
     fixed = {"job-name": "graphcrate-test", "nodes": "1", "ntasks": "1"}
     told = {"signal": "B:USR1@60"}  # before its time is up
@@ -141,7 +141,7 @@ def test_a_job_is_never_run_again_by_itself(tmp_path, monkeypatch):
 
     monkeypatch.setattr(slurm.process, "output", output)
     scheduler = Scheduler(Slurm(version="22.05.8", environment={}), tmp_path, {"PATH": ""})
-    order = Order(artifact=SIF, suites=("torch",), device="auto", folder="/out", passes="/p")
+    order = TrialOrder(artifact=SIF, suites=("torch",), device="auto", folder="/out", passes="/p")
     assert scheduler.submit(order, Resources(partition="a100")) == "12"
     ((program, *options),) = asked
     assert (program, "--no-requeue" in options, "--requeue" in options) == ("sbatch", True, False)
@@ -176,7 +176,7 @@ def test_a_job_that_slurm_ends_says_so_in_a_line_and_clears_up_undisturbed(tmp_p
             removed.append("container")
 
     monkeypatch.setattr(slurm_node.run_suites, "run_suites", run_suites)
-    order = Order(artifact=SIF, suites=("torch",), device="auto", folder=str(tmp_path), passes="/p")
+    order = TrialOrder(artifact=SIF, suites=("torch",), device="auto", folder=str(tmp_path), passes="/p")
     (tmp_path / "order.json").write_bytes(msgspec.json.encode(order))
     before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGUSR1)}
     try:

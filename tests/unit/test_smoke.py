@@ -58,7 +58,7 @@ def run_dna(inside, folder, say=print, device="auto"):
 
 
 def judged(*lines, returncode=0, on_gpu=False):
-    return suites.judge("dna", lines, returncode, 33.0, on_gpu=on_gpu)
+    return suites.judge_output("dna", lines, returncode, 33.0, on_gpu=on_gpu)
 
 
 def test_a_passing_run_becomes_a_report_with_log_and_curve(tmp_path):

@@ -10,15 +10,15 @@ import pysequoia
 import pytest
 
 from graphcrate.compat.request import SourceOptions
-from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.connections import HttpError, NoAnswer
 from graphcrate.host.reach import Reach
 from graphcrate.inputs.bases import archive
 from graphcrate.model.errors import LockedError, NetworkError
 from graphcrate.model.lock import Compilation, DebianBase, DebianToolkit, Lock, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.model.standing import Standing
+from graphcrate.model.standing import LocksStanding
 from graphcrate.resolve import channels, search, standing
-from graphcrate.resolve.standing import Asked
+from graphcrate.resolve.standing import LockQuery
 from tests.made import deb, index_of, locked, place, refused, sdist
 from tests.unit.small_debian import Debian, stanza
 from tests.unit.wheel_server import Fault, WheelServer, small_wheel
@@ -59,7 +59,9 @@ def world(cache, progress, signer, no_places, tmp_path, monkeypatch):
 
 
 def check(world, locks, options):
-    asked = [Asked("torch", f"{number}.lock.json", "./build.py lock torch", lock) for number, lock in enumerate(locks)]
+    asked = [
+        LockQuery("torch", f"{number}.lock.json", "./build.py lock torch", lock) for number, lock in enumerate(locks)
+    ]
     ctx = place(world.cache, world.environment)
     return standing.check(asked, SourceOptions(**options), ctx)
 
@@ -239,7 +241,7 @@ def test_a_silent_server_is_asked_once_by_many_threads():
 
     def question():
         asked.append(1)
-        raise HttpError.of(Reason.NO_ANSWER, url)
+        raise HttpError.of(NoAnswer.NO_ANSWER, url)
 
     def ask():
         with pytest.raises(HttpError):
@@ -284,7 +286,7 @@ def test_a_wheel_that_a_mirror_alone_has(wheels):
     """As a build does, no public mirror is asked for what may be a company's own."""
     own = f"--index-url {wheels.index.url('/simple')}"
     wheels.patch.setattr("graphcrate.resolve.offers.emitted_indexes", lambda *_: own)
-    wheels.patch.setattr(channels, "MIRRORS", {"nearby": channels.Mirror(pypi=wheels.mirror.url("/simple"))})
+    wheels.patch.setattr(channels, "MIRRORS", {"nearby": channels.WheelMirror(pypi=wheels.mirror.url("/simple"))})
     wheels.environment["WHEEL_FALLBACK"] = ""
     wheels.mirror.simple("numpy", dict([NUMPY]))
     found = wheels.look(NUMPY)
@@ -417,7 +419,7 @@ def test_the_table_has_a_line_for_each_lock_and_says_what_there_is_to_tell(mine,
 def test_json_has_all_of_it(mine, typed):
     put_everywhere(mine)
     code, out, _ = typed("lock", "--check", "mine.toml", "--json")
-    found = msgspec.json.decode(out, type=Standing)
+    found = msgspec.json.decode(out, type=LocksStanding)
     assert (code, len(found.locks), len(found.files)) == (0, 2, 3)
     assert found.locks[0].path == "mine.cu118.pypi.lock.json"
     assert {*found.locks[0].files} == {one.sha256 for one in found.files}

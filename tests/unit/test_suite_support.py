@@ -6,12 +6,12 @@ import re
 import msgspec
 import pytest
 
-from graphcrate.build.summary import Upkeep, plan_lines, upkeep_of
+from graphcrate.assembly.summary import Upkeep, plan_lines, upkeep_of
 from graphcrate.checks import new_image
 from graphcrate.checks.contracts.contents import security_updates
 from graphcrate.compat import explain, suites
 from graphcrate.compat.request import BuildRequest
-from graphcrate.compat.targets import Said, Target
+from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.host import settings
 from graphcrate.host.settings import today as real_today
 from graphcrate.model.errors import UsageError
@@ -84,7 +84,7 @@ def test_in_words_each_has_its_date():
 
 
 def test_a_suite_without_an_end_is_supported(monkeypatch):
-    kept = suites.Suite(release="15", released=day("2029-08-01"), known="made up")
+    kept = suites.DebianSuite(release="15", released=day("2029-08-01"), known="made up")
     monkeypatch.setattr(suites, "known", lambda: {"duke": kept})
     assert suites.standing("duke", day("2030-01-01")) == ("supported", None)
     assert suites.described("duke", day("2030-01-01"))
@@ -182,7 +182,7 @@ def test_a_base_from_a_registry_is_judged_by_its_name_in_the_recipe():
 
 def rows_of(*variants):
     """Rows by CUDA version and Debian, which run but for those in brackets."""
-    (pattern,) = explain.explain(GLT, Target(), Said()).rows[:1]
+    (pattern,) = explain.explain(GLT, Target(), MachineRequest()).rows[:1]
     rejected = msgspec.structs.replace(pattern.verdict, status="rejected")
     for cuda, base in variants:
         row = msgspec.structs.replace(pattern, cuda=cuda.strip("()"), base=base)
@@ -206,7 +206,7 @@ def test_the_nearest_variant_on_a_base_with_updates(cuda, variants, nearest):
 
 def test_explain_notes_it_of_what_is_chosen_and_of_what_was_asked_about():
     def lines(cuda=None, today=TODAY, **machine):
-        found = explain.explain(GLT, Target(**machine), Said(gpu="v100"), cuda, today)
+        found = explain.explain(GLT, Target(**machine), MachineRequest(gpu="v100"), cuda, today)
         return [line.strip() for line, _ in explain.answer(found).lines() if "note: Debian bullseye" in line]
 
     assert lines(gpus=("V100",)) == []  # it chooses bookworm

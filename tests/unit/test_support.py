@@ -6,7 +6,7 @@ import re
 import pytest
 
 from graphcrate.compat import explain, facts, support
-from graphcrate.compat.targets import Said, Target
+from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.model.lock_proof import decode_proof
 from tests import ROOT
 from tests.made import RECIPES
@@ -43,7 +43,7 @@ def test_a_map_agrees_with_the_audits_of_images(proof):
 @pytest.mark.parametrize(("name", "row", "cuda"), CELLS, ids=lambda value: getattr(value, "capability", value))
 def test_a_map_agrees_with_explain(name, row, cuda):
     model = row.models[0]
-    judged = explain.explain(RECIPES[name], Target(gpus=(model,)), Said(gpu=model)).rows
+    judged = explain.explain(RECIPES[name], Target(gpus=(model,)), MachineRequest(gpu=model)).rows
     rows = [one for one in judged if one.cuda == cuda]
     cell = row.cells[cuda]
     assert (cell.mark != "rejected") == any(one.verdict.accepted for one in rows)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import targets, toml
-from graphcrate.compat.targets import Said, Target
+from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.model.errors import RecipeError, UsageError
 from tests import ROOT
 from tests.made import refused
@@ -54,7 +54,7 @@ def test_a_bad_target_is_refused_with_file_line_and_field(text, told):
     ],
 )
 def test_what_was_said_completes_a_target(said, known, found):
-    assert targets.joined(Said(target="node", **said), known) == found
+    assert targets.merge_target(MachineRequest(target="node", **said), known) == found
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,6 @@ def test_what_was_said_completes_a_target(said, known, found):
 )
 def test_contradictions_are_refused(said, told):
     with refused(UsageError, told):
-        targets.joined(Said(target="node", **said), NODE)
+        targets.merge_target(MachineRequest(target="node", **said), NODE)
     with refused(UsageError, "no GPU, and --driver says"):
-        targets.joined(Said(target="laptop", driver="535.54.03"), Target(gpus=()))
+        targets.merge_target(MachineRequest(target="laptop", driver="535.54.03"), Target(gpus=()))

@@ -138,7 +138,7 @@ def test_a_package_of_an_old_lock_is_looked_for_in_the_sections_that_cuda_needs(
         asked.append((suite, components))
         return SimpleNamespace(paths=dict)
 
-    monkeypatch.setattr(debs, "Archive", archive)
+    monkeypatch.setattr(debs, "SuiteArchive", archive)
     there = place(cache, {**no_places, "DEBIAN_MIRROR": server.url("/debian")})
     with refused(BaseDriftError, "nvidia-cuda-toolkit 11.8.89"):
         toolkits.prepare(DEBIAN, {}, tmp_path, there)

@@ -17,7 +17,7 @@ from graphcrate.artifacts.tree import archives, filesystems
 from graphcrate.artifacts.tree.compare import is_kept
 from graphcrate.artifacts.tree.layers import read_layout
 from graphcrate.artifacts.tree.opening import compare
-from graphcrate.artifacts.tree.reader import Tools, Wanted, owners_known
+from graphcrate.artifacts.tree.reader import Selection, Tools, owners_known
 from graphcrate.host.cache import Cache
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import HostError, LayoutError
@@ -80,7 +80,7 @@ SETTINGS = Settings(environment=("PATH=/bin", "EMPTY="), command=("sh",), labels
 @contextmanager
 def tools_in(directory, keep=is_kept):
     with ExitStack() as stack:
-        yield Tools(place(Cache(directory / "cache")), stack, Wanted(keep=keep))
+        yield Tools(place(Cache(directory / "cache")), stack, Selection(keep=keep))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from graphcrate.artifacts.formats import squashfs
 from graphcrate.engines import backend, pyxis
 from graphcrate.engines.render import jobs
-from graphcrate.engines.render.jobs import Runtime
+from graphcrate.engines.render.jobs import JobRuntime
 from graphcrate.engines.trials import artifact as subject
 from graphcrate.engines.trials.matrix import new_cell
 from graphcrate.host.process import Completed
@@ -61,7 +61,7 @@ def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(ctx, ours):
         with pytest.raises(UsageError, match=f"is {digest} now, and {wrong} was asked for"):
             find(f"torch:1@{wrong}", ctx, ours)
         with pytest.raises(UsageError, match=f"is {digest} now"):
-            jobs.find_image(f"torch:1@{wrong}", Runtime.SINGULARITY, ours)
+            jobs.find_image(f"torch:1@{wrong}", JobRuntime.SINGULARITY, ours)
 
 
 def test_a_job_runs_the_file_of_an_image_by_digest(ours):
@@ -73,7 +73,7 @@ def test_a_job_runs_the_file_of_an_image_by_digest(ours):
     copied = ours / "torch" / "2"  # states no digest
     for folder, known in ((image, read_layout(image / "oci").digest), (image, digest), (copied, digest)):
         (folder / "torch.sif").touch()
-        file = jobs.find_image(f"torch:{folder.name}@{known}", Runtime.SINGULARITY, ours)
+        file = jobs.find_image(f"torch:{folder.name}@{known}", JobRuntime.SINGULARITY, ours)
         assert file == str((folder / "torch.sif").absolute())
 
 
@@ -145,8 +145,8 @@ def test_a_file_is_what_its_first_bytes_say_with_the_suites_of_the_build_that_it
 
 def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monkeypatch):
     image = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:1", bytes=2)
-    monkeypatch.setattr(subject.oci.Engine, "load", lambda *_: image)
-    monkeypatch.setattr(subject.oci.Engine, "inspect", lambda _, name, __: image if name == "x:1" else None)
+    monkeypatch.setattr(subject.oci.StoreEngine, "load", lambda *_: image)
+    monkeypatch.setattr(subject.oci.StoreEngine, "inspect", lambda _, name, __: image if name == "x:1" else None)
     (tmp_path / "image.tar").write_bytes(b"\0" * 257 + b"ustar".ljust(255, b"\0"))
     assert find(tmp_path / "image.tar", ctx, ours, suites=("torch",)).artifact == image
     assert find("docker:x:1", ctx, ours, suites=("torch",)).runner == "docker"
@@ -181,7 +181,7 @@ def test_a_loaded_image_is_what_the_engine_names(monkeypatch):
         about = {"Id": "sha256:1", "Size": 2}
         engine = SimpleNamespace(call=lambda *_: Completed(code, lines), inspect=lambda _: about)
         monkeypatch.setattr(subject.oci.oci_engine, "find", lambda *_: engine)
-        return subject.oci.Engine("docker").load("/a.tar", {}).reference
+        return subject.oci.StoreEngine("docker").load("/a.tar", {}).reference
 
     assert load(0, "Loaded image: localhost/torch:1") == "localhost/torch:1"
     assert load(0, "Loaded image ID: sha256:ab") == "sha256:ab"

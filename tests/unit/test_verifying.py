@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from graphcrate.build.pipeline import build_image
+from graphcrate.assembly.pipeline import build_image
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import BuildReport
@@ -289,7 +289,7 @@ def test_a_digest_counts_more_than_a_tag(ctx, registry, publish, folder):
     other = publish(form="oci")
     assert other.digest != published.digest
     for digest in (published.digest, other.digest):
-        request = verify.Request(ref=f"{published.reference}@{digest}")
+        request = verify.VerifyRequest(ref=f"{published.reference}@{digest}")
         assert verify.run(request, ctx, build_image).digest == digest
 
 
@@ -300,7 +300,7 @@ def test_built_again_from_another_lock_is_told_even_where_the_bytes_are_the_same
         known = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
         return msgspec.structs.replace(known, layout=str(folder / "oci"), lock_sha256=sha256)
 
-    request = verify.Request(ref=published.reference, rebuild=True)
+    request = verify.VerifyRequest(ref=published.reference, rebuild=True)
     same = decode_lock((folder / "lock.json").read_bytes()).sha256
     for sha256, said in ((same, "built again, the same bytes"), ("f" * 64, "the lock here is ffffffffffff")):
         found = verify.run(request, ctx, build).checks[-1]

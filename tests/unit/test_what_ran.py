@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.build import credit, pipeline
+from graphcrate.assembly import credit, pipeline
 from graphcrate.engines.embedded import run as running
 from graphcrate.host.process import Completed
 from graphcrate.model.lock import Added

@@ -16,7 +16,7 @@ from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, open_blob
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.spec import Descriptor, LayerBlob
-from graphcrate.oci.tar import END_OF_ARCHIVE, Kind, header, padding
+from graphcrate.oci.tar import END_OF_ARCHIVE, EntryType, header, padding
 
 Advance = Callable[[int], None]
 _Kind = TypeVar("_Kind")
@@ -42,8 +42,8 @@ def write_oci(stream: IO[bytes], layout: Layout, created: int, advance: Advance)
     stream.write(END_OF_ARCHIVE)
 
 
-def _index(layout: Layout) -> spec.Index:
-    return spec.Index(schema_version=2, media_type=spec.INDEX, manifests=(layout.descriptor,))
+def _index(layout: Layout) -> spec.ImageIndex:
+    return spec.ImageIndex(schema_version=2, media_type=spec.INDEX, manifests=(layout.descriptor,))
 
 
 def is_docker(path: Path, layout: Layout, name: str | None) -> bool:
@@ -55,7 +55,7 @@ def is_docker(path: Path, layout: Layout, name: str | None) -> bool:
 
 def is_oci(path: Path, layout: Layout) -> bool:
     """Whether a file is what `write_oci` writes of this layout."""
-    return _document(path, "index.json", spec.Index) == _index(layout)
+    return _document(path, "index.json", spec.ImageIndex) == _index(layout)
 
 
 def _place(digest: str) -> str:
@@ -98,7 +98,7 @@ class _Archive:
         self._stream, self._layout, self._created, self._advance = stream, layout, created, advance
         self.places: dict[str, str] = {}
         for folder in ("blobs", "blobs/sha256"):
-            stream.write(header(folder, Kind.FOLDER, mode=0o755, mtime=created))
+            stream.write(header(folder, EntryType.FOLDER, mode=0o755, mtime=created))
 
     def document(self, path: str, value: object) -> None:
         data = msgspec.json.encode(value) + b"\n"
@@ -127,7 +127,7 @@ class _Archive:
         self._file(place, size, pieces)
 
     def _file(self, path: str, size: int, pieces: Iterable[bytes]) -> None:
-        self._stream.write(header(path, Kind.FILE, mode=0o644, mtime=self._created, size=size))
+        self._stream.write(header(path, EntryType.FILE, mode=0o644, mtime=self._created, size=size))
         self._stream.writelines(pieces)
         self._stream.write(padding(size))
 

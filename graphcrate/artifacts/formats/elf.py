@@ -17,7 +17,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVersionSection, Version, VersionAuxiliary
 
-from graphcrate.model.audit import Binary, VersionWanted, Wanted
+from graphcrate.model.audit import Binary, NeededSymbol, VersionWanted
 from graphcrate.model.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class _Reader:
                 named.setdefault(version["vd_ndx"] & 0x7FFF, name.name)
         return named
 
-    def _symbols(self, versions: dict[int, str]) -> tuple[dict[str, tuple[str, ...]], list[Wanted], list[str]]:
+    def _symbols(self, versions: dict[int, str]) -> tuple[dict[str, tuple[str, ...]], list[NeededSymbol], list[str]]:
         """Global symbols that are defined, with their versions, those that must be there, and all their names."""
         table, indexes = self._table("SHT_DYNSYM"), self._table("SHT_GNU_versym")
         count = len(table) // _SYMBOL.size
@@ -219,7 +219,7 @@ class _Reader:
             self.fail("has fewer versions than symbols")
         numbers = struct.unpack_from(f"<{count}H", indexes) if indexes else (0,) * count
         exports: dict[str, tuple[str, ...]] = {}
-        wanted: list[Wanted] = []
+        wanted: list[NeededSymbol] = []
         names: list[str] = []
         whole = memoryview(table)[: count * _SYMBOL.size]
         for (offset, info, other, section, _, _), number in zip(_SYMBOL.iter_unpack(whole), numbers, strict=True):
@@ -231,7 +231,7 @@ class _Reader:
             if section:
                 exports[name] = (*exports.get(name, ()), version)
             elif binding != _WEAK:
-                wanted.append(Wanted(name, version))
+                wanted.append(NeededSymbol(name, version))
         return exports, wanted, names
 
 

@@ -34,7 +34,7 @@ _CHUNK, _SCAN = 1 << 16, 1 << 24
 BEGIN = 16  #: bytes of code to look at: machine code is ELF or compressed, PTX is text or compressed
 
 
-class Entry(NamedTuple):
+class FatbinEntry(NamedTuple):
     """Code of a fat binary for one architecture, and where it lies in the file."""
 
     kind: int
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     code: Extent
 
 
-def read(stream: BinaryIO, extent: Extent, name: str) -> list[list[Entry]]:
+def read(stream: BinaryIO, extent: Extent, name: str) -> list[list[FatbinEntry]]:
     """The entries of each fat binary in these bytes of a file. Raises IntegrityError, calling the file `name`."""
     return list(_Reader(stream, extent, name).binaries())
 
@@ -94,7 +94,7 @@ def scattered(stream: BinaryIO, extent: Extent) -> Iterator[Extent]:
         before, at = text[-_HEADER.size + 1 :], at + len(piece)
 
 
-def _loaded(entries: Sequence[Entry], capability: str) -> list[Entry]:
+def _loaded(entries: Sequence[FatbinEntry], capability: str) -> list[FatbinEntry]:
     """What the driver may choose for a GPU. 9.0a goes for 9.0 alone, 10.0f for its family."""
     runs = {_SASS: lambda code: has_code((code,), capability), _PTX: lambda code: compiles_for(code, capability)}
     for kind in (_SASS, _PTX):
@@ -105,7 +105,7 @@ def _loaded(entries: Sequence[Entry], capability: str) -> list[Entry]:
     return []
 
 
-def usual(binaries: Iterable[Sequence[Entry]]) -> GpuCode:
+def usual(binaries: Iterable[Sequence[FatbinEntry]]) -> GpuCode:
     """What most of these parts have, and what fewer have; parts without code do not count.
 
     Kernels for one generation of GPUs alone (attention, FP8) are in few parts, and nvcc's linker adds parts of its own.
@@ -133,7 +133,7 @@ class _Reader:
             cause="The file was damaged, or a CUDA newer than graphcrate knows wrote it in another format.",
         )
 
-    def binaries(self) -> Iterator[list[Entry]]:
+    def binaries(self) -> Iterator[list[FatbinEntry]]:
         at = self._skip_zeros(self._begin)
         while at < self._end:
             magic, version, header, size = _HEADER.unpack(self._read(at, _HEADER.size, self._end))
@@ -147,7 +147,7 @@ class _Reader:
             yield list(self._entries(first, end))
             at = self._skip_zeros(end)
 
-    def _entries(self, at: int, end: int) -> Iterator[Entry]:
+    def _entries(self, at: int, end: int) -> Iterator[FatbinEntry]:
         """Machine code and PTX that is there."""
         while at < end:
             kind, _, header, size, architecture, flags = _ENTRY.unpack(self._read(at, _ENTRY.size, end))
@@ -155,7 +155,7 @@ class _Reader:
                 self._fail(at, "an entry reaches out of its fat binary")
             code = Extent(at + header, size)
             if kind in (_PTX, _SASS) and any(self._read(code.offset, min(size, BEGIN), end)):
-                yield Entry(kind, _capability(architecture, flags), code)
+                yield FatbinEntry(kind, _capability(architecture, flags), code)
             at += header + size
 
     def _read(self, at: int, count: int, end: int) -> bytes:

@@ -32,7 +32,7 @@ _GROUP = 0xF0000001  #: the first group of objects: what one signature covers
 _ALIGNMENT = 4096  #: of a partition
 
 
-class Blob(NamedTuple):
+class DataObject(NamedTuple):
     """An object that is not the partition."""
 
     kind: int  #: `TYPE_DEFINITION` or `TYPE_JSON`
@@ -75,13 +75,13 @@ def root_offset(path: Path) -> int:
     raise LayoutError(f"{path}: the SIF has no root file system")
 
 
-def partition_offset(blobs: Sequence[Blob]) -> int:
+def partition_offset(blobs: Sequence[DataObject]) -> int:
     """Where the partition begins in an image with these objects before it."""
     end = _DATA_OFFSET + sum(len(blob.data) for blob in blobs)
     return end + -end % _ALIGNMENT
 
 
-def front(blobs: Sequence[Blob], size: int, architecture: str, identity: uuid.UUID, created: int) -> bytes:
+def front(blobs: Sequence[DataObject], size: int, architecture: str, identity: uuid.UUID, created: int) -> bytes:
     """All bytes of an image before its partition, a squashfs of `size` bytes. `created` in Unix seconds.
 
     Raises LayoutError for an architecture that the format has no number for.

@@ -15,7 +15,7 @@ from typing import IO, TypeVar, cast
 from graphcrate.artifacts.formats.docker_archive import Saved
 from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.artifacts.tree.layers import LayerTree, opened, read_layer
-from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
+from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools
 from graphcrate.host import oci_engine, process
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
@@ -30,7 +30,7 @@ _Document = TypeVar("_Document")
 _Part = TypeVar("_Part")
 
 
-def read_docker(reference: str, tools: Tools) -> Opened:
+def read_docker(reference: str, tools: Tools) -> OpenedTree:
     """An image of the Docker daemon, streamed. Raises UsageError for one that it lacks, HostError without a daemon."""
     # Imported late: the SDK takes longer to load than most commands run.
     import docker.errors
@@ -49,7 +49,7 @@ def read_docker(reference: str, tools: Tools) -> Opened:
             raise docker_engine.explain(error, tools.ctx.environment) from error
 
 
-def read_podman(reference: str, tools: Tools) -> Opened:
+def read_podman(reference: str, tools: Tools) -> OpenedTree:
     """An image in podman's storage, saved to the cache's disk for the while. Raises UsageError, HostError."""
     engine = oci_engine.find("podman", tools.ctx.environment)
     if (found := engine.inspect(reference)) is None:
@@ -64,7 +64,7 @@ def read_podman(reference: str, tools: Tools) -> Opened:
         return read_file(f"podman:{reference}", saved, tools, form="podman")
 
 
-def read_file(name: str, path: Path, tools: Tools, form: Form = "archive") -> Opened:
+def read_file(name: str, path: Path, tools: Tools, form: Form = "archive") -> OpenedTree:
     """An image in a tar on the disk. Raises LayoutError."""
     with path.open("rb", buffering=0) as file:
         return _read(name, form, iter(lambda: file.read(_PIECE), b""), path.stat().st_size, tools)
@@ -74,7 +74,7 @@ def _unknown(engine: str, reference: str, command: str) -> UsageError:
     return UsageError(f"{engine} has no image {reference!r}", next_step=f"{command}    lists those that there are")
 
 
-def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tools) -> Opened:
+def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tools) -> OpenedTree:
     """Read the one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
     with tools.ctx.progress.task(f"reading {name}", size, brief=True) as task:
 
@@ -104,7 +104,7 @@ def _stream(pieces: Iterable[bytes], size: int | None) -> TarStream:
 class _Archive:
     """All that is in a tar, by its names there."""
 
-    def __init__(self, stream: TarStream, wanted: Wanted) -> None:
+    def __init__(self, stream: TarStream, wanted: Selection) -> None:
         self._wanted = wanted
         self.documents: dict[str, bytes] = {}
         self._documents_size = 0
@@ -134,7 +134,7 @@ class _Archive:
             except LayoutError as error:
                 raise LayoutError(f"layer {path}: {error.what}", cause=error.cause) from error
 
-    def opened(self, name: str, form: Form) -> Opened:
+    def opened(self, name: str, form: Form) -> OpenedTree:
         """Open the one image. Raises LayoutError where there is none, or are several."""
         if "manifest.json" not in self.documents:
             return self._opened_oci(name, form)
@@ -147,7 +147,7 @@ class _Archive:
         config = self._decoded(saved[0].config, spec.ImageConfig)
         return opened(name, form, [self._named(self.layers, layer) for layer in saved[0].layers], config)
 
-    def _opened_oci(self, name: str, form: Form) -> Opened:
+    def _opened_oci(self, name: str, form: Form) -> OpenedTree:
         if "index.json" not in self.documents:
             raise LayoutError(
                 "the tar has neither manifest.json nor index.json",
@@ -155,14 +155,14 @@ class _Archive:
                 next_step="mkdir root && tar -C root -xf FILE    and give the folder",
             )
         entries: tuple[spec.Descriptor, ...] = ()
-        index = self._decoded("index.json", spec.Index)
+        index = self._decoded("index.json", spec.ImageIndex)
         for _ in range(spec.DEEPEST_INDEX + 1):
             images = [entry for entry in index.manifests if entry.platform in (None, _OURS)]
             if len(images) != 1:
                 raise LayoutError(f"the archive has {len(images)} images for linux/amd64, one was expected")
             if images[0].media_type not in spec.INDEX_TYPES:
                 break
-            index = self._decoded(_blob(images[0]), spec.Index)
+            index = self._decoded(_blob(images[0]), spec.ImageIndex)
             entries = index.manifests
         else:
             raise LayoutError("index.json is an index of indexes of indexes, and no image that can be used")

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.artifacts.formats.elf import SYSTEM_FOLDERS, Extent, ForeignError, UnlistedError
-from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, whole
+from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools, whole_file
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.facts import numbers
 from graphcrate.host.parallel import Advance, parallel
@@ -62,7 +62,7 @@ def nothing(path: str, size: int) -> bool:
     return False
 
 
-def wanted(folder: Path, below: str = "", kept_whole: Keep = nothing) -> Wanted:
+def wanted(folder: Path, below: str = "", kept_whole: Keep = nothing) -> Selection:
     """What a reader has to keep. `folder`: for temporary files; `below`: where in an image the artifact would lie.
 
     `kept_whole`: whose content, by path and size, others ask for too.
@@ -71,11 +71,11 @@ def wanted(folder: Path, below: str = "", kept_whole: Keep = nothing) -> Wanted:
     def distil(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:
         """Keep of a program or library what the loader goes by, of METADATA and its like the text, else nothing."""
         if _is_text(f"{below}{path}") or kept_whole(path, size):
-            return whole(path, size, content)
+            return whole_file(path, size, content)
         found = read_binary(content, path, folder)
         return msgspec.msgpack.encode(found) if found else b""
 
-    return Wanted(
+    return Selection(
         keep=lambda path, size: keeps(f"{below}{path}", size) or kept_whole(path, size),
         distil=distil,
         name="" if below else f"binaries-{_VERSION}",
@@ -94,7 +94,7 @@ def keeps(path: str, size: int) -> bool:
 
 def of_opened(
     name: str,
-    opened: Opened,
+    opened: OpenedTree,
     tools: Tools,
     *,
     below: str = "",

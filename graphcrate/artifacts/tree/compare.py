@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.artifacts.tree.reader import Opened, whole
+from graphcrate.artifacts.tree.reader import OpenedTree, whole_file
 from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry, Form
 from graphcrate.model.words import printable
@@ -35,7 +35,7 @@ class Difference(msgspec.Struct, frozen=True):
     second: str = ""
 
 
-class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+class AllowedDifference(msgspec.Struct, frozen=True, kw_only=True):
     """What may differ between artifacts of one lock, and why."""
 
     reason: str
@@ -55,12 +55,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[int, int]  #: how many paths each has
     compared: tuple[str, ...]  #: what beside paths, kinds, modes, contents and links: "owners", "settings"
     unexpected: tuple[Difference, ...]
-    allowed: tuple[tuple[Allowance, tuple[Difference, ...]], ...]  #: those that occurred, in the list's order
+    allowed: tuple[tuple[AllowedDifference, tuple[Difference, ...]], ...]  #: those that occurred, in the list's order
 
 
 _ONLY: tuple[Aspect, ...] = ("only in the first", "only in the second")
 ALLOWANCES = msgspec.toml.decode(
-    Path(__file__).with_name("allowances.toml").read_bytes(), type=dict[Literal["allowance"], tuple[Allowance, ...]]
+    Path(__file__).with_name("allowances.toml").read_bytes(),
+    type=dict[Literal["allowance"], tuple[AllowedDifference, ...]],
 )["allowance"]
 #: A larger file is compared by its bytes alone, so that nobody's image fills our memory.
 LARGEST = 1 << 24
@@ -93,7 +94,7 @@ def is_kept(path: str, size: int) -> bool:
 
 def distil(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:
     """Keep of bytecode the header, and that something follows it; all of other files."""
-    return whole(path, size, content)[: _PYC_HEADER + 1 if path.endswith(".pyc") else None]
+    return whole_file(path, size, content)[: _PYC_HEADER + 1 if path.endswith(".pyc") else None]
 
 
 def _launcher(content: bytes) -> tuple[str, ...] | None:
@@ -103,7 +104,7 @@ def _launcher(content: bytes) -> tuple[str, ...] | None:
     return found.groups() if found else None
 
 
-def differences(first: Opened, second: Opened) -> Iterator[Difference]:
+def differences(first: OpenedTree, second: OpenedTree) -> Iterator[Difference]:
     """Every aspect in which the trees differ, by path, then the settings where both have them.
 
     Owners count only where both trees know them. What lies below a folder that one tree lacks is listed too.
@@ -139,7 +140,7 @@ def _named(settings: Settings) -> dict[str, str]:
     return named | {name: value for name, value in others.items() if value}
 
 
-def judge(first: Opened, second: Opened, allowances: Sequence[Allowance]) -> Comparison:
+def judge_differences(first: OpenedTree, second: OpenedTree, allowances: Sequence[AllowedDifference]) -> Comparison:
     """Compare, and sort the differences by whether an allowance covers them; the first that does counts."""
     usable = [
         (allowance, compiled(allowance.patterns))
@@ -148,7 +149,7 @@ def judge(first: Opened, second: Opened, allowances: Sequence[Allowance]) -> Com
         if not allowance.forms or {first.form, second.form} & {*allowance.forms, "folder", "squashfs"}
     ]
     unexpected: list[Difference] = []
-    allowed: dict[Allowance, list[Difference]] = {allowance: [] for allowance, _ in usable}
+    allowed: dict[AllowedDifference, list[Difference]] = {allowance: [] for allowance, _ in usable}
     for difference in differences(first, second):
         for allowance, patterns in usable:
             if (
@@ -187,7 +188,7 @@ def _expression(pattern: str) -> str:
     return f"(?:{''.join(parts)}{'/.+' if stem != pattern else ''})"
 
 
-def _same(form: Sameness, path: str, first: Opened, second: Opened) -> bool:
+def _same(form: Sameness, path: str, first: OpenedTree, second: OpenedTree) -> bool:
     """Whether two contents (or modes) are the same in this form. False where either is not of that form."""
     if form == "any":
         return True

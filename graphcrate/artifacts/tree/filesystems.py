@@ -10,7 +10,7 @@ from pathlib import Path
 
 from graphcrate.artifacts.formats import sif
 from graphcrate.artifacts.formats.squashfs import Content, Squashfs
-from graphcrate.artifacts.tree.reader import Opened, Tools, owners_known, with_hashes
+from graphcrate.artifacts.tree.reader import OpenedTree, Tools, owners_known, with_hashes
 from graphcrate.model.errors import HostError
 from graphcrate.model.tree import Entry, Form, Kind
 from graphcrate.oci.blob import CHUNK
@@ -26,7 +26,7 @@ _KINDS: dict[int, Kind] = {
 }
 
 
-def read_folder(name: str, root: Path, tools: Tools) -> Opened:
+def read_folder(name: str, root: Path, tools: Tools) -> OpenedTree:
     """Read a folder. Raises HostError where something in it may not be read."""
     try:
         found = dict(_walk(str(root), ""))
@@ -42,10 +42,10 @@ def read_folder(name: str, root: Path, tools: Tools) -> Opened:
     def read(path: str) -> bytes:
         return tools.wanted.distil(path, entries[path].size, Path(f"{root}{path}"))
 
-    return Opened(name, "folder", entries, read, owners_known(entries))
+    return OpenedTree(name, "folder", entries, read, owners_known(entries))
 
 
-def read_squashed(form: Form, name: str, path: Path, tools: Tools) -> Opened:
+def read_squashed(form: Form, name: str, path: Path, tools: Tools) -> OpenedTree:
     """Read a SIF's primary partition, or a squashfs: enroot's `.sqsh`, or of any other maker. Raises LayoutError."""
     image = tools.stack.enter_context(Squashfs(path, sif.root_offset(path) if form == "sif" else 0))
     entries: dict[str, Entry] = {}
@@ -61,7 +61,7 @@ def read_squashed(form: Form, name: str, path: Path, tools: Tools) -> Opened:
     def read(place: str) -> bytes:
         return tools.wanted.distil(place, entries[place].size, image.chunks(contents[place]))
 
-    return Opened(name, form, entries, read, owners_known(entries), compression=image.compression)
+    return OpenedTree(name, form, entries, read, owners_known(entries), compression=image.compression)
 
 
 def _walk(root: str, folder: str) -> Iterator[tuple[str, Entry]]:

@@ -12,7 +12,7 @@ import msgspec
 from isal import igzip, igzip_lib
 
 from graphcrate.artifacts.formats.merged import Inode, content_of, inode_of
-from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
+from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools
 from graphcrate.host.parallel import parallel
 from graphcrate.model import codec
 from graphcrate.model.contract import Settings
@@ -48,7 +48,7 @@ LayerTree = Entries[Found]
 _IMPLIED = Found(Entry("folder", 0o755))
 
 
-def read_layer(stream: TarStream, wanted: Wanted) -> LayerTree:
+def read_layer(stream: TarStream, wanted: Selection) -> LayerTree:
     """Read one layer to its end, hashing its files. Raises LayoutError for one that nobody would unpack."""
 
     def keep(path: str, header: tarfile.TarInfo) -> Found:
@@ -62,7 +62,7 @@ def read_layer(stream: TarStream, wanted: Wanted) -> LayerTree:
     return read_entries(stream, keep)
 
 
-def _file(path: str, inode: Inode, content: Iterator[bytes], wanted: Wanted) -> Found:
+def _file(path: str, inode: Inode, content: Iterator[bytes], wanted: Selection) -> Found:
     digest = hashlib.sha256()
 
     def pieces() -> Iterator[bytes]:
@@ -88,7 +88,7 @@ def opened(
     manifest: spec.Manifest | None = None,
     index: tuple[spec.Descriptor, ...] = (),
     broken: LayoutError | None = None,
-) -> Opened:
+) -> OpenedTree:
     """Open an image from its layers and its documents. `broken`: why its layers cannot be read."""
     try:
         merged = {} if broken else overlaid(layers, _IMPLIED)
@@ -104,7 +104,7 @@ def opened(
 
     settings = _settings(config)
     unread = (f"the layers cannot be read: {broken.what}",) if broken else ()
-    return Opened(name, form, entries, read, True, settings, config, manifest, index, unread=unread, broken=broken)
+    return OpenedTree(name, form, entries, read, True, settings, config, manifest, index, unread=unread, broken=broken)
 
 
 def _settings(config: spec.ImageConfig) -> Settings:
@@ -122,7 +122,7 @@ def _settings(config: spec.ImageConfig) -> Settings:
     )
 
 
-def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
+def read_layout(name: str, layout: Layout, tools: Tools) -> OpenedTree:
     """Read an OCI image layout."""
     blobs = list(zip(layout.layer_blobs, layout.layers, strict=True))
 

@@ -12,8 +12,8 @@ import msgspec
 from graphcrate.artifacts import pull
 from graphcrate.artifacts.locate import FORMS, Located, locate
 from graphcrate.artifacts.tree import archives, filesystems, layers
-from graphcrate.artifacts.tree.compare import Allowance, Comparison, distil, is_kept, judge
-from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
+from graphcrate.artifacts.tree.compare import AllowedDifference, Comparison, distil, is_kept, judge_differences
+from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools
 from graphcrate.host.context import Context
 from graphcrate.model.errors import LayoutError, UsageError
 from graphcrate.model.words import size
@@ -25,7 +25,7 @@ Fetch = Literal["small", "all", "none"]
 _MOST_FETCHED = 10**9
 
 
-def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> Opened:
+def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> OpenedTree:
     """Open what a person names.
 
     Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError, ResolutionError.
@@ -34,20 +34,20 @@ def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> Opened:
 
 
 def compare(
-    first: str, second: str, ctx: Context, allowances: Sequence[Allowance], output: Path = Path("dist")
+    first: str, second: str, ctx: Context, allowances: Sequence[AllowedDifference], output: Path = Path("dist")
 ) -> Comparison:
     """Read both and compare them. Raises as `opened`."""
     readers = [_reader(locate(ref, output), "all") for ref in (first, second)]  # both, before the long work begins
     with ExitStack() as stack:
-        tools = Tools(ctx, stack, Wanted(keep=is_kept, distil=distil))
+        tools = Tools(ctx, stack, Selection(keep=is_kept, distil=distil))
         one, other = (read(tools) for read in readers)
         for image in (one, other):
             if image.unread:
                 raise image.broken or LayoutError(f"{image.name}: {image.unread[0]}")
-        return judge(one, other, allowances)
+        return judge_differences(one, other, allowances)
 
 
-def _reader(image: Located, fetch: Fetch) -> Callable[[Tools], Opened]:
+def _reader(image: Located, fetch: Fetch) -> Callable[[Tools], OpenedTree]:
     """Choose how an image is read. Raises UsageError for one that cannot be, LayoutError."""
     match image.form:
         case "registry":
@@ -77,13 +77,13 @@ def with_layers(layout: Layout, chosen: Sequence[spec.Descriptor]) -> Layout:
     return dataclasses.replace(layout, manifest=msgspec.structs.replace(layout.manifest, layers=tuple(chosen)))
 
 
-def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> Opened:
+def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> OpenedTree:
     """Read an image of a registry."""
     source = access.repository(name, tools.ctx)
     document = source.manifest(name.digest or name.tag)
     index: tuple[spec.Descriptor, ...] = ()
     if document.media_type in spec.INDEX_TYPES:
-        index = pull.decode(document.data, spec.Index, str(name)).manifests
+        index = pull.decode(document.data, spec.ImageIndex, str(name)).manifests
         if len(index) == 1 and index[0].platform is None:
             document = source.manifest(index[0].digest)
     document = pull.for_platform(source, document, str(name))

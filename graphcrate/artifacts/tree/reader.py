@@ -16,13 +16,13 @@ from graphcrate.model.tree import Entry, Form
 from graphcrate.oci import spec
 
 
-def whole(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:
+def whole_file(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:
     """Keep all of a file, which comes in pieces or lies on the disk."""
     return content.read_bytes() if isinstance(content, Path) else b"".join(content)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Selection:
     """What a reader is after: whose content it keeps (absolute path, size), in which form, and whether it hashes files.
 
     `distil` makes of a file what is kept in the place of its content, in memory; it is called from several threads.
@@ -30,13 +30,13 @@ class Wanted:
     """
 
     keep: Callable[[str, int], bool]
-    distil: Callable[[str, int, Iterable[bytes] | Path], bytes] = whole
+    distil: Callable[[str, int, Iterable[bytes] | Path], bytes] = whole_file
     name: str = ""
     hashes: bool = True
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedTree:
     """Everything in an artifact, the content of those of its files that were wanted, and what its documents say.
 
     Paths are absolute, the root is "/"; names that are no UTF-8 have surrogates. `read` raises KeyError for a content
@@ -64,7 +64,7 @@ class Tools:
 
     ctx: Context
     stack: ExitStack
-    wanted: Wanted
+    wanted: Selection
 
 
 def owners_known(entries: Mapping[str, Entry]) -> bool:

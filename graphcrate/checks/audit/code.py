@@ -11,7 +11,7 @@ from graphcrate.compat import gpu_code
 from graphcrate.compat.facts import compute_capability, is_older, models_by_capability, ordered
 from graphcrate.compat.packages import of_feature
 from graphcrate.compat.rules import capability_name
-from graphcrate.model.audit import Contents, Finding, GpuCode, GpuVerdict, PackageCode, Severity
+from graphcrate.model.audit import AuditFinding, Contents, GpuCode, GpuVerdict, PackageCode, Severity
 
 _UNREADABLE = "has code for GPUs that is not understood"
 _STATUSES: Mapping[Severity, Literal["fails", "jit"]] = {"fail": "fails", "warn": "jit"}
@@ -40,7 +40,7 @@ def verdicts(contents: Contents, packages: Packages) -> Mapping[str, GpuVerdict]
     }
 
 
-def _verdict(found: Sequence[Finding]) -> GpuVerdict:
+def _verdict(found: Sequence[AuditFinding]) -> GpuVerdict:
     """What findings on one GPU amount to. What NVIDIA's libraries lack leaves other ways."""
     for severity, status in _STATUSES.items():
         for one in found:
@@ -60,7 +60,7 @@ def _lost(contents: Contents, packages: Packages, capability: str) -> tuple[str,
     return tuple(found)
 
 
-def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Iterator[Finding]:
+def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Iterator[AuditFinding]:
     """For each GPU model, the libraries that have no code for it. What a library of one feature lacks is a note."""
     wanted: dict[str, list[str]] = {}
     for model in gpus:

@@ -10,12 +10,12 @@ import msgspec
 
 from graphcrate.artifacts.formats.elf import MACHINE, is_driver
 from graphcrate.checks.audit.loading import Loader, loadable
-from graphcrate.checks.audit.packages import BASE, TORCH, Package, Packages, is_torch_library, short
+from graphcrate.checks.audit.packages import BASE, TORCH, InstalledPackage, Packages, is_torch_library, short
 from graphcrate.compat import allowances
 from graphcrate.compat import packages as package_facts
 from graphcrate.compat.facts import ordered
 from graphcrate.model.allowance import Allowance, Check
-from graphcrate.model.audit import Binary, Contents, Finding, Severity, Wanted
+from graphcrate.model.audit import AuditFinding, Binary, Contents, NeededSymbol, Severity
 from graphcrate.model.words import joined, listed
 
 _MODULE = re.compile(r"\.(cpython-(\d)(\d+)[a-z]*-[^/]*|abi3)\.so$")
@@ -41,14 +41,14 @@ class Linking:
         self._torch_strings = functools.cache(self._strings_of)
         self.broken: set[str] = set()
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[AuditFinding]:
         """Of every file, of packages that need one of several or open them by name, and of all programs together."""
         yield from self._files()
         yield from self._alternatives()
         yield from self._opened()
         yield from self._programs()
 
-    def _files(self) -> Iterator[Finding]:
+    def _files(self) -> Iterator[AuditFinding]:
         """Yield those of files that are broken themselves, then those of files that need a broken one."""
         for path in self._paths:
             found = list(self._file(path, self._contents.binaries[path]))
@@ -61,10 +61,10 @@ class Linking:
             if path not in causes and self._packages.owner(path) != BASE and not self._is_foreign(path):
                 yield from self._dependent(path, causes)
 
-    def _alternatives(self) -> Iterator[Finding]:
+    def _alternatives(self) -> Iterator[AuditFinding]:
         """Packages that need one of several libraries, and have none that can be loaded."""
         for one in package_facts.optional():
-            groups: dict[tuple[Package, str], list[str]] = {}
+            groups: dict[tuple[InstalledPackage, str], list[str]] = {}
             for path in self._contents.binaries if one.one_of or one.by_torch else ():
                 package = self._packages.owner(path)
                 if package_facts.matches(one, package.name, short(path)):
@@ -80,9 +80,9 @@ class Linking:
                     severity: Severity = "warn" if one.by_torch else "fail"
                     fix = self._other_build(paths[0])
                     missing = tuple(filter(None, (_of_system(self._missing(path)) for path in fitting)))
-                    yield Finding("libraries", severity, package.name, "", what, one.why, fix, missing=missing)
+                    yield AuditFinding("libraries", severity, package.name, "", what, one.why, fix, missing=missing)
 
-    def _opened(self) -> Iterator[Finding]:
+    def _opened(self) -> Iterator[AuditFinding]:
         """Packages that open libraries of the system when they are imported, which nothing links."""
         there = {one.name for one in self._contents.distributions}
         for one in package_facts.opened():
@@ -90,9 +90,9 @@ class Linking:
             if one.package in there and absent:
                 what = f"opens {joined(absent)} when it is imported, which nothing in the image has"
                 missing = (tuple(absent),)
-                yield Finding("libraries", "fail", one.package, "", what, "its import fails", missing=missing)
+                yield AuditFinding("libraries", "fail", one.package, "", what, "its import fails", missing=missing)
 
-    def _programs(self) -> Iterator[Finding]:
+    def _programs(self) -> Iterator[AuditFinding]:
         """An image has programs for other machines here and there; one of which no program starts is for another."""
         machines = [
             binary.machine
@@ -102,9 +102,9 @@ class Linking:
         if self._contents.base and machines and MACHINE not in machines:
             what = f"is made for {machines[0].removeprefix('EM_')}: of its {len(machines)} programs none is for x86-64"
             breaks = "nothing in it can be started: `exec format error`"
-            yield Finding("files", "fail", BASE.name, "", what, breaks, "the image for linux/amd64")
+            yield AuditFinding("files", "fail", BASE.name, "", what, breaks, "the image for linux/amd64")
 
-    def _torch(self, package: Package) -> str:
+    def _torch(self, package: InstalledPackage) -> str:
         return self._packages.version(self._packages.torch(package))
 
     def _idle(self, path: str) -> str | None:
@@ -114,7 +114,7 @@ class Linking:
         package = self._packages.owner(path)
         return package_facts.reason(package.name, short(path), self._torch(package))
 
-    def _dependent(self, path: str, causes: frozenset[str]) -> Iterator[Finding]:
+    def _dependent(self, path: str, causes: frozenset[str]) -> Iterator[AuditFinding]:
         """A file that cannot be loaded because another cannot; no worse than that one."""
         found = [one for one in self._loader.closure(path)[0] if one in causes]
         if not found:
@@ -132,7 +132,7 @@ class Linking:
             fix = f"what is said of {short(found[0])}"
             yield self._fault("libraries", path, what, "its loading fails as that one's does", fix)
 
-    def _file(self, path: str, binary: Binary) -> Iterator[Finding]:
+    def _file(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
         # 32-bit files that are no modules lie in good packages: debugpy attaches to such processes with one.
         is_module = self._is_python_module(path) and (not binary.foreign or _MODULE.search(path))
         if binary.fault and is_module:
@@ -163,7 +163,7 @@ class Linking:
         other = found and pythons and f"{found[2]}.{found[3]}" not in pythons
         return not loadable(binary) or bool(other)
 
-    def _foreign(self, path: str, binary: Binary) -> Iterator[Finding]:
+    def _foreign(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
         """A module for another Python lies idle where one for ours is beside it, and is missed where none is."""
         if not self._is_python_module(path):
             return
@@ -195,7 +195,7 @@ class Linking:
             missing &= self._loader.closure(other)[1]
         return missing
 
-    def _libraries(self, path: str, binary: Binary, missing: Collection[str]) -> Iterator[Finding]:
+    def _libraries(self, path: str, binary: Binary, missing: Collection[str]) -> Iterator[AuditFinding]:
         own = sorted(wanted for wanted in missing if wanted in binary.needed)
         torch = self._packages.torch(self._packages.owner(path))
         if any(map(is_torch_library, own)) and not self._packages.binaries(torch):
@@ -205,7 +205,7 @@ class Linking:
             found = self._fault("libraries", path, f"needs {joined(own)}, which nothing in the image has", _CANNOT)
             yield msgspec.structs.replace(found, missing=tuple(filter(None, [_of_system(own)])))
 
-    def _versions(self, path: str, binary: Binary) -> Iterator[Finding]:
+    def _versions(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
         """Symbol versions that the loader asks for before it looks at any symbol."""
         for wanted in dict.fromkeys(need.library for need in binary.versions_wanted):
             place = self._loader.find(wanted, path)
@@ -220,7 +220,7 @@ class Linking:
             breaks = f"its loading ends with `version {versions[-1]} not found`"
             yield self._fault("versions", path, what, breaks, _NEWER)
 
-    def _symbols(self, path: str, binary: Binary) -> Iterator[Finding]:
+    def _symbols(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
         """What the loader would not find with RTLD_NOW, which is how Python loads."""
         missing = self._undefined(binary.wanted, path)
         for root in self._loaders(path) if missing else ():
@@ -231,7 +231,7 @@ class Linking:
         what = f"refers to {count} it is loaded with defines: {_names(missing)}"
         yield self._fault("symbols", path, what, "its loading ends with `undefined symbol`", self._other_build(path))
 
-    def _undefined(self, symbols: Iterable[Wanted], path: str) -> list[Wanted]:
+    def _undefined(self, symbols: Iterable[NeededSymbol], path: str) -> list[NeededSymbol]:
         shown, (needed, missing) = self._loader.shown(self._packages.owner(path)), self._loader.closure(path)
         libraries = [self._contents.binaries[one] for one in dict.fromkeys((*shown, *needed))]
         if any(library.opaque for library in libraries):  # which may define them all
@@ -260,7 +260,7 @@ class Linking:
             return f"a build of {package.name} for torch {torch}" if torch else "install torch"
         return ""
 
-    def _strings(self, path: str, binary: Binary) -> Iterator[Finding]:
+    def _strings(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
         """std::string comes in two forms; who hands strings to torch must use torch's (_GLIBCXX_USE_CXX11_ABI).
 
         Who hands it none works all the same (tensordict 0.7 with torch 2.6).
@@ -277,14 +277,14 @@ class Linking:
             severity: Severity = "fail" if path in self.broken and self._idle(path) is None else "warn"
             yield self._packages.finding("strings", severity, path, what, breaks, fix)
 
-    def _strings_of(self, torch: Package) -> bool | None:
+    def _strings_of(self, torch: InstalledPackage) -> bool | None:
         """Whether torch's strings have the new form; None without torch."""
         core = next((one for one in self._packages.binaries(torch) if _C10.search(one)), None)
         exports = self._contents.binaries[core].exports if core else ()
         new = any(one.startswith("_ZN3c10") and "NSt7__cxx1112basic_string" in one for one in exports)
         return new if exports else None
 
-    def _fault(self, check: Check, path: str, what: str, breaks: str, fix: str = "") -> Finding:
+    def _fault(self, check: Check, path: str, what: str, breaks: str, fix: str = "") -> AuditFinding:
         """A file cannot be loaded, which for a plugin that may be absent is no more than a note."""
         self.broken.add(path)
         if (why := self._idle(path)) is not None:
@@ -298,7 +298,7 @@ def _of_system(libraries: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(name for name in libraries if not is_torch_library(name)))
 
 
-def _names(symbols: Sequence[Wanted], most: int = 4) -> str:
+def _names(symbols: Sequence[NeededSymbol], most: int = 4) -> str:
     """As people read them. A hostile file may lack a million: no more are looked at than are shown."""
     shown: dict[str, None] = {}
     for number, symbol in enumerate(symbols):

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from graphcrate.artifacts.formats.elf import MACHINE, is_driver
-from graphcrate.checks.audit.packages import BASE, Package, Packages
-from graphcrate.checks.contracts.paths import resolve
-from graphcrate.model.audit import Binary, Contents, Wanted
+from graphcrate.checks.audit.packages import BASE, InstalledPackage, Packages
+from graphcrate.checks.contracts.paths import resolve_path
+from graphcrate.model.audit import Binary, Contents, NeededSymbol
 from graphcrate.model.tree import Entry
 
 _EXTENSION = re.compile(r"/_C(\.[^/]*)?\.so$")
@@ -45,7 +45,7 @@ class Loader:
         self._contents, self._packages = contents, packages
         self._links = {path: Entry("symlink", 0o777, link=link) for path, link in contents.links.items()}
         self._interpreters = [path for path in contents.binaries if _INTERPRETER.fullmatch(path)]
-        self._loaded: dict[Package, Mapping[str, str]] = {}
+        self._loaded: dict[InstalledPackage, Mapping[str, str]] = {}
         self._brought, self.closure = functools.cache(self._named), functools.cache(self._closure)
 
     def find(self, name: str, seeker: str, above: tuple[str, ...] = ()) -> str:
@@ -72,13 +72,13 @@ class Loader:
         folders = (*self._contents.preferred, *self._contents.folders)
         return self.is_assumed(name) or any(self.at(f"{folder}/{name}") for folder in folders)
 
-    def shown(self, package: Package) -> tuple[str, ...]:
+    def shown(self, package: InstalledPackage) -> tuple[str, ...]:
         """What everybody sees in a process of this package's: the interpreter, what it links, and torch's part."""
         torch = self._torch_shown(self._packages.torch(package)) if self._packages.uses_torch(package) else ()
         roots = [*self._interpreter(package), *torch]
         return tuple(dict.fromkeys(one for root in roots for one in self.closure(root)[0]))
 
-    def _known(self, package: Package) -> Mapping[str, str]:
+    def _known(self, package: InstalledPackage) -> Mapping[str, str]:
         """Name → path of what is loaded already when this package's first library is: torch's."""
         if not self._packages.uses_torch(package):
             return {}
@@ -109,11 +109,11 @@ class Loader:
 
     def at(self, path: str) -> str:
         """The path of the program or library that lies there, links followed; empty for none."""
-        place = resolve(self._links, posixpath.normpath(path))
+        place = resolve_path(self._links, posixpath.normpath(path))
         binary = self._contents.binaries.get(place)
         return place if binary and loadable(binary) else ""
 
-    def is_assumed_symbol(self, symbol: Wanted) -> bool:
+    def is_assumed_symbol(self, symbol: NeededSymbol) -> bool:
         """Whether the interpreter or the C and C++ libraries of a base that is not known will have it."""
         if self._contents.base:
             return False
@@ -124,14 +124,14 @@ class Loader:
         # C++'s own library; or C functions, of glibc or of libraries like CUDA's that wheels bring.
         return _STANDARD_SYMBOL.match(symbol.name) is not None or not _OTHERS_SYMBOL.match(symbol.name)
 
-    def _interpreter(self, package: Package) -> list[str]:
+    def _interpreter(self, package: InstalledPackage) -> list[str]:
         """The one that it runs in, if there is any: of its world and its version, else of its version, else another."""
         own = self._packages.interpreters(package.world)
         versions = tuple(f"python{version}" for version in self._packages.pythons(package.world))
         every = {*own, *self._interpreters}
         return sorted(every, key=lambda path: (path not in own, not path.endswith(versions), path))[:1]
 
-    def _torch_shown(self, torch: Package) -> list[str]:
+    def _torch_shown(self, torch: InstalledPackage) -> list[str]:
         return [path for path in self._packages.binaries(torch) if path.endswith(f"/lib/{_SHOWN}")]
 
     def _closure(self, path: str) -> tuple[tuple[str, ...], frozenset[str]]:

@@ -10,11 +10,11 @@ from packaging.version import InvalidVersion, Version
 from graphcrate.checks.audit.packages import TORCH, Packages
 from graphcrate.compat import packages as package_facts
 from graphcrate.compat.packages import requirements
-from graphcrate.model.audit import Contents, Distribution, Finding, Severity
+from graphcrate.model.audit import AuditFinding, Contents, Distribution, Severity
 from graphcrate.model.words import listed
 
 
-def findings(contents: Contents, packages: Packages) -> Iterator[Finding]:
+def findings(contents: Contents, packages: Packages) -> Iterator[AuditFinding]:
     """Missing, of another version, twice, for another Python, or required in silence."""
     seen: dict[tuple[str, str], Distribution] = {}
     for one in contents.distributions:
@@ -33,7 +33,7 @@ def findings(contents: Contents, packages: Packages) -> Iterator[Finding]:
         yield from _silent(one, packages, installed)
 
 
-def _python(one: Distribution, pythons: Sequence[str]) -> Iterator[Finding]:
+def _python(one: Distribution, pythons: Sequence[str]) -> Iterator[AuditFinding]:
     with contextlib.suppress(InvalidSpecifier, InvalidVersion):
         wanted = SpecifierSet(one.python)
         if pythons and not any(wanted.contains(f"{python}.99", prereleases=True) for python in pythons):
@@ -44,7 +44,7 @@ def _python(one: Distribution, pythons: Sequence[str]) -> Iterator[Finding]:
 
 def _required(
     one: Distribution, installed: Mapping[str, Distribution], packages: Packages, *, whole: bool
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     for requirement in packages.requirements(one):
         name = canonicalize_name(requirement.name)
         what, fix = f"requires {requirement.name}{requirement.specifier}", str(requirement).partition(";")[0].strip()
@@ -87,7 +87,7 @@ def _severity(
     return ("fail" if other_minor and packages.links_torch(packages.of(one)) else "warn"), breaks
 
 
-def _silent(one: Distribution, packages: Packages, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
+def _silent(one: Distribution, packages: Packages, installed: Mapping[str, Distribution]) -> Iterator[AuditFinding]:
     """Packages that link torch and do not require it: nothing holds the two together."""
     package = packages.of(one)
     if one.name == TORCH or packages.torch(package) in packages.required(package) or not packages.links_torch(package):
@@ -99,5 +99,5 @@ def _silent(one: Distribution, packages: Packages, installed: Mapping[str, Distr
     yield _finding(one, "note", what, "an update of torch breaks it in silence", "pin both in one lock")
 
 
-def _finding(one: Distribution, severity: Severity, what: str, breaks: str, fix: str) -> Finding:
-    return Finding("metadata", severity, one.name, "", what, breaks, fix)
+def _finding(one: Distribution, severity: Severity, what: str, breaks: str, fix: str) -> AuditFinding:
+    return AuditFinding("metadata", severity, one.name, "", what, breaks, fix)

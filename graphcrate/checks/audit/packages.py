@@ -19,17 +19,17 @@ from packaging.utils import canonicalize_name
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.packages import requirements
 from graphcrate.model.allowance import Check
-from graphcrate.model.audit import Contents, Distribution, Finding, Severity
+from graphcrate.model.audit import AuditFinding, Contents, Distribution, Severity
 
 
-class Package(NamedTuple):
+class InstalledPackage(NamedTuple):
     """A package where it is installed: two environments may have two of one name. `name` is normalised."""
 
     world: str
     name: str
 
 
-BASE = Package("", "base")  #: stands for what no Python package brought
+BASE = InstalledPackage("", "base")  #: stands for what no Python package brought
 TORCH = "torch"
 _SITE = re.compile(r"(?P<folder>/.*?/(?:site|dist)-packages)(?:/(?P<rest>.*))?", re.DOTALL)
 _FOLDER = re.compile(r"(?P<prefix>.*)/lib(?:64)?/python(?P<version>[\d.]*)/(?P<kind>site|dist)-packages")
@@ -60,22 +60,22 @@ class Packages:
         self.pythons = functools.cache(self._pythons)
         self.uses_torch, self._torch = functools.cache(self._uses_torch), functools.cache(self._torch_of)
 
-    def of(self, distribution: Distribution) -> Package:
+    def of(self, distribution: Distribution) -> InstalledPackage:
         """The package that a distribution is."""
-        return Package(_world(distribution.folder), distribution.name)
+        return InstalledPackage(_world(distribution.folder), distribution.name)
 
-    def version(self, package: Package) -> str:
+    def version(self, package: InstalledPackage) -> str:
         """Empty where nothing tells it."""
         found = self._distributions.get(package)
         return found.version if found else ""
 
-    def owner(self, path: str) -> Package:
+    def owner(self, path: str) -> InstalledPackage:
         """Which package brought this file; of one that no RECORD has, the top folder's name stands for it."""
         if path in self._owners:
             return self._owners[path]
         site = _SITE.fullmatch(path)
         name = canonicalize_name(site["rest"].partition("/")[0].partition(".")[0]) if site and site["rest"] else ""
-        return Package(_world(site["folder"]), name) if site and name else BASE
+        return InstalledPackage(_world(site["folder"]), name) if site and name else BASE
 
     def _installed(self, world: str) -> Mapping[str, Distribution]:
         """Name → what a process of this world gets."""
@@ -114,27 +114,27 @@ class Packages:
                 return tuple(debians)
         return (self._contents.python,) if self._contents.python else ()
 
-    def torch(self, package: Package) -> Package:
+    def torch(self, package: InstalledPackage) -> InstalledPackage:
         """The torch that a process of this package's has."""
         return self._torch(package.world)
 
-    def _torch_of(self, world: str) -> Package:
-        candidates = [Package(one, TORCH) for one in self._seen(world)]
+    def _torch_of(self, world: str) -> InstalledPackage:
+        candidates = [InstalledPackage(one, TORCH) for one in self._seen(world)]
         there = (one for one in candidates if one in self._distributions or one in self._binaries)
-        return next(there, Package(world, TORCH))
+        return next(there, InstalledPackage(world, TORCH))
 
-    def binaries(self, package: Package) -> tuple[str, ...]:
+    def binaries(self, package: InstalledPackage) -> tuple[str, ...]:
         """Paths of its programs and libraries."""
         return self._binaries.get(package, ())
 
-    def with_binaries(self) -> list[Package]:
+    def with_binaries(self) -> list[InstalledPackage]:
         """Python packages that have any."""
         return sorted({*self._binaries} - {BASE}, key=lambda package: package[::-1])
 
-    def _required(self, package: Package) -> frozenset[Package]:
+    def _required(self, package: InstalledPackage) -> frozenset[InstalledPackage]:
         """Installed packages that it requires, and those that they do."""
         installed = self.installed(package.world)
-        found, waiting = set[Package](), [package]
+        found, waiting = set[InstalledPackage](), [package]
         while waiting:
             current = self._distributions.get(waiting.pop())
             wanted = self.requirements(current) if current else ()
@@ -148,13 +148,13 @@ class Packages:
         """What it requires where it is installed."""
         return requirements(distribution.requires, next(iter(self.pythons(distribution.folder)), ""))
 
-    def _uses_torch(self, package: Package) -> bool:
+    def _uses_torch(self, package: InstalledPackage) -> bool:
         """Whether its libraries are loaded after torch's: it is torch, says that it wants it, or refers to it."""
         if package == BASE:
             return False
         return package.name == TORCH or self.torch(package) in self.required(package) or self.links_torch(package)
 
-    def links_torch(self, package: Package) -> bool:
+    def links_torch(self, package: InstalledPackage) -> bool:
         """Whether any of its libraries refers to torch's."""
         return any(self.refers_to_torch(path) for path in self.binaries(package))
 
@@ -167,9 +167,9 @@ class Packages:
 
     def finding(
         self, check: Check, severity: Severity, path: str, what: str, breaks: str, fix: str = "", size: int = 0
-    ) -> Finding:
+    ) -> AuditFinding:
         """A finding on a program or library."""
-        return Finding(check, severity, self.owner(path).name, short(path), what, breaks, fix, size)
+        return AuditFinding(check, severity, self.owner(path).name, short(path), what, breaks, fix, size)
 
 
 def _world(folder: str) -> str:

@@ -16,7 +16,7 @@ from graphcrate.checks.reading import read_image, tools
 from graphcrate.compat import allowances, facts
 from graphcrate.host.context import Context
 from graphcrate.model.allowance import CHECKS, Check
-from graphcrate.model.audit import SEVERITIES, Audit, Contents, Finding, GpuVerdict
+from graphcrate.model.audit import SEVERITIES, Audit, AuditFinding, Contents, GpuVerdict
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import site_packages
 
@@ -41,7 +41,7 @@ class Look:
 
     audit: Audit
     packages: Mapping[str, tuple[str, int]]  #: normalised name → version, bytes of its programs and libraries
-    by_gpu: Mapping[str, tuple[Finding, ...]]
+    by_gpu: Mapping[str, tuple[AuditFinding, ...]]
 
 
 def look(contents: Contents) -> Look:
@@ -112,14 +112,14 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
     no_word = "nothing of it was looked at"  # it may be broken: that nothing was found means nothing
     again = "pull or build the image again; a layer of another type: write it as tar+gzip"
     found = [
-        *(Finding("files", "fail", BASE.name, "", what, no_word, again) for what in contents.unread),
+        *(AuditFinding("files", "fail", BASE.name, "", what, no_word, again) for what in contents.unread),
         *linking.findings(),
         *code.findings(contents, packages, gpus),
         *space.findings(contents, packages, loader),
         *metadata.findings(contents, packages),
     ]
     if contents.left:
-        note = Finding("files", "note", BASE.name, "", f"not looked at: {'; '.join(contents.left)}")
+        note = AuditFinding("files", "note", BASE.name, "", f"not looked at: {'; '.join(contents.left)}")
         found = [note, *map(_unsure, found)]
     return Audit(
         subject=contents.name,
@@ -149,7 +149,7 @@ def _system(contents: Contents) -> str:
     return f"{fields.get('ID', '')} {fields.get('VERSION_CODENAME') or fields.get('VERSION_ID', '')}".strip()
 
 
-def _unsure(finding: Finding) -> Finding:
+def _unsure(finding: AuditFinding) -> AuditFinding:
     """A finding on an image of which not everything was looked at: that nothing has a thing is then not known."""
     if finding.check not in _OF_WHAT_IS_ABSENT:
         return finding
@@ -157,7 +157,7 @@ def _unsure(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, severity="note", what=what, fix="look at all of them: --fetch all")
 
 
-def _order(finding: Finding) -> tuple[int, int, str, str]:
+def _order(finding: AuditFinding) -> tuple[int, int, str, str]:
     return SEVERITIES.index(finding.severity), CHECKS.index(finding.check), finding.package, finding.file
 
 

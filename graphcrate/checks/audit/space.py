@@ -7,7 +7,7 @@ from posixpath import basename
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.model.allowance import Check
-from graphcrate.model.audit import Binary, Contents, Finding, Severity
+from graphcrate.model.audit import AuditFinding, Binary, Contents, Severity
 from graphcrate.model.words import size
 
 #: CUDA's own libraries, which wheels (nvidia-*, torch of before 2.0) and toolkits bring
@@ -18,7 +18,7 @@ _CUDA = re.compile(
 _NOTABLE = 1_000_000  #: bytes; what is smaller is not worth a line
 
 
-def findings(contents: Contents, packages: Packages, loader: Loader) -> Iterator[Finding]:
+def findings(contents: Contents, packages: Packages, loader: Loader) -> Iterator[AuditFinding]:
     """All of them, with the bytes that each costs."""
     cuda = {path: binary for path, binary in contents.binaries.items() if _CUDA.fullmatch(basename(path))}
     outside = {path for path in cuda if any(path.startswith(f"{folder}/") for folder in contents.toolkit)}
@@ -27,7 +27,7 @@ def findings(contents: Contents, packages: Packages, loader: Loader) -> Iterator
     fix = "start from an image without CUDA: the wheels bring what torch needs"
     for folder, cost in sorted(contents.toolkit.items()) if in_wheels and not contents.meant else ():
         what = f"a CUDA toolkit of {size(cost)} beside the CUDA libraries of the wheels"
-        yield Finding("toolkit", "warn", BASE.name, folder, what, breaks, fix, cost)
+        yield AuditFinding("toolkit", "warn", BASE.name, folder, what, breaks, fix, cost)
     inside = {path: binary for path, binary in cuda.items() if path not in outside}
     copied = dict(_copies(packages, inside))
     for path, first in copied.items():
@@ -71,7 +71,7 @@ def _unused(contents: Contents, loader: Loader, cuda: Mapping[str, Binary]) -> l
     return sorted(path for path in cuda.keys() - used if cuda[path].size >= _NOTABLE)
 
 
-def _finding(packages: Packages, check: Check, path: str, binary: Binary, what: str, fix: str) -> Finding:
+def _finding(packages: Packages, check: Check, path: str, binary: Binary, what: str, fix: str) -> AuditFinding:
     severity: Severity = "warn" if fix else "note"
     breaks = "nothing, but every node pulls it"
     return packages.finding(check, severity, path, f"{what}: {size(binary.size)}", breaks, fix, binary.size)

@@ -3,13 +3,13 @@
 from graphcrate.checks.contracts.check import absent, check, is_root, passed, settings_check, since, unknown, warned
 from graphcrate.checks.contracts.paths import is_below
 from graphcrate.compat import facts
-from graphcrate.model.contract import Host, ImageView, Settings, Verdict
+from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 
 _ZSTD_KERNEL = facts.limits().kernel_zstd.since
 
 
 @check("a squashfs that the kernel mounts", "apptainer")
-def squashfs(view: ImageView, host: Host) -> Verdict:
+def squashfs(view: ImageView, host: Host) -> CheckVerdict:
     """Linux mounts zstd squashfs from 4.14 on, el7's kernel neither xz nor lzo; squashfuse, by which Apptainer mounts
     without its set-uid part, reads zstd from 0.1.101.
     Source: Linux 4.14, fs/squashfs/Kconfig; Singularity on CentOS 7 (kernel 3.10)
@@ -23,7 +23,7 @@ def squashfs(view: ImageView, host: Host) -> Verdict:
 
 
 @settings_check("does not depend on USER", "apptainer", "pyxis")
-def user(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def user(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """The image runs as the user who starts it, whatever USER says, and files belong to others: what only that USER may
     read or write is closed.
     Source: Apptainer's user guide on OCI images; seen with pyxis 0.24 and enroot 4.1.2
@@ -34,7 +34,7 @@ def user(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("no HOME of its own", "apptainer", "pyxis")
-def home(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def home(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Homes are the host's. Under pyxis the image's variable wins: HOME=/root for a user who is not root; enroot makes
     the folder, and ends where it cannot enter it.
     Source: enroot 4.1.2; seen with pyxis 0.24
@@ -44,7 +44,7 @@ def home(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("working folder that is there", "apptainer", "pyxis")
-def working_folder(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def working_folder(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """pyxis enters WORKDIR; in a folder that is hidden, or that the image lacks, the job starts elsewhere or not at
     all. Apptainer starts where the user is.
     Source: seen with pyxis 0.24; Apptainer's user guide on the working directory
@@ -60,7 +60,7 @@ def working_folder(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @check("names and addresses can be bound", "apptainer", "pyxis")
-def etc_binds(view: ImageView, host: Host) -> Verdict:
+def etc_binds(view: ImageView, host: Host) -> CheckVerdict:
     """/etc/hosts, /etc/hostname and /etc/resolv.conf are mounted from the host. Where one is a link out of /etc
     (systemd-resolved makes such), there is nothing to mount on, and names are not found.
     Source: enroot 4.1.2, 20-config.fstab; Apptainer's user guide on system-defined bind paths

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from graphcrate.compat.facts import is_older
-from graphcrate.model.contract import Finding, Host, ImageView, Runtime, Settings, Verdict
+from graphcrate.model.contract import CheckVerdict, ContractFinding, Host, ImageView, Runtime, Settings
 
-Judge = Callable[[ImageView, Host], Verdict]
-SettingsJudge = Callable[[ImageView, Host, Settings], Verdict]
+Judge = Callable[[ImageView, Host], CheckVerdict]
+SettingsJudge = Callable[[ImageView, Host, Settings], CheckVerdict]
 
-passed = functools.partial(Verdict, "pass")  #: all is as it should be
-warned = functools.partial(Verdict, "warn")  #: it works, but not for everybody, or not as one would think
-failed = functools.partial(Verdict, "fail")  #: it does not work in this runtime, or on this host
-unknown = functools.partial(Verdict, "unknown")  #: of the image or of the host; the fix says how to find out
+passed = functools.partial(CheckVerdict, "pass")  #: all is as it should be
+warned = functools.partial(CheckVerdict, "warn")  #: it works, but not for everybody, or not as one would think
+failed = functools.partial(CheckVerdict, "fail")  #: it does not work in this runtime, or on this host
+unknown = functools.partial(CheckVerdict, "unknown")  #: of the image or of the host; the fix says how to find out
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,11 +30,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     judge: Judge
 
-    def find(self, view: ImageView, host: Host, runtimes: Iterable[Runtime]) -> Finding:
+    def find(self, view: ImageView, host: Host, runtimes: Iterable[Runtime]) -> ContractFinding:
         """The verdict on this image and host, for those of its runtimes that were asked for."""
         verdict = self.judge(view, host)
         passed = verdict.status == "pass"
-        return Finding(
+        return ContractFinding(
             check=self.id,
             title=self.title,
             runtimes=tuple(runtime for runtime in runtimes if runtime in self.runtimes),
@@ -70,7 +70,7 @@ def settings_check(title: str, *runtimes: Runtime) -> Callable[[SettingsJudge], 
 
     def made(judge: SettingsJudge) -> Check:
         @functools.wraps(judge)
-        def judged(view: ImageView, host: Host) -> Verdict:
+        def judged(view: ImageView, host: Host) -> CheckVerdict:
             if view.settings is None:
                 return unknown("the artifact has no configuration", "check the image that it was made of")
             return judge(view, host, view.settings)
@@ -80,14 +80,14 @@ def settings_check(title: str, *runtimes: Runtime) -> Callable[[SettingsJudge], 
     return made
 
 
-def absent(view: ImageView, verdict: Verdict) -> Verdict:
+def absent(view: ImageView, verdict: CheckVerdict) -> CheckVerdict:
     """The verdict on a file that was not found; unknown where not all layers were read."""
     if not view.unread:
         return verdict
     return unknown(f"{verdict.seen} in the layers that were read; {view.unread[0]}", verdict.fix)
 
 
-def since(what: str, program: str, version: str, oldest: str, fix: str, unsure: Verdict) -> Verdict:
+def since(what: str, program: str, version: str, oldest: str, fix: str, unsure: CheckVerdict) -> CheckVerdict:
     """Judge what a program does from a version on; `unsure` where its version is not known."""
     if not version:
         return unsure

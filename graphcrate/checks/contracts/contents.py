@@ -8,7 +8,7 @@ from graphcrate.checks.contracts.check import absent, check, failed, passed, set
 from graphcrate.checks.contracts.paths import folders_in_path, is_below
 from graphcrate.checks.contracts.view import CUBLAS, distribution
 from graphcrate.compat import suites
-from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
+from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.lock import PLATFORM
 
 _LARGE = 10 * 10**9  #: bytes; takes minutes to import, and does not fit into many a node's /tmp
@@ -18,7 +18,7 @@ _ON_A_LAYER = 1 << 20  #: a library of fewer bytes is a stub or a link
 
 
 @settings_check(f"made for {PLATFORM}", *RUNTIMES)
-def platform(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def platform(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """The hosts are of that kind; anything else ends in `exec format error`.
     Source: OCI image specification 1.1, configuration
     """
@@ -30,7 +30,7 @@ def platform(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @check("layers that unpack alike everywhere", *RUNTIMES)
-def layers(view: ImageView, host: Host) -> Verdict:
+def layers(view: ImageView, host: Host) -> CheckVerdict:
     """Layers that are cut short, or that put files below a link of a lower layer, fail in one engine and lose files in
     another.
     Source: OCI image specification 1.1, layer changesets
@@ -43,7 +43,7 @@ def layers(view: ImageView, host: Host) -> Verdict:
 
 
 @check("base with security updates", *RUNTIMES)
-def security_updates(view: ImageView, host: Host) -> Verdict:
+def security_updates(view: ImageView, host: Host) -> CheckVerdict:
     """Once Debian's support of a release has ended, holes that are found in its C library, its OpenSSL or its Python
     stay open in each container. Which day it is counts: the verdict on the same image changes.
     Source: distro-info-data, debian.csv; wiki.debian.org/LTS
@@ -75,7 +75,7 @@ def _newer_base(view: ImageView, today: datetime.date) -> str:
 
 
 @check("nothing in folders that are hidden", "apptainer", "pyxis")
-def hidden(view: ImageView, host: Host) -> Verdict:
+def hidden(view: ImageView, host: Host) -> CheckVerdict:
     """Apptainer binds the host's home and /tmp, enroot covers /tmp and /run with an empty file system: what the image
     has in /root, /home or /tmp is gone when it runs, or closed to users who are not root.
     Source: Apptainer's user guide on bind paths; enroot 4.1.2, 10-system.fstab
@@ -95,7 +95,7 @@ def hidden(view: ImageView, host: Host) -> Verdict:
 
 
 @check("folders to mount on", "apptainer")
-def mount_points(view: ImageView, host: Host) -> Verdict:
+def mount_points(view: ImageView, host: Host) -> CheckVerdict:
     """Apptainer mounts the host's /proc, /sys, /dev, /tmp and home there; a file or a link in such a place makes the
     start fail, or leads elsewhere.
     Source: Apptainer's user guide on system-defined bind paths
@@ -111,7 +111,7 @@ def mount_points(view: ImageView, host: Host) -> Verdict:
 
 
 @check("no devices of a machine", *RUNTIMES)
-def devices(view: ImageView, host: Host) -> Verdict:
+def devices(view: ImageView, host: Host) -> CheckVerdict:
     """Every runtime mounts a /dev of its own, so nobody needs a disk or the machine's memory in an image. Where root
     unpacks one that has them, whoever may open them has the machine: `convert --to rootfs` leaves them out.
     Source: Linux, Documentation/admin-guide/devices.txt; mknod(2)
@@ -123,7 +123,7 @@ def devices(view: ImageView, host: Host) -> Verdict:
 
 
 @check("no libraries of the driver", *RUNTIMES)
-def own_driver(view: ImageView, host: Host) -> Verdict:
+def own_driver(view: ImageView, host: Host) -> CheckVerdict:
     """The NVIDIA runtime puts the host's libcuda and libnvidia-ml into the container. Where the image has its own, they
     clash: `file exists` at the start, or `Driver/library version mismatch`.
     Source: NVIDIA/nvidia-docker #825; nvidia-container-toolkit #289
@@ -142,7 +142,7 @@ def own_driver(view: ImageView, host: Host) -> Verdict:
 
 
 @check("CUDA's libraries once", *RUNTIMES)
-def cuda_once(view: ImageView, host: Host) -> Verdict:
+def cuda_once(view: ImageView, host: Host) -> CheckVerdict:
     """Wheels of torch bring cuBLAS and cuDNN with them; a CUDA base image has them too: gigabytes that nothing uses,
     and a chance to load the wrong ones.
     Source: replicate/cog #972; GLT's IGBH Dockerfile
@@ -161,7 +161,7 @@ def cuda_once(view: ImageView, host: Host) -> Verdict:
 
 
 @check("size", *RUNTIMES)
-def size(view: ImageView, host: Host) -> Verdict:
+def size(view: ImageView, host: Host) -> CheckVerdict:
     """Docker and enroot unpack the image on every node, enroot often in memory (/run, /tmp): tens of gigabytes end in
     `No space left on device`, or in minutes of waiting.
     Source: pyxis #24, #53; enroot #83; replicate/cog #972

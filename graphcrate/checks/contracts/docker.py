@@ -2,7 +2,7 @@
 
 from graphcrate.checks.contracts.check import absent, check, failed, passed, since, unknown, warned
 from graphcrate.compat.facts import is_older
-from graphcrate.model.contract import Host, ImageView, Verdict
+from graphcrate.model.contract import CheckVerdict, Host, ImageView
 from graphcrate.oci import spec
 
 _MOST_LAYERS = 125  #: of the engine's own making: 127 would be overlay2's end, and two go to the container
@@ -14,7 +14,7 @@ _DEFAULT_SHM, _ENOUGH_SHM = 64 << 20, 1 << 30
 
 
 @check("an image of layers", "docker", "pai")
-def layered(view: ImageView, host: Host) -> Verdict:
+def layered(view: ImageView, host: Host) -> CheckVerdict:
     """Docker and registries take images of layers; a SIF, a squashfs or a folder has no layers.
     Source: OCI image specification 1.1
     """
@@ -24,7 +24,7 @@ def layered(view: ImageView, host: Host) -> Verdict:
 
 
 @check("not too many layers", "docker", "pai")
-def layer_count(view: ImageView, host: Host) -> Verdict:
+def layer_count(view: ImageView, host: Host) -> CheckVerdict:
     """Docker takes an image of 125 layers at most: `max depth exceeded` when the image is pulled or started.
     Source: moby (layer/layer_store.go, maxLayerDepth); docker/for-linux #414; moby/buildkit #3067
     """
@@ -33,7 +33,7 @@ def layer_count(view: ImageView, host: Host) -> Verdict:
 
 
 @check("layers that Docker reads", "docker", "pai")
-def docker_layer_types(view: ImageView, host: Host) -> Verdict:
+def docker_layer_types(view: ImageView, host: Host) -> CheckVerdict:
     """zstd layers can be pulled from Docker 23.0 on, foreign layers from nowhere but their maker.
     Source: Docker Engine 23.0 release notes (moby #41759)
     """
@@ -50,7 +50,7 @@ def docker_layer_types(view: ImageView, host: Host) -> Verdict:
 
 
 @check("Docker's seccomp filter knows clone3", "docker")
-def clone3(view: ImageView, host: Host) -> Verdict:
+def clone3(view: ImageView, host: Host) -> CheckVerdict:
     """glibc from 2.34 on starts threads by clone3, which the filter of Docker before 20.10.10 answers with EPERM:
     `can't start new thread`, `pthread_create failed`.
     Source: moby #42680, #42681
@@ -68,7 +68,7 @@ def clone3(view: ImageView, host: Host) -> Verdict:
 
 
 @check("shared memory for loaders", "docker", "pai")
-def shm(view: ImageView, host: Host) -> Verdict:
+def shm(view: ImageView, host: Host) -> CheckVerdict:
     """Workers of a DataLoader and GraphLearn hand samples over in /dev/shm, which has 64 MB under Docker: `bus error`
     as soon as it is full.
     Source: graphlearn-torch's FAQ; Docker's reference on --shm-size
@@ -84,7 +84,7 @@ def shm(view: ImageView, host: Host) -> Verdict:
 
 
 @check("a notebook server", "pai")
-def notebook(view: ImageView, host: Host) -> Verdict:
+def notebook(view: ImageView, host: Host) -> CheckVerdict:
     """Users of PAI DSW open the image as a notebook; DLC jobs do without.
     Source: PAI DSW on custom images; what it requires is nowhere written down
     """

@@ -10,7 +10,7 @@ from graphcrate.compat import facts, glt, rules
 from graphcrate.compat.facts import is_older
 from graphcrate.compat.slim import LABEL
 from graphcrate.model.audit import GpuVerdict
-from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
+from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
 
 _DRIVER_GLIBC = facts.limits().driver_glibc.since  #: that NVIDIA's driver libraries are made for
 _CONDITION = re.compile(r"(cuda|driver)\s*(>=|>|<=|<|==|=)\s*(\d+(?:\.\d+)*)")
@@ -18,7 +18,7 @@ _PYTHON = re.compile(r"/python(\d+\.\d+)/(?:site|dist)-packages$")
 _ASK_DRIVER = "--driver VERSION    (nvidia-smi on the host shows it)"
 
 
-def _without_cuda(view: ImageView) -> Verdict | None:
+def _without_cuda(view: ImageView) -> CheckVerdict | None:
     """The verdict on images that have nothing to do with a GPU, or may have."""
     if view.cuda:
         return passed("no CUDA in the image") if view.cuda == "cpu" else None
@@ -26,7 +26,7 @@ def _without_cuda(view: ImageView) -> Verdict | None:
 
 
 @check("driver new enough", *RUNTIMES)
-def driver(view: ImageView, host: Host) -> Verdict:
+def driver(view: ImageView, host: Host) -> CheckVerdict:
     """The driver is the host's. It runs programs of its own CUDA version and older ones; from CUDA 11 on any of the
     same major version, but then it cannot compile PTX.
     Source: CUDA 13.2 release notes, tables 2 and 3; docs.nvidia.com/deploy/cuda-compatibility
@@ -53,7 +53,7 @@ def driver(view: ImageView, host: Host) -> Verdict:
 
 
 @settings_check("states the driver that it needs", "docker", "pyxis", "pai")
-def require_cuda(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def require_cuda(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """nvidia-container-cli reads NVIDIA_REQUIRE_CUDA at the start and refuses a driver that is too old, with a clear
     message; a condition that is too strict refuses drivers that would do.
     Source: NVIDIA container toolkit on NVIDIA_REQUIRE_*; enroot 4.1.2, hook 98-nvidia.sh
@@ -87,7 +87,7 @@ def _holds(alternative: str, newest: str, driver: str) -> bool:
 
 
 @check("machine code for the GPU", *RUNTIMES)
-def gpu(view: ImageView, host: Host) -> Verdict:
+def gpu(view: ImageView, host: Host) -> CheckVerdict:
     """A torch or an extension without code for the GPU's architecture ends in `no kernel image is available for
     execution on the device`.
     Source: the architectures in torch's wheels, measured; PyG #5850, #3822, #1106
@@ -155,7 +155,7 @@ def _label(view: ImageView, name: str) -> str:
 
 
 @check("cut to this GPU", *RUNTIMES)
-def slim(view: ImageView, host: Host) -> Verdict:
+def slim(view: ImageView, host: Host) -> CheckVerdict:
     """An image that was cut (SLIM) has code for the named GPUs alone; another ends in `no kernel image is available`.
     Source: CUDA programming guide, fatbinaries; docs/slim.md
     """
@@ -174,7 +174,7 @@ def slim(view: ImageView, host: Host) -> Verdict:
 
 
 @check("C library new enough for the driver's libraries", *RUNTIMES)
-def glibc(view: ImageView, host: Host) -> Verdict:
+def glibc(view: ImageView, host: Host) -> CheckVerdict:
     """The host's driver libraries are loaded into the image's programs, so the image's glibc has to have what they
     want. Apptainer brings libraries of the host's distribution besides (libGLX and others), which want the host's own.
     Source: NVIDIA driver 550 README, minimum requirements (glibc 2.17); apptainer #2421, #945, #598
@@ -197,7 +197,7 @@ def glibc(view: ImageView, host: Host) -> Verdict:
 
 
 @check("kernel new enough for the C library", *RUNTIMES)
-def kernel(view: ImageView, host: Host) -> Verdict:
+def kernel(view: ImageView, host: Host) -> CheckVerdict:
     """glibc says in its ELF note which kernel it needs at least; on an older one every program ends with `FATAL: kernel
     too old`.
     Source: the note NT_GNU_ABI_TAG of the image's libc.so.6; glibc's INSTALL on --enable-kernel
@@ -211,7 +211,7 @@ def kernel(view: ImageView, host: Host) -> Verdict:
 
 
 @check("graphlearn-torch that fits torch", *RUNTIMES)
-def glt_fits(view: ImageView, host: Host) -> Verdict:
+def glt_fits(view: ImageView, host: Host) -> CheckVerdict:
     """Its wheels say nothing of the torch that they are built for: with another one its import ends in undefined
     symbols.
     Source: the symbols of its wheels and of torch's, compared; PAI's GLT tutorial installs one that does not fit
@@ -233,7 +233,7 @@ def glt_fits(view: ImageView, host: Host) -> Verdict:
 
 
 @check("PTX that the driver compiles", *RUNTIMES)
-def ptx(view: ImageView, host: Host) -> Verdict:
+def ptx(view: ImageView, host: Host) -> CheckVerdict:
     """For a GPU that an extension has no machine code for, the driver compiles its PTX: an older driver than the
     toolkit's own says `the provided PTX was compiled with an unsupported toolchain`.
     Source: the code in graphlearn-torch's wheels, measured; docs.nvidia.com/deploy/cuda-compatibility

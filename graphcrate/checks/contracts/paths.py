@@ -9,7 +9,7 @@ from graphcrate.model.tree import Entry
 _MOST_LINKS = 40  #: as Linux has it
 
 
-def resolve(entries: Mapping[str, Entry], path: str) -> str:
+def resolve_path(entries: Mapping[str, Entry], path: str) -> str:
     """The path with all links followed, whether something is there or not; empty for a circle of links."""
     waiting = path.split("/")[::-1]
     found, links = "", 0
@@ -36,7 +36,7 @@ def resolve(entries: Mapping[str, Entry], path: str) -> str:
 def find_program(entries: Mapping[str, Entry], name: str, folders: Iterable[str]) -> str:
     """Where a program lies that is called by this name, links not followed; empty where it does not."""
     for place in [name] if "/" in name else [posixpath.join(folder, name) for folder in folders if folder]:
-        entry = entries.get(resolve(entries, place))
+        entry = entries.get(resolve_path(entries, place))
         if entry is not None and entry.kind == "file":
             return place
     return ""

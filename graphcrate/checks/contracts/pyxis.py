@@ -10,7 +10,7 @@ from graphcrate.checks.contracts.view import is_file, text_of
 from graphcrate.compat import facts
 from graphcrate.compat.facts import is_older
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.model.contract import Host, ImageView, Settings, Verdict
+from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.oci import spec
 
 _OCI_ENROOT, _ZSTD_ENROOT = facts.limits().enroot_oci.since, facts.limits().enroot_zstd.since
@@ -25,7 +25,7 @@ _ENROOT_VERSION = "--runtime pyxis --runtime-version VERSION    (enroot version 
 
 
 @check("a form that pyxis takes", "pyxis")
-def importable(view: ImageView, host: Host) -> Verdict:
+def importable(view: ImageView, host: Host) -> CheckVerdict:
     """pyxis imports images of registries, and starts a squashfs whose path begins with `.` or `/`; nothing else.
     Source: pyxis 0.24, --container-image; pyxis #127
     """
@@ -41,7 +41,7 @@ def importable(view: ImageView, host: Host) -> Verdict:
 
 
 @check("a squashfs that unsquashfs reads", "pyxis")
-def unsquashfs(view: ImageView, host: Host) -> Verdict:
+def unsquashfs(view: ImageView, host: Host) -> CheckVerdict:
     """enroot unpacks a squashfs by unsquashfs, which reads zstd from squashfs-tools 4.4 (2019) on. No kernel mounts it;
     where pyxis has use_squashfuse=1, squashfuse does, and reads zstd from 0.1.101.
     Source: squashfs-tools 4.4, CHANGES; enroot 3.4.1 and 4.1.2, runtime.sh
@@ -57,7 +57,7 @@ def unsquashfs(view: ImageView, host: Host) -> Verdict:
 
 
 @check("a manifest that enroot reads", "pyxis")
-def manifest_type(view: ImageView, host: Host) -> Verdict:
+def manifest_type(view: ImageView, host: Host) -> CheckVerdict:
     """enroot takes OCI manifests from 3.4.1 on. Its first question names no OCI type either, which some registries
     (docker-registry 2.8) answer with 404 for an OCI manifest; Docker's schema 2 works everywhere.
     Source: NVIDIA/enroot 3.4.1; seen with enroot 4.1.2 and docker-registry 2.8
@@ -73,7 +73,7 @@ def manifest_type(view: ImageView, host: Host) -> Verdict:
 
 
 @check("layers that enroot reads", "pyxis")
-def enroot_layer_types(view: ImageView, host: Host) -> Verdict:
+def enroot_layer_types(view: ImageView, host: Host) -> CheckVerdict:
     """enroot decompresses by gzip whatever is not of type tar+zstd, which it knows from 4.0 on. A layer of Docker's
     type tar.zstd is dropped without a word: files are missing.
     Source: NVIDIA/enroot 4.0 and 4.1.2, docker.sh; seen with enroot 4.1.2
@@ -91,7 +91,7 @@ def enroot_layer_types(view: ImageView, host: Host) -> Verdict:
 
 
 @check("index entries say their platform", "pyxis")
-def index_platform(view: ImageView, host: Host) -> Verdict:
+def index_platform(view: ImageView, host: Host) -> CheckVerdict:
     """enroot looks for its platform in an index; an entry without one makes the import fail.
     Source: seen with enroot 4.1.2
     """
@@ -104,7 +104,7 @@ def index_platform(view: ImageView, host: Host) -> Verdict:
 
 
 @settings_check("PATH survives a login shell", "pyxis")
-def path_login(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def path_login(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """enroot starts a login shell, and the /etc/profile of Debian and Ubuntu gives PATH a new value: what the image put
     in front is gone, and `python` is not found.
     Source: seen with pyxis 0.24 and enroot 4.1.2 on Debian and Ubuntu images
@@ -128,7 +128,7 @@ def path_login(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("torch gets its rank", "pyxis")
-def pytorch_version(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def pytorch_version(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Only for images that have PYTORCH_VERSION pyxis sets RANK and LOCAL_RANK, and enroot's hook, where a site has it,
     MASTER_ADDR, MASTER_PORT and WORLD_SIZE; without them init_process_group under srun fails.
     Source: pyxis 0.24, pytorch_setup; enroot 4.1.2, hook 50-slurm-pytorch.sh
@@ -141,7 +141,7 @@ def pytorch_version(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("GPUs are asked for", "pyxis")
-def visible_devices(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def visible_devices(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """enroot's hook gives GPUs only to images that set NVIDIA_VISIBLE_DEVICES; without it torch sees none. On a node
     without the NVIDIA container tools the same variable makes the start fail.
     Source: enroot 4.1.2, hook 98-nvidia.sh; enroot #205, #258
@@ -159,7 +159,7 @@ def visible_devices(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("capabilities of the driver", "docker", "pyxis", "pai")
-def driver_capabilities(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def driver_capabilities(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """The NVIDIA runtime mounts only the libraries of the capabilities that are named: without `compute` there is no
     libcuda. enroot takes `utility` alone where nothing is said, Docker both.
     Source: enroot 4.1.2, hook 98-nvidia.sh; NVIDIA container toolkit on NVIDIA_DRIVER_CAPABILITIES
@@ -177,7 +177,7 @@ def driver_capabilities(view: ImageView, host: Host, settings: Settings) -> Verd
 
 
 @settings_check("InfiniBand, and nodes without it", "pyxis")
-def infiniband(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def infiniband(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """A container has the node's own /dev, InfiniBand with it, unless the site sets ENROOT_RESTRICT_DEV. Where
     MELLANOX_VISIBLE_DEVICES is set, enroot's hook gives the devices that it names, and ends the start on nodes without
     any (no /dev/infiniband/rdma_cm): `99-mellanox.sh exited with return code 1`.
@@ -197,7 +197,7 @@ def infiniband(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @check("the shell can stop itself", "pyxis")
-def kill(view: ImageView, host: Host) -> Verdict:
+def kill(view: ImageView, host: Host) -> CheckVerdict:
     """pyxis starts a container with `sh -c "kill -STOP $$ ; exit 0"` and joins it while it stands: `kill` has to be in
     the shell, or a program.
     Source: NVIDIA/pyxis 0.24, pyxis_slurmstepd.c
@@ -212,7 +212,7 @@ def kill(view: ImageView, host: Host) -> Verdict:
 
 
 @check("/etc is a folder with users in it", "pyxis", "apptainer")
-def etc(view: ImageView, host: Host) -> Verdict:
+def etc(view: ImageView, host: Host) -> CheckVerdict:
     """enroot and Apptainer write the user's own line into /etc/passwd and /etc/group before the image starts: they have
     to be files in a folder that can be written; a link leads out to the host.
     Source: enroot 4.1.2, hook 10-shadow.sh; Apptainer's user guide on /etc/passwd
@@ -232,7 +232,7 @@ def etc(view: ImageView, host: Host) -> Verdict:
 
 
 @check("/etc/localtime can be replaced", "pyxis")
-def localtime(view: ImageView, host: Host) -> Verdict:
+def localtime(view: ImageView, host: Host) -> CheckVerdict:
     """enroot copies the host's /etc/localtime over it: a folder there, or a link to one, makes the start fail.
     Source: enroot 4.1.2, hook 10-localtime.sh
     """
@@ -246,7 +246,7 @@ def localtime(view: ImageView, host: Host) -> Verdict:
 
 
 @settings_check("no volumes", "pyxis")
-def volumes(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def volumes(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """A VOLUME on a path that the image lacks becomes a folder that nobody may enter (mode 0000).
     Source: seen with enroot 4.1.2
     """
@@ -258,7 +258,7 @@ def volumes(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("needs no entry point", "pyxis")
-def skipped_entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def skipped_entrypoint(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """pyxis skips ENTRYPOINT unless --container-entrypoint is given: what such a script sets up is not there.
     Source: NVIDIA/pyxis 0.24, --container-entrypoint
     """
@@ -270,7 +270,7 @@ def skipped_entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdi
 
 
 @settings_check("values that survive /etc/environment", "pyxis")
-def env_values(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def env_values(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """enroot hands ENV over in /etc/environment: a newline cuts a value, ${X} is filled in from the host, quotes around
     are stripped, names that are no identifiers vanish.
     Source: seen with enroot 4.1.2

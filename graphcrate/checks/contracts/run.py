@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from graphcrate.checks.contracts import apptainer, contents, docker, gpu, pyxis, start
 from graphcrate.checks.contracts.check import Check
-from graphcrate.model.contract import RUNTIMES, Finding, Host, ImageView, Runtime
+from graphcrate.model.contract import RUNTIMES, ContractFinding, Host, ImageView, Runtime
 
 #: Every check, in the order in which findings are shown.
 CHECKS = tuple(
@@ -15,7 +15,7 @@ CHECKS = tuple(
 )
 
 
-def judge(view: ImageView, host: Host, runtimes: Sequence[Runtime]) -> tuple[Finding, ...]:
+def judge(view: ImageView, host: Host, runtimes: Sequence[Runtime]) -> tuple[ContractFinding, ...]:
     """Every finding for these runtimes; a check that several of them share is made once."""
     wanted = tuple(runtime for runtime in RUNTIMES if runtime in runtimes)
     return tuple(check.find(view, host, wanted) for check in CHECKS if set(check.runtimes) & set(wanted))

@@ -9,7 +9,7 @@ from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT
 from graphcrate.checks.contracts.check import absent, check, failed, is_root, passed, settings_check, unknown, warned
 from graphcrate.checks.contracts.view import LARGEST_TEXT, is_file, text_of
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
+from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
 
 #: programs that run what follows them
 _PASSING = ("tini", "dumb-init", "catatonit", "env", "nice", "setarch", "docker-init", "tini-static")
@@ -43,7 +43,7 @@ def _place(view: ImageView, word: str) -> str:
 
 
 @settings_check("entry point runs the command", "docker", "apptainer", "pai")
-def entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def entrypoint(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """What users type after the image's name is handed to the entry point: it has to end in `exec "$@"`, or
     `singularity run image python train.py` and `docker run image python train.py` run something else.
     Source: Docker's reference on ENTRYPOINT; Apptainer's user guide on OCI images
@@ -79,7 +79,7 @@ def entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("default command is there", "docker", "apptainer", "pai")
-def command(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def command(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """An image that is started without a command runs CMD; where that is missing the start fails.
     Source: Docker's reference on CMD
     """
@@ -96,7 +96,7 @@ def command(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @check("a shell at /bin/sh", "apptainer", "pyxis", "pai")
-def shell(view: ImageView, host: Host) -> Verdict:
+def shell(view: ImageView, host: Host) -> CheckVerdict:
     """Apptainer's and enroot's start scripts, and PAI's jobs, are run by the image's /bin/sh.
     Source: enroot 4.1.2 (switchroot and /etc/rc); apptainer /.singularity.d/actions; PAI on custom images
     """
@@ -109,7 +109,7 @@ def shell(view: ImageView, host: Host) -> Verdict:
 
 
 @settings_check("the user is known", "docker", "pai")
-def user_known(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def user_known(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Docker looks a named USER up in the image's /etc/passwd, and refuses to start without it.
     Source: Docker's reference on USER
     """
@@ -123,7 +123,7 @@ def user_known(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("no ranks of its own", *RUNTIMES)
-def ranks(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def ranks(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Slurm's hooks, PAI and torchrun set MASTER_ADDR, RANK and the rest for each job; values of the image get in their
     way, and all processes take themselves for the same one.
     Source: enroot 4.1.2, hook 50-slurm-pytorch.sh; PAI DLC on environment variables
@@ -133,7 +133,7 @@ def ranks(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("no network at the start", "docker", "pai")
-def offline_start(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def offline_start(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Nodes of clusters and PAI's jobs often reach no package index; a `pip install` at the start takes what is newest
     that day, which need not fit the image's torch.
     Source: PAI's GLT tutorial, whose `pip install graphlearn-torch` now gets a build for another torch
@@ -147,7 +147,7 @@ def offline_start(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("Python looks in the image alone", "apptainer", "pyxis")
-def user_site(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def user_site(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """The host's home is there inside, and packages in its ~/.local come before those of the image: users meet other
     versions than the image has.
     Source: mriqc #775, fmriprep #1103; Python's documentation of PYTHONNOUSERSITE
@@ -161,7 +161,7 @@ def user_site(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("no PYTHONPATH or PYTHONHOME", "apptainer", "pyxis")
-def python_path(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def python_path(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Under Singularity before 3.6 the host's value wins: what needs the image's breaks on a host that sets one. Under
     Apptainer the image's wins: the user's is lost. Install into site-packages, or add a .pth file.
     Source: Apptainer's user guide on environment; seen with Apptainer 1.4.5 and pyxis 0.24
@@ -173,7 +173,7 @@ def python_path(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 @settings_check("no LD_LIBRARY_PATH", *RUNTIMES)
-def library_path(view: ImageView, host: Host, settings: Settings) -> Verdict:
+def library_path(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """It comes before what programs were linked to: torch then loads another cuBLAS or nvJitLink than it was built
     with. Apptainer appends the driver's libraries to it, so those of the image win.
     Source: apptainer --nv; pyg and torch issues about mixed nvJitLink; NVIDIA's stubs are for linking alone

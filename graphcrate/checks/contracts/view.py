@@ -8,8 +8,8 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.artifacts.formats.runtime_files import read_settings
 from graphcrate.artifacts.tree.binaries import RELEASES
-from graphcrate.artifacts.tree.reader import Opened
-from graphcrate.checks.contracts.paths import find_program, is_below, resolve
+from graphcrate.artifacts.tree.reader import OpenedTree
+from graphcrate.checks.contracts.paths import find_program, is_below, resolve_path
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, LayerFact, Settings
 from graphcrate.model.tree import Entry
@@ -64,7 +64,7 @@ def wants_content(path: str, size: int) -> bool:
     return any(folder in path for folder in _SCRIPT_FOLDERS) or _TORCH_VERSION.fullmatch(path) is not None
 
 
-def view_of(name: str, opened: Opened) -> ImageView:
+def view_of(name: str, opened: OpenedTree) -> ImageView:
     """The view of an artifact, from its tree and its documents."""
     entries = opened.entries
 
@@ -132,10 +132,10 @@ def _asked(entries: Mapping[str, Entry], settings: Settings, path: Sequence[str]
 def _fact(entries: Mapping[str, Entry], path: str, read: Read) -> FileFact | None:
     """What is at a path; None for nothing."""
     folder, _, name = path.rpartition("/")
-    own = entries.get(f"{resolve(entries, folder).rstrip('/')}/{name}") if name else entries.get("/")
+    own = entries.get(f"{resolve_path(entries, folder).rstrip('/')}/{name}") if name else entries.get("/")
     if own is None:
         return None
-    place, link, text = resolve(entries, path), _readable(own.link), None
+    place, link, text = resolve_path(entries, path), _readable(own.link), None
     real = entries.get(place)
     if real is None:
         return FileFact(kind=own.kind, link=link, real=None, mode=own.mode)
@@ -188,14 +188,14 @@ def _torch(entries: Mapping[str, Entry], read: Read, named: Mapping[str, str], s
 
 
 def _c_library(entries: Mapping[str, Entry], read: Read) -> CLibrary | None:
-    for path in (resolve(entries, place) for place in _C_LIBRARIES):
+    for path in (resolve_path(entries, place) for place in _C_LIBRARIES):
         if (entry := entries.get(path)) and entry.kind == "file":
             data = read(path) or b""
             release = _RELEASE.search(data) or re.search(rb"libc-(2\.\d+)\.so$", path.encode(errors="replace"))
             needs = _ABI_NOTE.search(data)
             kernel = ".".join(map(str, struct.unpack("<III", needs[1]))) if needs else ""
             return CLibrary(name="glibc", version=release[1].decode() if release else "", kernel=kernel)
-    return CLibrary(name="musl") if resolve(entries, _MUSL) in entries else None
+    return CLibrary(name="musl") if resolve_path(entries, _MUSL) in entries else None
 
 
 def text_of(view: ImageView, path: str) -> str:

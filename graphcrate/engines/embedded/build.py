@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat.planning import ADDED_FILES_TITLE
-from graphcrate.engines.backend import Order, digest_of
+from graphcrate.engines.backend import BuildOrder, file_digest
 from graphcrate.engines.embedded.layers import WheelsLayer, Workshop, make
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
@@ -35,7 +35,7 @@ from graphcrate.model.plan import (
     ToolkitStep,
     WheelsStep,
 )
-from graphcrate.model.report import Artifact, LayerRecord, Owner
+from graphcrate.model.report import Artifact, LayerRecord, PackageBytes
 from graphcrate.oci import spec
 from graphcrate.oci.entries import parents
 from graphcrate.oci.image import make_image
@@ -55,7 +55,7 @@ def artifact(layout: Layout) -> Artifact:
     return Artifact(engine="embedded", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=size)
 
 
-def build_layout(order: Order) -> Layout:
+def build_layout(order: BuildOrder) -> Layout:
     """Build the plan's image as a layout `oci` in the order's folder, with as many processes as there are cores.
 
     Another one there is replaced when this one is whole. `order.compiled` and `order.toolkit` are called only where the
@@ -72,7 +72,9 @@ def build_layout(order: Order) -> Layout:
 def _check_older(layers: Sequence[LayerRecord], cache: Cache, start: float) -> None:
     """Read the layers that are older than this build. Raises LayoutError for a damaged one, which is removed."""
     older = [layer for layer in layers if cache.blob(layer.digest).stat().st_mtime < start]
-    for layer, found in zip(older, parallel(lambda layer, _: digest_of(cache.blob(layer.digest)), older), strict=True):
+    for layer, found in zip(
+        older, parallel(lambda layer, _: file_digest(cache.blob(layer.digest)), older), strict=True
+    ):
         if layer.digest != found:
             cache.blob(layer.digest).unlink(missing_ok=True)
             raise LayoutError(
@@ -82,7 +84,7 @@ def _check_older(layers: Sequence[LayerRecord], cache: Cache, start: float) -> N
             )
 
 
-def build_layers(order: Order, jobs: int) -> tuple[LayerRecord, ...]:
+def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
     """The layers above the base, lowest first; their blobs are in the cache. `jobs` 0: all work in this process."""
     plan, base = order.plan, order.base
     assert base is not None
@@ -208,11 +210,11 @@ def _layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callable[[], 
                 for file in sorted(step.files, key=lambda file: file.path.split("/")):
                     _write_planned(writer, file)
                 size = sum(len(file.content.encode()) for file in step.files)
-                owner = Owner(name="files", version="", bytes=size)
+                owner = PackageBytes(name="files", version="", bytes=size)
             else:
                 assert toolkit is not None, "whoever plans a toolkit brings it"
                 size = _write_tree(writer, toolkit(), CUDA_HOME)
-                owner = Owner(name="toolkit", version=step.toolkit.version, bytes=size)
+                owner = PackageBytes(name="toolkit", version=step.toolkit.version, bytes=size)
             record = writer.finish(step.title, [owner])
         cache.adopt(blob, cache.blob(record.digest))
     return shop.keep(key, record)

@@ -121,7 +121,7 @@ class Workshop:
                 )
         return wheels
 
-    def compile(self, advance: Advance, batch: Sequence[bytecode.Job], worth: int) -> None:
+    def compile(self, advance: Advance, batch: Sequence[bytecode.BytecodeShard], worth: int) -> None:
         """Compile these shards; `advance` gets the bytes of wheels that this is `worth`."""
         with self.cache.guard():
             bytecode.compile_shards(batch, self.interpreter, self.cache)
@@ -178,14 +178,14 @@ class WheelsLayer:
 
     def compile(self, pool: Pool) -> None:
         """Submit the batches of sources that are to be compiled; the layer itself where there are none."""
-        missing: list[bytecode.Job] = []
+        missing: list[bytecode.BytecodeShard] = []
         shop = self.shop
         for number, wheel in enumerate(self.wheels):
             shards = bytecode.shards(shop.installed(wheel), shop.python)
             version = shop.interpreter.version
             paths = [bytecode.bundle_path(shop.cache, wheel.origin, version, each) for each in range(len(shards))]
             self.wheels[number] = dataclasses.replace(wheel, bytecode=tuple(paths))
-            jobs = (bytecode.Job(wheel.path, shard, path) for shard, path in zip(shards, paths, strict=True))
+            jobs = (bytecode.BytecodeShard(wheel.path, shard, path) for shard, path in zip(shards, paths, strict=True))
             missing += [job for job in jobs if not job.target.is_file()]
         weight = self.size + COMPILE_WEIGHT * sum(job.size for job in missing)
         # The bar counts the wheels' bytes: compiling is its share of a layer's work.
@@ -235,9 +235,9 @@ def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs
             layer.take(record, pool)
 
 
-def batched(jobs: Sequence[bytecode.Job]) -> Iterator[list[bytecode.Job]]:
+def batched(jobs: Sequence[bytecode.BytecodeShard]) -> Iterator[list[bytecode.BytecodeShard]]:
     """Neighbours together until a batch has `BATCH` bytes of source."""
-    batch: list[bytecode.Job] = []
+    batch: list[bytecode.BytecodeShard] = []
     for job in jobs:
         if batch and sum(other.size for other in batch) + job.size > BATCH:
             yield batch

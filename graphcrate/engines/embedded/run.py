@@ -15,7 +15,7 @@ from pathlib import Path
 
 from graphcrate import __version__
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.engines.backend import Runtime
+from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.host import walls
 from graphcrate.host.cache import Cache, remove_tree
 from graphcrate.host.context import Context
@@ -48,9 +48,9 @@ class Unpacked:
         return run_in(self.rootfs, dataclasses.replace(command, environment=variables, cwd=cwd))
 
 
-def runtime(environment: Mapping[str, str]) -> Runtime:
+def runtime(environment: Mapping[str, str]) -> RuntimeVersion:
     """Name graphcrate itself: a sandbox of its own."""
-    return Runtime("graphcrate", __version__)
+    return RuntimeVersion("graphcrate", __version__)
 
 
 def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Unpacked]:

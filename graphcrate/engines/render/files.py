@@ -90,7 +90,7 @@ def of_plan(plan: Plan) -> dict[str, str]:
     written = {
         "Dockerfile": render.dockerfile(plan),
         f"{plan.name}.def": render.definition(plan),
-        "requirements.txt": render.requirements(plan),
-        "sources.txt": render.sources(plan),
+        "requirements.txt": render.requirements_text(plan),
+        "sources.txt": render.sources_text(plan),
     }
     return {name: text for name, text in written.items() if text}

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.locate import check_digest
+from graphcrate.artifacts.locate import check_given_digest
 from graphcrate.compat import addresses, facts
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.targets import ALSO_CALLED, Partition
 from graphcrate.engines import slurm_batch
-from graphcrate.engines.render.layout import rendered
+from graphcrate.engines.render.layout import render_template
 from graphcrate.model.errors import UsageError
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
 
 
-class Runtime(StrEnum):
+class JobRuntime(StrEnum):
     """Where it runs."""
 
     PYXIS = "pyxis"
@@ -31,7 +31,7 @@ class Runtime(StrEnum):
     @property
     def is_slurm(self) -> bool:
         """Whether it is a script for sbatch."""
-        return self in (Runtime.PYXIS, Runtime.SINGULARITY)
+        return self in (JobRuntime.PYXIS, JobRuntime.SINGULARITY)
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Mount(msgspec.Struct, frozen=True):
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job. `image` as its runtime takes it: a file's path, or a reference; `command` is shell."""
 
-    runtime: Runtime
+    runtime: JobRuntime
     name: str
     image: str
     command: str
@@ -67,7 +67,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: files that a runtime of Slurm opens; older releases of Singularity wrote the last two
-_OPENS = {Runtime.SINGULARITY: (".sif", ".simg", ".img"), Runtime.PYXIS: (".sqsh",)}
+_OPENS = {JobRuntime.SINGULARITY: (".sif", ".simg", ".img"), JobRuntime.PYXIS: (".sqsh",)}
 #: stack → what of its examples proves it
 _PROGRAMS = {"torch": "torch_check.py", "pyg": "dna.py", "glt": "dna.py"}
 #: what no path that pyxis mounts may have, with its name
@@ -81,15 +81,16 @@ _SHELL = re.compile(r"[;&|<>$`()]|^\s*[A-Za-z_]\w*=", re.ASCII)
 _TIME = re.compile(r"\d+(?:-\d+)?(?::\d+){0,2}", re.ASCII)
 
 
-def read_runtime(name: str) -> Runtime:
+def read_runtime(name: str) -> JobRuntime:
     """Read the name of a runtime, any of its names. Raises UsageError."""
-    if name not in tuple(Runtime):
+    if name not in tuple(JobRuntime):
         name = ALSO_CALLED.get(name, name)
     try:
-        return Runtime("singularity" if name == "apptainer" else name)
+        return JobRuntime("singularity" if name == "apptainer" else name)
     except ValueError:
         raise UsageError(
-            f"there is no runtime {name!r}; there are {', '.join(Runtime)}", next_step=f"--runtime {Runtime.PYXIS}"
+            f"there is no runtime {name!r}; there are {', '.join(JobRuntime)}",
+            next_step=f"--runtime {JobRuntime.PYXIS}",
         ) from None
 
 
@@ -101,33 +102,33 @@ def read_mount(text: str) -> Mount:
     return Mount(source, target)
 
 
-def find_image(ref: str, runtime: Runtime, output: Path) -> str:
+def find_image(ref: str, runtime: JobRuntime, output: Path) -> str:
     """Return the path or the reference by which a runtime opens an image. Raises UsageError where it cannot."""
     ref = reference.on_registry(ref) if ref.startswith(reference.SCHEME) else ref
     path, opens = Path(ref), _OPENS.get(runtime, ())
     form = opens[0] if opens else "images on a registry"
-    if path.suffix in (*_OPENS[Runtime.SINGULARITY], *_OPENS[Runtime.PYXIS]) or path.is_file():
+    if path.suffix in (*_OPENS[JobRuntime.SINGULARITY], *_OPENS[JobRuntime.PYXIS]) or path.is_file():
         if path.suffix not in opens:
             raise UsageError(
                 f"{runtime} opens {form}, and not {path.name}",
                 next_step=f"./build.py convert NAME:TAG --to {form[1:]}" if opens else "give the image's name",
             )
         # as given: the file may be on the cluster alone. pyxis knows a file by its first letter
-        return f"./{path}" if runtime is Runtime.PYXIS and not str(path).startswith((".", "/")) else str(path)
+        return f"./{path}" if runtime is JobRuntime.PYXIS and not str(path).startswith((".", "/")) else str(path)
     folder = output / ref.partition("@")[0].replace(":", "/")
     ours = ":" in ref and folder.is_dir()
     if opens and ours:
         if "@" in ref:
-            check_digest(ref, output)
+            check_given_digest(ref, output)
         file = folder / f"{image_name(ref)}{form}"
         if file.is_file():
             return str(file.absolute())
         raise UsageError(
             f"{ref} does not exist as {file}", next_step=f"./build.py convert {ref} --to {form[1:]}    makes it"
         )
-    if runtime is Runtime.SINGULARITY:
+    if runtime is JobRuntime.SINGULARITY:
         raise UsageError(f"singularity needs a file: there is no {ref}", next_step="give the path of a .sif")
-    if runtime is not Runtime.DOCKER and not reference.on_registry(ref) and (ours or "/" not in ref):
+    if runtime is not JobRuntime.DOCKER and not reference.on_registry(ref) and (ours or "/" not in ref):
         registry = "registry.example.com/team" if runtime.is_slurm else "registry.<region>.aliyuncs.com/<namespace>"
         raise UsageError(
             f"{runtime} pulls from a registry, and {ref!r} names no registry",
@@ -170,10 +171,10 @@ def text(job: Job) -> str:
         "cpus": f" --cpus-per-task={cores}" if cores else "",
     }
     match job.runtime:
-        case Runtime.SINGULARITY:
+        case JobRuntime.SINGULARITY:
             values |= {"binds": _binds(" --bind ", job), "nv": " --nv" if job.gpus else ""}
-            return rendered("job-singularity", values)
-        case Runtime.PYXIS:
+            return render_template("job-singularity", values)
+        case JobRuntime.PYXIS:
             image = job.image if job.image.startswith(("/", ".")) else reference.parse(job.image).enroot
             for mount in job.mounts:
                 if strange := mountable(mount.source) or mountable(mount.target):
@@ -182,13 +183,13 @@ def text(job: Job) -> str:
             container = re.sub(r"[^A-Za-z0-9._-]+", "_", re.sub(r"\.sqsh$", "", image.rpartition("/")[2]))
             values |= {"job": msgspec.structs.replace(job, image=image), "binds": binds, "container": container}
             values["warning"] = slurm_batch.warning(job.time, "TERM")
-            return rendered("job-pyxis", values)
-        case Runtime.DOCKER:
+            return render_template("job-pyxis", values)
+        case JobRuntime.DOCKER:
             values |= {"binds": _binds(" --volume ", job), "gpus": f" --gpus {job.gpus}" if job.gpus else ""}
-            return rendered("job-docker", values | {"command": _for_exec(_by_torchrun(job, "--standalone"))})
-        case Runtime.PAI_DLC:
+            return render_template("job-docker", values | {"command": _for_exec(_by_torchrun(job, "--standalone"))})
+        case JobRuntime.PAI_DLC:
             return json.dumps(_dlc(job), indent=2, ensure_ascii=False) + "\n"
-        case Runtime.PAI_DSW:
+        case JobRuntime.PAI_DSW:
             return pai_image(job.image) + "\n"
 
 
@@ -289,7 +290,7 @@ def _check(job: Job) -> None:
         )
     if "\n" in job.command or not job.command.strip():
         raise UsageError("invalid command: not one line", next_step="put the steps into a script, and run that")
-    slurm, dlc = job.runtime.is_slurm, job.runtime is Runtime.PAI_DLC
+    slurm, dlc = job.runtime.is_slurm, job.runtime is JobRuntime.PAI_DLC
     for option, given, known in (
         ("--partition", job.partition, slurm),
         ("--time", job.time, slurm),

@@ -68,7 +68,7 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def rendered(template: str, values: Mapping[str, object]) -> str:
+def render_template(template: str, values: Mapping[str, object]) -> str:
     """Fill a template. A value that it lacks is an error."""
     return _environment().get_template(template).render(values)
 

@@ -8,7 +8,7 @@ import graphcrate.engines.render.steps as steps
 from graphcrate.compat import compilers, facts
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.rules import fallback_limits
-from graphcrate.engines.render.layout import CONTEXT, WIDTH, comment, double, pins, rendered, shell, wrapped
+from graphcrate.engines.render.layout import CONTEXT, WIDTH, comment, double, pins, render_template, shell, wrapped
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
 from graphcrate.model.recipe import Channel
@@ -27,7 +27,7 @@ def dockerfile(plan: Plan, *, cache_mounts: bool = False) -> str:
         "bytecode_again": shell("bytecode", plan.stack.python, True),
         "uv_cache": "/root/.cache/uv" if cache_mounts else "",
     }
-    return rendered("Dockerfile", values)
+    return render_template("Dockerfile", values)
 
 
 def definition(plan: Plan, *, bootstrap: str = "docker", base: str = "") -> str:
@@ -56,7 +56,7 @@ def definition(plan: Plan, *, bootstrap: str = "docker", base: str = "") -> str:
         ],
         "help": [line for paragraph in words for line in wrapped(paragraph, WIDTH - 4)],
     }
-    return rendered("definition", values)
+    return render_template("definition", values)
 
 
 def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
@@ -77,7 +77,7 @@ def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
     }
 
 
-def requirements(plan: Plan) -> str:
+def requirements_text(plan: Plan) -> str:
     """Write every package with its one file's hash, for pip and uv; of an open plan what was asked for, without any."""
     locked = [package for step in plan.of(WheelsStep) for package in step.packages]
     compiled = [package for step in plan.of(CompileStep) for package in step.packages]
@@ -95,7 +95,7 @@ def requirements(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def sources(plan: Plan) -> str:
+def sources_text(plan: Plan) -> str:
     """Write what `requirements` leaves out, since it is compiled against what that installs; empty where nothing is."""
     compiled = plan.of(CompileStep)
     if not compiled:
@@ -136,7 +136,7 @@ def readme(plan: Plan) -> str:
         "nv": "" if cpu else " --nv",
         "gres": "" if cpu else " --gres=gpu:1",
     }
-    return rendered("page.md", values)
+    return render_template("page.md", values)
 
 
 def folder(plan: Plan) -> str:

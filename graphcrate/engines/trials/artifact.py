@@ -13,14 +13,14 @@ from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.catalog import find_variant
 from graphcrate.compat.targets import ALSO_CALLED
 from graphcrate.engines import oci
-from graphcrate.engines.backend import digest_of
+from graphcrate.engines.backend import file_digest
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport, OwnTests
 from graphcrate.model.suite import SUITES
 from graphcrate.model.tree import Form
-from graphcrate.model.trial import Device, Order
+from graphcrate.model.trial import Device, TrialOrder
 from graphcrate.smoke import memory
 
 RUNNERS = ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
@@ -55,7 +55,7 @@ def find(
     device: Device = "auto",
     rerun: bool = False,
     pyxis: bool = False,
-) -> Order:
+) -> TrialOrder:
     """Find an image, make it what the runner opens, and order its suites.
 
     `runner`: one of RUNNERS; `suites` empty: those of its recipe; `rerun`: also those that it passed before; `pyxis`:
@@ -81,7 +81,7 @@ def find(
     _refuse_unfit(suites, packages, reference)
     folder = source.ours / "trials" if source.ours else output / "trials" / _name(source).replace(":", "-")
     passes = home if (home / "report.json").is_file() else output / "trials"
-    return Order(
+    return TrialOrder(
         reference=reference,
         runner=chosen,
         artifact=artifact,
@@ -130,7 +130,7 @@ def _open(source: Located, runner: str, ctx: Context, pyxis: bool) -> Artifact |
         case "embedded":
             return embedded.artifact(source.layout()) if source.has_layout else None
         case "docker" | "podman":
-            return _in_store(source, oci.Engine(runner), ctx)
+            return _in_store(source, oci.StoreEngine(runner), ctx)
         case "slurm" if pyxis and source.form == "registry":
             return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
         case "slurm" if pyxis and (source.form == "squashfs" or source.has_layout):
@@ -141,7 +141,7 @@ def _open(source: Located, runner: str, ctx: Context, pyxis: bool) -> Artifact |
     return None
 
 
-def _in_store(source: Located, store: oci.Engine, ctx: Context) -> Artifact | None:
+def _in_store(source: Located, store: oci.StoreEngine, ctx: Context) -> Artifact | None:
     """Look an image up in an engine's store; load an archive or a layout into it."""
     if source.form == "archive":
         return store.load(source.path, ctx.environment)
@@ -155,7 +155,7 @@ def _in_store(source: Located, store: oci.Engine, ctx: Context) -> Artifact | No
         return known
     with ctx.cache.folder() as folder:
         archive = folder / f"{name}.tar"
-        convert.convert(convert.Request(ref=str(source.path), to="docker", output=archive), ctx)
+        convert.convert(convert.ConvertRequest(ref=str(source.path), to="docker", output=archive), ctx)
         return store.load(archive, ctx.environment)
 
 
@@ -165,10 +165,10 @@ def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Conte
     if source.has_layout:
         path = path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
         if not convert.is_of(path, source.layout().digest):
-            convert.convert(convert.Request(ref=str(source.path), to=form, output=path, force=True), ctx)
+            convert.convert(convert.ConvertRequest(ref=str(source.path), to=form, output=path, force=True), ctx)
     real = path.resolve()  # a link such as pyg.sif may point elsewhere tomorrow
     size = real.stat().st_size
-    return Artifact(engine=engine, kind=form, reference=str(real), digest=digest_of(real), bytes=size)
+    return Artifact(engine=engine, kind=form, reference=str(real), digest=file_digest(real), bytes=size)
 
 
 def _built(source: Located, engine: str) -> Artifact | None:

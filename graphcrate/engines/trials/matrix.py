@@ -16,7 +16,7 @@ from graphcrate.host import process, settings
 from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, SmokeError
-from graphcrate.model.trial import Cell, Order, Resources, Returned, State, TrialReport
+from graphcrate.model.trial import MatrixCell, Resources, Returned, State, TrialOrder, TrialReport
 from graphcrate.smoke import memory
 
 #: Seconds from the end of a job until its missing report counts as lost: a network file system shows other nodes' files
@@ -26,13 +26,13 @@ PAUSE = 2.0  #: seconds between two polls; the controller serves a whole cluster
 CLEARING = 9  #: looks at whether a job that gave its result has removed its container, before it is said to be left
 
 
-def new_cell(order: Order, resources: Resources) -> Cell:
+def new_cell(order: TrialOrder, resources: Resources) -> MatrixCell:
     """Make a cell without a job, with a folder for its logs and its report."""
     name = "-".join(part for part in (resources.partition, resources.gres.replace(":", "")) if part)
-    return Cell(order=msgspec.structs.replace(order, folder=f"{order.folder}/{name}"), resources=resources)
+    return MatrixCell(order=msgspec.structs.replace(order, folder=f"{order.folder}/{name}"), resources=resources)
 
 
-def run_job(cell: Cell, scheduler: Scheduler, ctx: Context, patience: float) -> TrialReport:
+def run_job(cell: MatrixCell, scheduler: Scheduler, ctx: Context, patience: float) -> TrialReport:
     """Run a cell, with the lines that its job prints. Raises HostError for a job without a report."""
     note = ctx.progress.note
     ended = follow([cell], scheduler, patience=patience, show=progress.changes(note), say=note)
@@ -41,14 +41,14 @@ def run_job(cell: Cell, scheduler: Scheduler, ctx: Context, patience: float) -> 
     return run_suites.report_of(cell.order, ended[0].suites)
 
 
-def run_matrix(cells: Sequence[Cell], scheduler: Scheduler, ctx: Context, patience: float) -> list[Cell]:
+def run_matrix(cells: Sequence[MatrixCell], scheduler: Scheduler, ctx: Context, patience: float) -> list[MatrixCell]:
     """Run the cells that have not passed before, and show how they go. The same image named twice is one cell."""
     unique = {(cell.order.artifact.digest, cell.resources): cell for cell in cells}
     with progress.shown(ctx.progress.note) as show:
         return follow([recall(cell) for cell in unique.values()], scheduler, patience=patience, show=show)
 
 
-def recall(cell: Cell) -> Cell:
+def recall(cell: MatrixCell) -> MatrixCell:
     """Return the cell as passed where its report says so of the same bytes, kind of device and versions of suites."""
     order = cell.order
     report = kept(Path(order.folder) / run_suites.REPORT, TrialReport)
@@ -62,13 +62,13 @@ def recall(cell: Cell) -> Cell:
 
 
 def follow(
-    wanted: Sequence[Cell],
+    wanted: Sequence[MatrixCell],
     scheduler: Scheduler,
     *,
     patience: float,
-    show: Callable[[Sequence[Cell]], None],
+    show: Callable[[Sequence[MatrixCell]], None],
     say: Callable[[str], None] = lambda line: None,
-) -> list[Cell]:
+) -> list[MatrixCell]:
     """Submit the new cells and poll all until they ended. What breaks it off, such as Ctrl-C, cancels the jobs.
 
     `patience`: seconds that a job may wait for its start. `show` gets all cells after each look at them, `say` the
@@ -98,7 +98,7 @@ def follow(
     return cells
 
 
-def _submit(cell: Cell, scheduler: Scheduler) -> Cell:
+def _submit(cell: MatrixCell, scheduler: Scheduler) -> MatrixCell:
     try:
         job = scheduler.submit(cell.order, cell.resources)
     except HostError as error:
@@ -106,11 +106,11 @@ def _submit(cell: Cell, scheduler: Scheduler) -> Cell:
     return msgspec.structs.replace(cell, state=State.QUEUED, job=job, submitted=settings.now())
 
 
-def _lost(cell: Cell, why: str) -> Cell:
+def _lost(cell: MatrixCell, why: str) -> MatrixCell:
     return msgspec.structs.replace(cell, state=State.LOST, why=why)
 
 
-def _poll(cell: Cell, view: JobView | None, scheduler: Scheduler, patience: float) -> Cell:
+def _poll(cell: MatrixCell, view: JobView | None, scheduler: Scheduler, patience: float) -> MatrixCell:
     """Return the cell after a look at its job; cancel a job that is given up."""
     try:
         returned = scheduler.result(cell.job)
@@ -125,7 +125,7 @@ def _poll(cell: Cell, view: JobView | None, scheduler: Scheduler, patience: floa
     return after
 
 
-def _left_behind(cell: Cell, scheduler: Scheduler, looks: int) -> str:
+def _left_behind(cell: MatrixCell, scheduler: Scheduler, looks: int) -> str:
     """Return the node on which a lost job has left its container; a job that gave a result clears up after it."""
     for look in range(looks):
         if look:
@@ -135,7 +135,7 @@ def _left_behind(cell: Cell, scheduler: Scheduler, looks: int) -> str:
     return node
 
 
-def step(cell: Cell, view: JobView | None, returned: Returned | None, now: float, patience: float) -> Cell:
+def step(cell: MatrixCell, view: JobView | None, returned: Returned | None, now: float, patience: float) -> MatrixCell:
     """Return the cell after a look at its job.
 
     `view`: None where Slurm does not know the job. `returned`: its result, None while there is none. `patience`:
@@ -167,7 +167,7 @@ def step(cell: Cell, view: JobView | None, returned: Returned | None, now: float
     return msgspec.structs.replace(cell, state=State.QUEUED, why=view.reason)
 
 
-def _end(cell: Cell, returned: Returned, view: JobView | None) -> Cell:
+def _end(cell: MatrixCell, returned: Returned, view: JobView | None) -> MatrixCell:
     if returned.error:
         return _lost(cell, f"job {cell.job} could not run the suites: {returned.error}")
     failed = [suite for suite in returned.suites if suite.status == "failed"]
@@ -188,7 +188,7 @@ def _end(cell: Cell, returned: Returned, view: JobView | None) -> Cell:
     )
 
 
-def raise_if_failed(cells: Sequence[Cell], scheduler: Scheduler) -> None:
+def raise_if_failed(cells: Sequence[MatrixCell], scheduler: Scheduler) -> None:
     """Raise SmokeError where a suite failed, HostError where a cell has no report."""
     for cell in cells:
         if cell.state is State.FAILED:
@@ -199,7 +199,7 @@ def raise_if_failed(cells: Sequence[Cell], scheduler: Scheduler) -> None:
     raise_if_lost(cells, scheduler)
 
 
-def raise_if_lost(cells: Sequence[Cell], scheduler: Scheduler) -> None:
+def raise_if_lost(cells: Sequence[MatrixCell], scheduler: Scheduler) -> None:
     """Raise HostError for the first cell without a report."""
     lost = [cell for cell in cells if cell.state is State.LOST]
     for cell in lost:

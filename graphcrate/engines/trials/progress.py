@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from graphcrate.model.report import SmokeReport
-from graphcrate.model.trial import Cell, State
+from graphcrate.model.trial import MatrixCell, State
 
 _COLOURS = {State.PASSED: "green", State.FAILED: "red", State.LOST: "yellow", State.RUNNING: "cyan"}
 
 
-Show = Callable[[Sequence[Cell]], None]
+Show = Callable[[Sequence[MatrixCell]], None]
 
 
 @contextlib.contextmanager
@@ -33,7 +33,7 @@ def changes(note: Callable[[str], None]) -> Show:
     """Return a function that notes a line for each cell that changed since its last call."""
     before: dict[int, str] = {}
 
-    def show(cells: Sequence[Cell]) -> None:
+    def show(cells: Sequence[MatrixCell]) -> None:
         for number, cell in enumerate(cells):
             if cell.state is not State.NEW and before.get(number) != line(cell):
                 before[number] = line(cell)
@@ -42,7 +42,7 @@ def changes(note: Callable[[str], None]) -> Show:
     return show
 
 
-def line(cell: Cell) -> str:
+def line(cell: MatrixCell) -> str:
     """Describe a cell: `pyg:… on a100: queued as job 12_0: Resources`."""
     job = f" as job {cell.job}" if cell.job and cell.state.is_open else ""
     node = f" on {cell.node}" if cell.node and cell.state is State.RUNNING else ""
@@ -50,7 +50,7 @@ def line(cell: Cell) -> str:
     return f"{cell.order.reference} on {_where(cell)}: {cell.state}{job}{node}{why}"
 
 
-def table(cells: Sequence[Cell]) -> Table:
+def table(cells: Sequence[MatrixCell]) -> Table:
     """Make a table with a row for each cell and counts as its title."""
     numbers = {state: sum(cell.state is state for cell in cells) for state in State}
     counts = ", ".join(f"{number} {state}" for state, number in numbers.items() if number)  # `3 passed, 1 running`
@@ -82,7 +82,7 @@ def suites_lines(suites: Sequence[SmokeReport]) -> list[str]:
     return lines
 
 
-def text(cells: Sequence[Cell]) -> str:
+def text(cells: Sequence[MatrixCell]) -> str:
     """Print the table into a text."""
     console = Console(width=160, no_color=True, highlight=False)
     with console.capture() as capture:
@@ -90,7 +90,7 @@ def text(cells: Sequence[Cell]) -> str:
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"
 
 
-def _where(cell: Cell) -> str:
+def _where(cell: MatrixCell) -> str:
     return f"{cell.resources.partition} {cell.resources.gres}".strip()
 
 

@@ -21,7 +21,7 @@ from graphcrate.host.http import Client
 from graphcrate.host.inflating import pieces
 from graphcrate.host.parallel import parallel
 from graphcrate.host.retry import TRIES
-from graphcrate.inputs.bases.mirrors import ABSENT, SECURITY_POOL, SNAPSHOT_TIME, Archives, Mirror, archives
+from graphcrate.inputs.bases.mirrors import ABSENT, SECURITY_POOL, SNAPSHOT_TIME, Archives, DebianMirror, archives
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import DebianPackage, LockedFile
@@ -61,7 +61,7 @@ class Stanza(NamedTuple):
         )
 
 
-class Archive:
+class SuiteArchive:
     """What one suite has now, with its updates and its security archive."""
 
     def __init__(self, suite: str, ctx: Context, components: Sequence[str] = ()) -> None:
@@ -190,13 +190,13 @@ class Archive:
 
     def _lists(self, place: "Place") -> "_Lists":
         """The lists of packages of a suite at one place. Raises HttpError, IntegrityError, NetworkError."""
-        release = Release.of(place, self._client)
+        release = SignedRelease.of(place, self._client)
         texts = tuple(self._list(release, component) for component in self._components)
         date = re.search(r"^Date: (.+)$", release.text, re.MULTILINE)
         moment = email.utils.parsedate_to_datetime(date[1]) if date else None
         return _Lists(texts, moment.strftime(SNAPSHOT_TIME) if moment else "")
 
-    def _list(self, release: "Release", component: str) -> bytes:
+    def _list(self, release: "SignedRelease", component: str) -> bytes:
         """The list of packages of a component, by its hash in the Release file."""
         found = release.file(f"{component}/binary-{ARCHITECTURE}/Packages")
         if found is None:
@@ -236,9 +236,9 @@ def mains(suite: str, known: Archives) -> list[Place]:
     return [*found, *([Place(retired, suite, is_retired=True)] if retired else [])]
 
 
-def _of_retired(suite: str, known: Archives) -> Mirror:
+def _of_retired(suite: str, known: Archives) -> DebianMirror:
     today = datetime.datetime.fromtimestamp(settings.now(), datetime.UTC).date()
-    return Mirror("") if suites.retired(suite, today) == "no" else known.retired
+    return DebianMirror("") if suites.retired(suite, today) == "no" else known.retired
 
 
 class Listed(NamedTuple):
@@ -251,14 +251,14 @@ class Listed(NamedTuple):
     address: str
 
 
-class Release(NamedTuple):
+class SignedRelease(NamedTuple):
     """What Debian signed of a suite: the hashes of all its lists."""
 
     url: str  #: of the suite
     text: str
 
     @classmethod
-    def of(cls, place: Place, client: Client, tries: int = TRIES) -> "Release":
+    def of(cls, place: Place, client: Client, tries: int = TRIES) -> "SignedRelease":
         """Fetch it. Raises HttpError, and IntegrityError for one that Debian did not sign, or no longer."""
         text = verified(client.request("GET", f"{place.url}/InRelease", tries=tries).body, place.url)
         if not place.is_retired:

@@ -17,7 +17,7 @@ from graphcrate.host.connections import host_of, redacted
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.inflating import pieces
-from graphcrate.inputs.bases.archive import ARCHITECTURE, Release, mains
+from graphcrate.inputs.bases.archive import ARCHITECTURE, SignedRelease, mains
 from graphcrate.inputs.bases.mirrors import archives
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.limits import INDEX, Gauge
@@ -35,7 +35,7 @@ _LINE = re.compile(
 _NOT_TO_RUN = re.compile(r"(?:[^,]*/)?(?:debug|libdevel)/|.*-(?:dev|dbg|dbgsym|cross)$")
 
 
-class Index(msgspec.Struct, frozen=True, kw_only=True):
+class ContentsIndex(msgspec.Struct, frozen=True, kw_only=True):
     """Of a suite: name of a library ("libX11.so.6") → packages that have it where the loader looks, sorted."""
 
     suite: str
@@ -45,14 +45,14 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     format: Literal[1] = 1
 
 
-def index(suite: str, ctx: Context, *, ask: bool = True) -> Index | None:
+def index(suite: str, ctx: Context, *, ask: bool = True) -> ContentsIndex | None:
     """The index of a suite: as it was read lately, else as Debian has it now, else as it was read once.
 
     `ask` False: none is fetched. None where there is none. Raises NetworkError, IntegrityError where one was asked for
     and nothing was read before.
     """
     record = ctx.cache.path("bases", "contents", f"{suite}.json")
-    known = kept(record, Index)
+    known = kept(record, ContentsIndex)
     if not ask or (known is not None and 0 <= settings.now() - known.read < FRESH):
         return known
     try:
@@ -117,7 +117,7 @@ def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield rest
 
 
-def _today(suite: str, ctx: Context, known: Index | None) -> Index:
+def _today(suite: str, ctx: Context, known: ContentsIndex | None) -> ContentsIndex:
     """What the first mirror says that has it. Raises what the last one did that has not."""
     client = Client(ctx.environment, note=ctx.progress.note)
     failures: list[NetworkError | IntegrityError] = []
@@ -126,7 +126,7 @@ def _today(suite: str, ctx: Context, known: Index | None) -> Index:
             failures.append(_unreached(f"{host_of(place.url)} takes no connection"))
             continue
         try:
-            return _of(Release.of(place, client, tries=_TRIES), suite, ctx, client.download, known)
+            return _of(SignedRelease.of(place, client, tries=_TRIES), suite, ctx, client.download, known)
         except (NetworkError, IntegrityError) as error:
             failures.append(error)
     told = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
@@ -141,7 +141,9 @@ def _unreached(what: str) -> NetworkError:
     )
 
 
-def _of(release: Release, suite: str, ctx: Context, download: Callable[..., str], known: Index | None) -> Index:
+def _of(
+    release: SignedRelease, suite: str, ctx: Context, download: Callable[..., str], known: ContentsIndex | None
+) -> ContentsIndex:
     found = release.file(_STEM)
     if found is None:
         raise _unreached(f"{redacted(release.url)} has no index of its files")
@@ -157,4 +159,4 @@ def _of(release: Release, suite: str, ctx: Context, download: Callable[..., str]
         with packed.open("rb") as stream:
             gauge = Gauge(INDEX, what, packed=found.size)
             packages = libraries(pieces(what, found.packing, stream, gauge))
-    return Index(suite=suite, sha256=found.sha256, read=settings.now(), packages=packages)
+    return ContentsIndex(suite=suite, sha256=found.sha256, read=settings.now(), packages=packages)

@@ -29,14 +29,14 @@ _FILE_MODE = 0o777  #: dpkg, inside, gives set-user-id bits: a tree in a cache t
 _UNWRITABLE = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EMLINK}
 
 
-class Owner(NamedTuple):
+class FileOwner(NamedTuple):
     """Numbers of a file's user and group."""
 
     uid: int
     gid: int
 
 
-def inflate(deb: Path, target: Path) -> int:
+def inflate_member(deb: Path, target: Path) -> int:
     """Write a package with its files inflated; return where they begin. Its hash was checked.
 
     They are read twice, here and by dpkg, which inflates them one after the other. Raises IntegrityError.
@@ -78,13 +78,13 @@ def _members(deb: Path, content: bytes) -> Iterator[tuple[str, int, int, int]]:
         head = begin + int(digits) + int(digits) % 2
 
 
-def extract(deb: Path, begin: int, root: Path) -> dict[str, Owner]:
+def extract(deb: Path, begin: int, root: Path) -> dict[str, FileOwner]:
     """Write the files of a package as far as they stay in the tree: dpkg, whose root that is, writes all of them.
 
     Return the owners of paths that do not belong to root. Devices, and what something of another kind stands in the
     place of, are left to dpkg, too. Raises IntegrityError.
     """
-    owners: dict[str, Owner] = {}
+    owners: dict[str, FileOwner] = {}
     try:
         with deb.open("rb") as file:
             file.seek(begin)
@@ -93,7 +93,7 @@ def extract(deb: Path, begin: int, root: Path) -> dict[str, Owner]:
                 if (path := entry_path(member.name)) is None:
                     continue
                 if member.uid or member.gid:
-                    owners[path] = Owner(member.uid, member.gid)
+                    owners[path] = FileOwner(member.uid, member.gid)
                 if (place := rooted.place(root, path)) is not None:
                     _write(stream, member, place, root)
     except LayoutError as error:

@@ -13,15 +13,15 @@ from graphcrate.compat.planning import DEBIAN_PACKAGES, SYSTEM_PATH
 from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
-from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive
-from graphcrate.inputs.bases.debs import fetch
+from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, SuiteArchive
+from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.inputs.bases.install import install
 from graphcrate.inputs.bases.normalise import entries, private_keys
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.model.report import LayerRecord, PackageBytes
 from graphcrate.oci.layer import LAYER_FORMAT, LayerWriter
 from graphcrate.oci.spec import LayerBlob
 
@@ -37,7 +37,7 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
     with ctx.cache.guard():
-        archive = Archive(spec.suite, ctx)
+        archive = SuiteArchive(spec.suite, ctx)
         base = DebianBase(suite=spec.suite, packages=archive.resolve(wanted), listed=archive.listed)
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:
@@ -114,7 +114,7 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
 
 def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
     ctx.cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
-    debs = fetch(lock.packages, lock.suite, ctx, listed=lock.listed)
+    debs = fetch_debs(lock.packages, lock.suite, ctx, listed=lock.listed)
     with ctx.cache.folder() as folder:
         root, partial = folder / "root", folder / "layer"
         size = sum(path.stat().st_size for path in debs)
@@ -133,5 +133,5 @@ def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
             target.flush()
             os.fsync(target.fileno())
         ctx.cache.adopt(partial, ctx.cache.blob(layer.digest))
-    owner = Owner(name="debian", version=lock.suite, bytes=layer.unpacked_size)
+    owner = PackageBytes(name="debian", version=lock.suite, bytes=layer.unpacked_size)
     return msgspec.structs.replace(layer, owners=(owner,))

@@ -21,7 +21,7 @@ from graphcrate.host.http import Client
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.retry import TRIES
 from graphcrate.inputs.bases import BaseDriftError
-from graphcrate.inputs.bases.archive import Archive
+from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.inputs.bases.mirrors import ABSENT, Archives, addresses, archives, is_path, is_time
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
@@ -37,7 +37,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _Failure = HttpError | IntegrityError
 
 
-def fetch(
+def fetch_debs(
     packages: Sequence[DebianPackage],
     suite: str,
     ctx: Context,
@@ -56,7 +56,7 @@ def fetch(
     cache = ctx.cache
     places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
     if absent := [package for package in places if not _is_stored(package.file, cache)]:
-        search = Search(ctx, listed)
+        search = DebSearch(ctx, listed)
         absent = search.with_paths(absent, suite, components)
         total = sum(package.file.size for package in absent)
         with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task, cache.guard():
@@ -89,7 +89,7 @@ def _refuse_odd(packages: Iterable[DebianPackage], listed: str) -> None:
         )
 
 
-class Search:
+class DebSearch:
     """Looks for files in all places, and remembers which of them do not answer. Safe from many threads."""
 
     def __init__(self, ctx: Context, listed: str) -> None:
@@ -111,7 +111,7 @@ class Search:
         if all(package.path for package in packages):
             return list(packages)
         try:
-            paths = Archive(suite, self._ctx, components).paths()
+            paths = SuiteArchive(suite, self._ctx, components).paths()
         except (NetworkError, IntegrityError) as error:
             self._note(f"{error.what}: the snapshot service is asked for what the lock has no path of")
             return list(packages)

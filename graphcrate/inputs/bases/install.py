@@ -19,7 +19,7 @@ from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.host.steps import Step
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
-from graphcrate.inputs.bases.deb import Owner, extract, inflate
+from graphcrate.inputs.bases.deb import FileOwner, extract, inflate_member
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import LAYER_MTIME
 
@@ -70,7 +70,7 @@ _ENVIRONMENT = {
 }
 
 
-def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int], None]) -> dict[str, Owner]:
+def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int], None]) -> dict[str, FileOwner]:
     """Make a system of these packages in the new folder `root`. Return the owners of paths that are not root's.
 
     Call `advance` with bytes of the packages as they are unpacked and set up: half of a package's size for each.
@@ -88,9 +88,9 @@ def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int
         work = Path(folder)
         for name in ("debs", "noting", "calls"):
             (work / name).mkdir()
-        owners: dict[str, Owner] = {}
+        owners: dict[str, FileOwner] = {}
         inflated = [work / "debs" / path.name for path in debs]
-        begins = parallel(lambda number, _: inflate(debs[number], inflated[number]), range(len(debs)))
+        begins = parallel(lambda number, _: inflate_member(debs[number], inflated[number]), range(len(debs)))
         for deb, begin in zip(inflated, begins, strict=True):
             owners |= extract(deb, begin, root)
         calls = _run_dpkg(root, work, _script(debs, suite), _counter(debs, advance))
@@ -174,16 +174,16 @@ def _failure(lines: Sequence[str], root: Path) -> GraphcrateError:
     )
 
 
-def overridden(root: Path) -> dict[str, Owner]:
+def overridden(root: Path) -> dict[str, FileOwner]:
     """The owners that dpkg's overrides give to paths: lines `user group mode path`, where `#7` is a number."""
     users, groups = _numbers(root)
-    owners: dict[str, Owner] = {}
+    owners: dict[str, FileOwner] = {}
     for line in _text(root, "var/lib/dpkg/statoverride").splitlines():
         user, group, _, path = (line.split(" ", 3) + [""] * 3)[:4]
         uid, gid = users.get(user, user.lstrip("#")), groups.get(group, group.lstrip("#"))
         below_no_link = rooted.place(root, path) == root / path.lstrip("/")
         if below_no_link and uid.isdecimal() and gid.isdecimal():
-            owners[path.lstrip("/")] = Owner(int(uid), int(gid))
+            owners[path.lstrip("/")] = FileOwner(int(uid), int(gid))
     return owners
 
 
@@ -197,10 +197,10 @@ def _text(root: Path, path: str) -> str:
     return (rooted.read_bytes(root, path) or b"").decode("utf-8", "surrogateescape")
 
 
-def asked(calls: bytes, root: Path) -> dict[str, Owner]:
+def asked(calls: bytes, root: Path) -> dict[str, FileOwner]:
     """The owners that scripts asked chown and chgrp for, by path: of `calls`, as `_NOTING` writes them."""
     users, groups = _numbers(root)
-    owners: dict[str, Owner] = {}
+    owners: dict[str, FileOwner] = {}
     for call in filter(None, calls.split(b"\0\0\0")):
         program, folder, *arguments = call.decode("utf-8", "surrogateescape").split("\0")
         recursive = any(re.fullmatch(r"--recursive|-[^-]*R.*", argument) for argument in arguments)
@@ -211,7 +211,7 @@ def asked(calls: bytes, root: Path) -> dict[str, Owner]:
                 continue
             below = place.rglob("*") if recursive and not place.is_symlink() else ()
             for name in (str(one.relative_to(root)) for one in (place, *below)):
-                old = owners.get(name, Owner(0, 0))
+                old = owners.get(name, FileOwner(0, 0))
                 uid, gid = users.get(user, user), groups.get(group, group)
-                owners[name] = Owner(int(uid) if uid.isdigit() else old.uid, int(gid) if gid.isdigit() else old.gid)
+                owners[name] = FileOwner(int(uid) if uid.isdigit() else old.uid, int(gid) if gid.isdigit() else old.gid)
     return owners

@@ -20,7 +20,7 @@ ABSENT = frozenset({401, 403, 404, 410, 451})  #: statuses of a server that does
 NONE = "none"  #: of a variable that names a place: do not ask there
 
 
-class Mirror(msgspec.Struct, frozen=True):
+class DebianMirror(msgspec.Struct, frozen=True):
     """URLs of Debian's main archive and of its security archive; empty where it does not carry that one."""
 
     main: str
@@ -30,20 +30,20 @@ class Mirror(msgspec.Struct, frozen=True):
 class Archives(msgspec.Struct, frozen=True, kw_only=True):
     """All places of Debian's packages. `listing`: the mirrors whose lists count; `others` may have files too."""
 
-    listing: tuple[Mirror, ...]
-    others: tuple[Mirror, ...] = ()
-    retired: Mirror = Mirror("")  #: of suites that have left the mirrors
+    listing: tuple[DebianMirror, ...]
+    others: tuple[DebianMirror, ...] = ()
+    retired: DebianMirror = DebianMirror("")  #: of suites that have left the mirrors
     snapshot: str = ""  #: the service that keeps every file that ever was in an archive
 
     @property
-    def mirrors(self) -> tuple[Mirror, ...]:
+    def mirrors(self) -> tuple[DebianMirror, ...]:
         return (*self.listing, *self.others)
 
 
 #: Public mirrors, for a machine that is not a Debian and names none, and for files that its own mirror lacks:
 #: of the Linux kernel's site, RWTH Aachen, Tsinghua University, Alibaba Cloud.
 FURTHER = tuple(
-    Mirror(f"{root}/debian", f"{root}/debian-security")
+    DebianMirror(f"{root}/debian", f"{root}/debian-security")
     for root in (
         "https://mirrors.kernel.org",
         "https://ftp.halifax.rwth-aachen.de",
@@ -70,34 +70,36 @@ def archives(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) ->
     return Archives(
         listing=named or (*machine, *further),
         others=(*machine, *further) if named else (),
-        retired=Mirror("") if retired == NONE else Mirror(f"{retired}/debian", f"{retired}/debian-security"),
+        retired=DebianMirror("")
+        if retired == NONE
+        else DebianMirror(f"{retired}/debian", f"{retired}/debian-security"),
         snapshot="" if snapshot == NONE else snapshot,
     )
 
 
-def own_mirror(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) -> Mirror | None:
+def own_mirror(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) -> DebianMirror | None:
     """The first mirror that a variable or this machine's own sources, in `folder`, name; None where neither does."""
     named = of_person(environment)
     return named[0] if named else of_machine(folder)
 
 
-def of_person(environment: Mapping[str, str]) -> tuple[Mirror, ...]:
+def of_person(environment: Mapping[str, str]) -> tuple[DebianMirror, ...]:
     """The mirrors that variables name."""
     mains = _addresses(environment.get("DEBIAN_MIRROR", ""))
     return _pairs(mains, _addresses(environment.get("DEBIAN_SECURITY_MIRROR", ""))) if mains else ()
 
 
-def _pairs(mains: list[str], securities: list[str]) -> tuple[Mirror, ...]:
+def _pairs(mains: list[str], securities: list[str]) -> tuple[DebianMirror, ...]:
     """Mirrors of these addresses; a security archive that is not named is `…/debian-security` of `…/debian`."""
     securities = securities or [f"{main}-security" if main.endswith("/debian") else "" for main in mains]
-    return tuple(itertools.starmap(Mirror, itertools.zip_longest(mains, securities, fillvalue="")))
+    return tuple(itertools.starmap(DebianMirror, itertools.zip_longest(mains, securities, fillvalue="")))
 
 
 def _addresses(text: str) -> list[str]:
     return [address.rstrip("/") for address in text.split() if address != NONE]
 
 
-def of_machine(folder: Path = Path("/etc/apt")) -> Mirror | None:
+def of_machine(folder: Path = Path("/etc/apt")) -> DebianMirror | None:
     """The archives that this machine's own sources name; None where it is not a Debian."""
     main = security = ""
     files = [folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))]
@@ -108,7 +110,7 @@ def of_machine(folder: Path = Path("/etc/apt")) -> Mirror | None:
             if name in SUITES and "debian" in url.rpartition("//")[2] and "/linux/" not in url:
                 main = main or ("" if kind else url)
                 security = security or (url if kind == "security" else "")
-    return Mirror(main, security) if main else None
+    return DebianMirror(main, security) if main else None
 
 
 def own_sources(text: str) -> Iterator[tuple[str, str]]:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from graphcrate.compat import identities
 from graphcrate.host import rooted
-from graphcrate.inputs.bases.deb import Owner
+from graphcrate.inputs.bases.deb import FileOwner
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import LAYER_MTIME
-from graphcrate.oci.tar import Kind, header, padding
+from graphcrate.oci.tar import EntryType, header, padding
 
 _OTHER = "./build.py lock …    (takes the suite's packages of today), or tell who wrote graphcrate"
 CHUNK = 1 << 20
@@ -78,7 +78,7 @@ def private_keys(root: Path) -> list[str]:
     return sorted(found)
 
 
-def entries(root: Path, owners: Mapping[str, Owner], suite: str, left_out: Collection[str] = ()) -> Iterator[bytes]:
+def entries(root: Path, owners: Mapping[str, FileOwner], suite: str, left_out: Collection[str] = ()) -> Iterator[bytes]:
     """The layer's tar blocks without the end of archive, in pieces: of the tree at `root`. `owners`: not root's paths.
 
     `left_out`: paths that are not to be in it, beside those that no base has. Raises BuildError for what a base cannot
@@ -93,7 +93,7 @@ def entries(root: Path, owners: Mapping[str, Owner], suite: str, left_out: Colle
     for path in sorted({*kept, *written}):
         if path in written:
             content = written[path]
-            yield header(path, Kind.FILE, mode=0o644, mtime=LAYER_MTIME, size=len(content))
+            yield header(path, EntryType.FILE, mode=0o644, mtime=LAYER_MTIME, size=len(content))
             yield content + padding(len(content))
             continue
         place = root / path
@@ -101,16 +101,16 @@ def entries(root: Path, owners: Mapping[str, Owner], suite: str, left_out: Colle
         uid, gid = owners.get(path, (0, 0))
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISDIR(status.st_mode):
-            yield header(path, Kind.FOLDER, mode=mode, mtime=LAYER_MTIME, uid=uid, gid=gid)
+            yield header(path, EntryType.FOLDER, mode=mode, mtime=LAYER_MTIME, uid=uid, gid=gid)
         elif stat.S_ISLNK(status.st_mode):
             link = str(place.readlink())
-            yield header(path, Kind.SYMBOLIC_LINK, mode=0o777, mtime=LAYER_MTIME, link=link, uid=uid, gid=gid)
+            yield header(path, EntryType.SYMBOLIC_LINK, mode=0o777, mtime=LAYER_MTIME, link=link, uid=uid, gid=gid)
         elif not stat.S_ISREG(status.st_mode):
             raise BuildError(f"the Debian system has an entry that a base layer cannot have: /{path}", next_step=_OTHER)
         elif (target := first.setdefault((status.st_dev, status.st_ino), path)) != path:
-            yield header(path, Kind.HARD_LINK, mode=mode, mtime=LAYER_MTIME, link=target, uid=uid, gid=gid)
+            yield header(path, EntryType.HARD_LINK, mode=mode, mtime=LAYER_MTIME, link=target, uid=uid, gid=gid)
         else:
-            yield header(path, Kind.FILE, mode=mode, mtime=LAYER_MTIME, size=status.st_size, uid=uid, gid=gid)
+            yield header(path, EntryType.FILE, mode=mode, mtime=LAYER_MTIME, size=status.st_size, uid=uid, gid=gid)
             yield from _content(place)
             yield padding(status.st_size)
 

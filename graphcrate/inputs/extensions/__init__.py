@@ -57,7 +57,7 @@ def folder(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class CompileJob:
     """Everything that a compile goes by."""
 
     step: CompileStep

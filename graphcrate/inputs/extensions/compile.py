@@ -20,10 +20,10 @@ from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
 from graphcrate.host.steps import Step
 from graphcrate.host.workers import Advance, Pool
-from graphcrate.inputs.extensions import Job, cached, folder, import_check, worker
+from graphcrate.inputs.extensions import CompileJob, cached, folder, import_check, worker
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.wheels.install import place
-from graphcrate.inputs.wheels.sdist import check, repack
+from graphcrate.inputs.wheels.sdist import check_sdist, repack
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
@@ -46,7 +46,7 @@ _TRIAL_SECONDS = 900.0
 SILENCE = 3600.0
 
 
-def provide(job: Job) -> dict[str, Path]:
+def provide(job: CompileJob) -> dict[str, Path]:
     """The wheels of the step's sdists by the sdists' sha256, from the cache or compiled now.
 
     Raises BuildError (finished wheels stay in the cache), DiskFullError, HostError.
@@ -58,7 +58,7 @@ def provide(job: Job) -> dict[str, Path]:
     return wheels
 
 
-def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
+def _make(job: CompileJob, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
     # The tools are of the versions that compiling wants, whatever the image has.
     beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
     room = int(sum(package.file.size for package in beside.values()) * _GROWTH)
@@ -73,7 +73,7 @@ def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
         return keep(job, _compile(job, wanted, build, venv), venv, build)
 
 
-def make_venv(job: Job, venv: Path, packages: Sequence[LockedPackage]) -> None:
+def make_venv(job: CompileJob, venv: Path, packages: Sequence[LockedPackage]) -> None:
     """Make what is compiled against in `venv`, the image's `/opt/venv`: torch with what its import needs, the tools.
 
     Five gigabytes for torch with CUDA. Raises IntegrityError for a broken wheel.
@@ -105,7 +105,7 @@ def _unpack_wheel(advance: Advance, wheel: Path, venv: Path, python: str) -> Non
                 os.fchmod(stream.fileno(), placed.mode)
 
 
-def environment(job: Job, jobs: int) -> dict[str, str]:
+def environment(job: CompileJob, jobs: int) -> dict[str, str]:
     """What compiling sees: nothing of this machine's environment."""
     return {
         **variables(job.step.compilation),
@@ -120,7 +120,7 @@ def environment(job: Job, jobs: int) -> dict[str, str]:
     }
 
 
-def _compile(job: Job, wanted: Sequence[LockedPackage], build: Path, venv: Path) -> dict[LockedPackage, Path]:
+def _compile(job: CompileJob, wanted: Sequence[LockedPackage], build: Path, venv: Path) -> dict[LockedPackage, Path]:
     """Package → wheel as setuptools made it. Raises BuildError after the finished ones are in the cache."""
     memory = free_memory()
     jobs = max(1, min(job.jobs, memory // MEMORY_PER_JOB))
@@ -166,7 +166,7 @@ def _compile(job: Job, wanted: Sequence[LockedPackage], build: Path, venv: Path)
     return wheels
 
 
-def _lay_out(job: Job, wanted: Sequence[LockedPackage], build: Path, jobs: int) -> None:
+def _lay_out(job: CompileJob, wanted: Sequence[LockedPackage], build: Path, jobs: int) -> None:
     """Put the sources, the program that compiles them and its orders into the folder that it works in."""
     for name in ("logs", "tmp", "wheels"):
         (build / name).mkdir()
@@ -183,7 +183,7 @@ def _lay_out(job: Job, wanted: Sequence[LockedPackage], build: Path, jobs: int) 
         for package in wanted
     ]
     for package in wanted:
-        check(job.files[package.file.sha256], package.file.name)
+        check_sdist(job.files[package.file.sha256], package.file.name)
         shutil.copyfile(job.files[package.file.sha256], build / package.file.name)
     (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": orders}))
     shutil.copyfile(worker.__file__, build / _PROGRAM)
@@ -199,7 +199,7 @@ def _hanging(names: str) -> BuildError:
     )
 
 
-def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, returncode: int) -> BuildError:
+def _failure(job: CompileJob, package: LockedPackage, build: Path, watcher: Watcher, returncode: int) -> BuildError:
     """The error for the package that failed, with all output in one file.
 
     First what is in no log, then the log of the file that failed, the package's own (setup.py, the linker), others'.
@@ -230,7 +230,7 @@ def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, re
     )
 
 
-def keep(job: Job, made: Mapping[LockedPackage, Path], venv: Path, build: Path) -> dict[str, Path]:
+def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build: Path) -> dict[str, Path]:
     """Check the wheels that setuptools made and put them into the cache; sdist's sha256 → their place there.
 
     `venv`: the folder that was /opt/venv; `build`: with the sources. Raises BuildError for a wheel that cannot work.
@@ -272,7 +272,7 @@ def _has_gpu_code(library: Path) -> bool:
         return elf.read_stream(stream, library.name).fat_binaries is not None
 
 
-def _load(job: Job, venv: Path, trial: Path) -> list[str]:
+def _load(job: CompileJob, venv: Path, trial: Path) -> list[str]:
     """What happens when the image's Python loads the libraries in `trial`, every symbol at once, and their modules."""
     shutil.copyfile(import_check.__file__, trial / "trial.py")
     command = sandbox.Exec(

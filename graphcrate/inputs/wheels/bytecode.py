@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from graphcrate.artifacts.wheel_archive import Archive
+from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.host import process, sandbox
 from graphcrate.host.cache import Cache, kept_bytes
 from graphcrate.host.os_errors import limit_in
@@ -51,7 +51,7 @@ class InsidePython:
 Shard = tuple[Placed, ...]  #: sources of one wheel that are compiled together, sorted by path
 
 
-class Job(NamedTuple):
+class BytecodeShard(NamedTuple):
     """A shard of the wheel at `wheel`, and where its bytecode goes."""
 
     wheel: Path
@@ -90,13 +90,13 @@ def bundle_path(cache: Cache, origin: str, version: str, number: int) -> Path:
     return cache.path("bytecode", f"{BYTECODE_FORMAT}-{version}", origin, f"{number}.bundle")
 
 
-def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache) -> None:
+def compile_shards(jobs: Sequence[BytecodeShard], interpreter: InsidePython, cache: Cache) -> None:
     """Compile shards, each in an interpreter of its own, to their targets. Raises BuildError where the Python fails."""
     with cache.folder() as folder:
         shutil.copyfile(compile_program.__file__, folder / PROGRAM)
         for number, job in enumerate(jobs):
             path = folder / f"{number}.sources"
-            with path.open("wb") as bundle, Archive(job.wheel) as archive:
+            with path.open("wb") as bundle, WheelArchive(job.wheel) as archive:
                 for placed in job.shard:
                     if placed.member is not None:  # checked against RECORD
                         content = archive.read(placed.member, placed.identity)

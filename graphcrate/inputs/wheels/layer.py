@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.wheel_archive import CHUNK, Archive, new_hash
+from graphcrate.artifacts.wheel_archive import CHUNK, WheelArchive, new_hash
 from graphcrate.compat.slim import may_cut
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import Advance
@@ -16,7 +16,7 @@ from graphcrate.inputs.wheels.install import Installation, Placed
 from graphcrate.inputs.wheels.slim import Cut, cut
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.plan import LAYER_MTIME, Slim
-from graphcrate.model.report import CutFile, LayerRecord, Owner
+from graphcrate.model.report import CutFile, LayerRecord, PackageBytes
 from graphcrate.oci.layer import LayerWriter
 
 #: Deflated members of at least this many packed bytes are copied; smaller ones are packed again with their neighbours.
@@ -97,7 +97,7 @@ def write_wheels_layer(
     Raises IntegrityError for a wheel that is not what lock or RECORD say, BuildError for two contents of one path.
     """
     claims = Claims()
-    owners: list[Owner] = []
+    owners: list[PackageBytes] = []
     about: list[CutFile] = []
     bytecode = 0
     with cache.folder() as folder:
@@ -112,11 +112,11 @@ def write_wheels_layer(
                     written, compiled, cut_files = _write_wheel(
                         writer, wheel, installation, python, claims, advance, ours
                     )
-                owners.append(Owner(name=wheel.name, version=wheel.version, bytes=written))
+                owners.append(PackageBytes(name=wheel.name, version=wheel.version, bytes=written))
                 about += cut_files
                 bytecode += compiled
             if bytecode:
-                owners.append(Owner(name="bytecode", version=python, bytes=bytecode))
+                owners.append(PackageBytes(name="bytecode", version=python, bytes=bytecode))
             record = writer.finish(title, owners)
             record = msgspec.structs.replace(record, cut=tuple(about))
         cache.adopt(blob, cache.blob(record.digest))
@@ -139,7 +139,7 @@ def _check(path: Path, sha256: str) -> None:
 def _cut(wheel: WheelFile, installation: Installation, slim: Slim, folder: Path) -> dict[str, Cut]:
     """The wheel's libraries with GPU code that nobody loads, cut, by path."""
     made: dict[str, Cut] = {}
-    with Archive(wheel.path) as archive:
+    with WheelArchive(wheel.path) as archive:
         for placed in installation.files:
             wanted = may_cut(wheel.name, placed.path, placed.size, slim)
             if wanted and (library := cut(wheel.name, archive, placed, slim, folder)):
@@ -159,7 +159,7 @@ def _write_wheel(
     """Bytes that were written of the wheel's own files, and of bytecode; and what was cut."""
     about: list[CutFile] = []
     compiled = {path: content for bundle in source.bytecode for path, content in read_bundle(bundle).items()}
-    with Archive(source.path) as archive:
+    with WheelArchive(source.path) as archive:
         record_path = installation.record_path
         changed = {path: library.identity for path, library in cut.items()}
         record = installation.record(compiled, python, changed)

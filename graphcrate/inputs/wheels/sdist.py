@@ -61,7 +61,7 @@ def build_wheel(
 
     def make(work: Path) -> Path:
         source = work / package.file.name  # pip goes by the file's name, which a cache keeps
-        check(sdist, source.name)
+        check_sdist(sdist, source.name)
         shutil.copyfile(sdist, source)
         return make_wheel(source, source.name, build, work, environment)
 
@@ -392,7 +392,7 @@ def _of_requires_txt(text: str) -> tuple[str, ...]:
     return tuple(requirements)
 
 
-def check(path: Path, name: str) -> None:
+def check_sdist(path: Path, name: str) -> None:
     """Raises IntegrityError for an sdist that is damaged or a bomb: whoever unpacks it has no limits."""
     _files(path, name)
 

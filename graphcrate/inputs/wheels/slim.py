@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from graphcrate.artifacts.formats import elf, fatbin
-from graphcrate.artifacts.wheel_archive import CHUNK, Archive
+from graphcrate.artifacts.wheel_archive import CHUNK, WheelArchive
 from graphcrate.inputs.wheels.install import Placed
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import Slim
@@ -32,7 +32,7 @@ class Cut:
                 yield chunk
 
 
-def cut(package: str, archive: Archive, placed: Placed, slim: Slim, folder: Path) -> Cut | None:
+def cut(package: str, archive: WheelArchive, placed: Placed, slim: Slim, folder: Path) -> Cut | None:
     """Cut a file, in a new one of the folder; None where there is nothing to cut, or nothing that is understood.
 
     Raises IntegrityError for content that is not what RECORD says.

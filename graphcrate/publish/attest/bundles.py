@@ -41,7 +41,7 @@ class _Sealed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     dsse_envelope: signing.Envelope
 
 
-class Attached(msgspec.Struct, frozen=True, kw_only=True):
+class NewReferrer(msgspec.Struct, frozen=True, kw_only=True):
     """A referrer to push: its blobs, then its manifest. `descriptor`: for lists of referrers."""
 
     manifest: bytes
@@ -55,12 +55,12 @@ def sign(name: str, digest: str) -> Statement:
     return Statement(subject=(about,), predicate_type=SIGNATURE, predicate={})
 
 
-def attach(about: Statement, key: keys.PrivateKey, subject: spec.Descriptor) -> Attached:
+def attach(about: Statement, key: keys.PrivateKey, subject: spec.Descriptor) -> NewReferrer:
     """Sign a statement about an image and make a referrer of it. The same one gets the same bytes."""
     known = _Material(public_key=_Key(hint=hint(key.public_key())))
     data = msgspec.json.encode(_Bundle(verification_material=known, dsse_envelope=signing.seal(about, key)))
     notes = {_CONTENT: "dsse-envelope", _PREDICATE: about.predicate_type}
-    artifact = spec.Artifact(
+    artifact = spec.ArtifactManifest(
         artifact_type=BUNDLE,
         config=_descriptor(spec.EMPTY, spec.EMPTY_BLOB),
         layers=(_descriptor(BUNDLE, data),),
@@ -69,7 +69,7 @@ def attach(about: Statement, key: keys.PrivateKey, subject: spec.Descriptor) -> 
     )
     manifest = msgspec.json.encode(artifact)
     listed = msgspec.structs.replace(_descriptor(spec.MANIFEST, manifest), artifact_type=BUNDLE, annotations=notes)
-    return Attached(manifest=manifest, blobs=(spec.EMPTY_BLOB, data), descriptor=listed)
+    return NewReferrer(manifest=manifest, blobs=(spec.EMPTY_BLOB, data), descriptor=listed)
 
 
 def hint(key: keys.PublicKey) -> str:

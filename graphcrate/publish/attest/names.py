@@ -15,7 +15,7 @@ from graphcrate.publish.attest.statement import Statement
 from graphcrate.publish.destinations.parse import vpc_reference
 
 
-class Judged(NamedTuple):
+class NameCheck(NamedTuple):
     """Whether an image may be called so, in words. `is_known`: whether anybody recorded what it may be called."""
 
     is_ok: bool
@@ -49,27 +49,27 @@ def own_tag(bill: Statement | None) -> str:
     return found if isinstance(found, str) else ""
 
 
-def judge(asked: Reference, published: Iterable[Reference], own: str) -> Judged:
+def judge(asked: Reference, published: Iterable[Reference], own: str) -> NameCheck:
     """Compare. `own`: the tag in its bill of materials; with it alone nothing is refused."""
     every = tuple(published)
     tags = [one for one in every if one.tag]
     told = joined(map(str, tags or every), most=8)
     if not every:
         said = f"; its own tag is {own}" if own else ""
-        return Judged(True, f"nobody signed as what it was published{said}", is_known=False)
+        return NameCheck(True, f"nobody signed as what it was published{said}", is_known=False)
     if all(asked.name not in _places(one) for one in every):
-        return Judged(False, f"published as {told}, not in {asked.name}: somebody has copied it")
+        return NameCheck(False, f"published as {told}, not in {asked.name}: somebody has copied it")
     if not asked.tag:
-        return Judged(True, f"published as {told}")
+        return NameCheck(True, f"published as {told}")
     here = [one.tag for one in tags if asked.name in _places(one)]
     if asked.tag in here:
-        return Judged(True, f"published as {told}")
+        return NameCheck(True, f"published as {told}")
     if here:
-        return Judged(False, f"published as {told}, never as {asked}: somebody has put another image under that tag")
+        return NameCheck(False, f"published as {told}, never as {asked}: somebody has put another image under that tag")
     if asked.tag == own:
-        return Judged(True, f"published in {told}, where {own} is its own tag")
+        return NameCheck(True, f"published in {told}, where {own} is its own tag")
     unsaid = f"no signature says whether {asked.tag} is a tag of it" + (f"; its own is {own}" if own else "")
-    return Judged(True, f"published in {told}, and {unsaid}", is_known=False)
+    return NameCheck(True, f"published in {told}, and {unsaid}", is_known=False)
 
 
 def _places(there: Reference) -> set[str]:

@@ -11,7 +11,7 @@ import msgspec
 from graphcrate import __version__
 from graphcrate.model import codec
 from graphcrate.model.lock import Lock
-from graphcrate.model.report import Asked
+from graphcrate.model.report import BuildParameters
 from graphcrate.oci.image import rfc3339
 from graphcrate.publish.attest.statement import OURS, Resource
 
@@ -20,7 +20,7 @@ BUILDER = f"{OURS}builder:"
 
 
 class _Definition(msgspec.Struct, rename="camel"):
-    external_parameters: Asked
+    external_parameters: BuildParameters
     resolved_dependencies: Annotated[tuple[Resource, ...], msgspec.Meta(min_length=1)]  #: the lock first
 
 
@@ -28,7 +28,7 @@ class _Predicate(msgspec.Struct, rename="camel"):
     build_definition: _Definition
 
 
-def provenance(lock: Lock, asked: Asked, engine: str, build_key: str) -> dict[str, Any]:
+def provenance(lock: Lock, asked: BuildParameters, engine: str, build_key: str) -> dict[str, Any]:
     """The predicate. `engine`: what built it (embedded, docker…); `build_key`: content id of the plan and the format.
 
     There is no invocation id and no time but the lock's: the same lock gives the same image anywhere.
@@ -64,7 +64,7 @@ def is_ours(predicate: Any) -> bool:  # noqa: ANN401
     return isinstance(definition, dict) and definition.get("buildType") == BUILD_TYPE
 
 
-def read(predicate: Any) -> tuple[Asked, str]:  # noqa: ANN401
+def read(predicate: Any) -> tuple[BuildParameters, str]:  # noqa: ANN401
     """What was asked for, and the sha256 of the lock, by a predicate of ours. Raises msgspec.ValidationError."""
     definition = codec.convert(predicate, _Predicate).build_definition
     lock = definition.resolved_dependencies[0]

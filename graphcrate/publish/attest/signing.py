@@ -42,7 +42,7 @@ class _Critical(msgspec.Struct, frozen=True, kw_only=True):
     type: str = CLAIM
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class SimpleSigning(msgspec.Struct, frozen=True, kw_only=True):
     """Simple signing's payload: this digest is what that repository holds, under that tag if one is named."""
 
     critical: _Critical
@@ -85,7 +85,7 @@ def attestation_tag(digest: str) -> str:
 def claim(name: str, digest: str) -> bytes:
     """Simple signing's payload. `name`: what the image is published as, registry to tag."""
     critical = _Critical(identity=_Identity(reference=name), image=_Image(digest=digest))
-    return msgspec.json.encode(Claim(critical=critical, optional={PUBLISHED: name}))
+    return msgspec.json.encode(SimpleSigning(critical=critical, optional={PUBLISHED: name}))
 
 
 def seal(about: Statement, key: keys.PrivateKey) -> Envelope:

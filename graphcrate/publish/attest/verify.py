@@ -23,7 +23,7 @@ _UNCHECKED = "attached and signed, signature not checked: no key was given"
 _OTHER_KEY = "signed with another key than the one given, or altered by somebody who has no key"
 
 
-class Outcome(IntEnum):
+class SignatureStatus(IntEnum):
     """Result of a check, best first: of several signatures the first one counts."""
 
     VERIFIED = 0
@@ -33,23 +33,23 @@ class Outcome(IntEnum):
     ABSENT = 4  #: nothing is signed
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class SignatureVerdict(msgspec.Struct, frozen=True):
     """An outcome in words. Of what is verified: `statement`, what was signed; `name`, as what it was published.
 
     A name is registry, repository and tag; of what cosign or an older graphcrate signed it has no tag, or is empty.
     """
 
-    outcome: Outcome
+    outcome: SignatureStatus
     message: str
     statement: Statement | None = None
     name: str = ""
 
     @property
     def is_verified(self) -> bool:
-        return self.outcome is Outcome.VERIFIED
+        return self.outcome is SignatureStatus.VERIFIED
 
 
-def signatures(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[Verdict]:
+def signatures(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[SignatureVerdict]:
     """Verify each signature of the image, of what lies under `signature_tag` and in bundles.
 
     Without a key none is looked at: such a verdict says no more than what somebody wrote there.
@@ -63,7 +63,7 @@ def signatures(digest: str, layers: Layers, key: keys.PublicKey | None) -> Itera
                     yield _named(digest, verdict)
 
 
-def attestations(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[tuple[str, Verdict]]:
+def attestations(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[tuple[str, SignatureVerdict]]:
     """Verify what lies under `attestation_tag` and in bundles: (predicate type, verdict) of each, as `envelope`."""
     for layer, data in layers:
         kind = layer.annotations.get(signing.PREDICATE) or layer.annotations.get(signing.UNSIGNED_PREDICATE, "")
@@ -74,7 +74,7 @@ def attestations(digest: str, layers: Layers, key: keys.PublicKey | None) -> Ite
             try:
                 sealed = bundles.envelope(data) if is_bundle else codec.decode(data, signing.Envelope)
             except _UNREADABLE:
-                yield kind, Verdict(Outcome.MALFORMED, "attached, but no signed statement")
+                yield kind, SignatureVerdict(SignatureStatus.MALFORMED, "attached, but no signed statement")
                 continue
         else:
             continue
@@ -83,7 +83,7 @@ def attestations(digest: str, layers: Layers, key: keys.PublicKey | None) -> Ite
         yield kind, envelope(digest, sealed, key)
 
 
-def envelope(digest: str, sealed: signing.Envelope, key: keys.PublicKey | None) -> Verdict:
+def envelope(digest: str, sealed: signing.Envelope, key: keys.PublicKey | None) -> SignatureVerdict:
     """Verify a DSSE envelope: signed with this key, a statement, about this digest.
 
     Without a key its signatures are not looked at, and the message says so.
@@ -93,36 +93,40 @@ def envelope(digest: str, sealed: signing.Envelope, key: keys.PublicKey | None) 
         message = _UNCHECKED if sealed.signatures else _NOBODY
         return msgspec.structs.replace(verdict, message=message) if verdict.is_verified else verdict
     if not sealed.signatures:
-        return Verdict(Outcome.ABSENT, _NOBODY)
+        return SignatureVerdict(SignatureStatus.ABSENT, _NOBODY)
     signed = signing.authenticated(sealed.payload_type, sealed.payload)
     if not any(keys.fits(key, signature.sig, signed) for signature in sealed.signatures):
-        return Verdict(Outcome.WRONG_KEY, _OTHER_KEY)
+        return SignatureVerdict(SignatureStatus.WRONG_KEY, _OTHER_KEY)
     return _statement(digest, sealed, "signed with this key")
 
 
-def _statement(digest: str, sealed: signing.Envelope, how: str) -> Verdict:
+def _statement(digest: str, sealed: signing.Envelope, how: str) -> SignatureVerdict:
     """Judge a payload whose signature is good: a statement, about this digest. `how` it was attached, for people."""
     if sealed.payload_type != statement.PAYLOAD:
-        return Verdict(Outcome.MALFORMED, f"the envelope holds {sealed.payload_type}, no in-toto statement")
+        return SignatureVerdict(
+            SignatureStatus.MALFORMED, f"the envelope holds {sealed.payload_type}, no in-toto statement"
+        )
     try:
         about = statement.decode(sealed.payload)
     except _UNREADABLE:
-        return Verdict(Outcome.MALFORMED, "attached, but no in-toto statement")
+        return SignatureVerdict(SignatureStatus.MALFORMED, "attached, but no in-toto statement")
     if about.type not in (statement.TYPE, _OLDER):
-        return Verdict(Outcome.MALFORMED, f"the statement is of type {about.type}, not {statement.TYPE}")
+        return SignatureVerdict(
+            SignatureStatus.MALFORMED, f"the statement is of type {about.type}, not {statement.TYPE}"
+        )
     subjects = [f"sha256:{subject.digest.get('sha256', '')}" for subject in about.subject]
     if digest not in subjects:
         return _other_image(digest, subjects, how)
-    return Verdict(Outcome.VERIFIED, f"{about.predicate_type} is signed", about)
+    return SignatureVerdict(SignatureStatus.VERIFIED, f"{about.predicate_type} is signed", about)
 
 
-def best(digest: str, verdicts: Iterable[Verdict]) -> Verdict:
+def best(digest: str, verdicts: Iterable[SignatureVerdict]) -> SignatureVerdict:
     """Of several signatures: one that fits is enough."""
-    absent = Verdict(Outcome.ABSENT, f"{digest} is not signed")
+    absent = SignatureVerdict(SignatureStatus.ABSENT, f"{digest} is not signed")
     return min(verdicts, key=lambda verdict: verdict.outcome, default=absent)
 
 
-def _named(digest: str, verdict: Verdict) -> Verdict:
+def _named(digest: str, verdict: SignatureVerdict) -> SignatureVerdict:
     """A verdict on the statement that signs an image, with the name that it is signed under."""
     subjects = verdict.statement.subject if verdict.statement else ()
     mine = [one for one in subjects if f"sha256:{one.digest.get('sha256', '')}" == digest]
@@ -132,26 +136,28 @@ def _named(digest: str, verdict: Verdict) -> Verdict:
     return msgspec.structs.replace(verdict, name=name, message=message)
 
 
-def _simple(digest: str, layer: spec.Descriptor, payload: bytes, key: keys.PublicKey | None) -> Verdict:
+def _simple(digest: str, layer: spec.Descriptor, payload: bytes, key: keys.PublicKey | None) -> SignatureVerdict:
     try:
         signature = base64.b64decode(layer.annotations.get(signing.SIGNATURE, ""), validate=True)
-        whole = codec.decode(payload, signing.Claim)
+        whole = codec.decode(payload, signing.SimpleSigning)
     except _UNREADABLE:
-        return Verdict(Outcome.MALFORMED, "the signature or its payload is not in cosign's form")
+        return SignatureVerdict(SignatureStatus.MALFORMED, "the signature or its payload is not in cosign's form")
     claim = whole.critical
     if not signature:
         return best(digest, ())
     if key is not None and not keys.fits(key, signature, payload):
-        return Verdict(Outcome.WRONG_KEY, _OTHER_KEY)
+        return SignatureVerdict(SignatureStatus.WRONG_KEY, _OTHER_KEY)
     if claim.type != signing.CLAIM:
-        return Verdict(Outcome.MALFORMED, f"the payload is a {claim.type!r}, no signature of an image")
+        return SignatureVerdict(SignatureStatus.MALFORMED, f"the payload is a {claim.type!r}, no signature of an image")
     if claim.image.digest != digest:
         return _other_image(digest, [claim.image.digest], "signed with this key")
     noted = (whole.optional or {}).get(signing.PUBLISHED)
     name = noted if isinstance(noted, str) else claim.identity.reference
-    return Verdict(Outcome.VERIFIED, f"signed with this key as {name}" if key else _UNCHECKED, name=name)
+    return SignatureVerdict(
+        SignatureStatus.VERIFIED, f"signed with this key as {name}" if key else _UNCHECKED, name=name
+    )
 
 
-def _other_image(digest: str, subjects: Iterable[str], how: str) -> Verdict:
+def _other_image(digest: str, subjects: Iterable[str], how: str) -> SignatureVerdict:
     about = ", ".join(subjects) or "nothing"
-    return Verdict(Outcome.OTHER_IMAGE, f"{how}, but about {about}, not about {digest}")
+    return SignatureVerdict(SignatureStatus.OTHER_IMAGE, f"{how}, but about {about}, not about {digest}")

@@ -14,7 +14,7 @@ from graphcrate.oci.image import digest_of
 from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Repository
-from graphcrate.oci.upload import Blob
+from graphcrate.oci.upload import UploadBlob
 
 CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -44,5 +44,5 @@ def push_sif(
     # without `artifactType`: registries of before 2024 refuse what they do not know, and the config says it
     manifest: dict[str, object] = {"schemaVersion": 2, "mediaType": spec.MANIFEST, "config": config, "layers": [layer]}
     document = msgspec.json.encode({**manifest, **({"annotations": annotations} if annotations else {})})
-    blobs = [Blob(descriptor=layer, path=sif), Blob(descriptor=config, data=spec.EMPTY_BLOB)]
+    blobs = [UploadBlob(descriptor=layer, path=sif), UploadBlob(descriptor=config, data=spec.EMPTY_BLOB)]
     return push.push_image(target, blobs, document, spec.MANIFEST, progress)

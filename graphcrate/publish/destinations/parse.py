@@ -37,7 +37,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
 Destination = Registry | Path
 
 
-def parse(text: str, environment: Mapping[str, str]) -> Destination:
+def parse_destination(text: str, environment: Mapping[str, str]) -> Destination:
     """The destination that a person names. `environment`: for HOME in paths. Raises UsageError with the forms."""
     scheme, colon, rest = text.partition(":")
     match scheme if colon else "":

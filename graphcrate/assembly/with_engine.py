@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.build import extensions, summary
+from graphcrate.assembly import extensions, summary
 from graphcrate.compat import slim
 from graphcrate.compat.addresses import cuda_label, pyg_page
 from graphcrate.compat.request import SourceOptions
 from graphcrate.engines import backend
-from graphcrate.engines.backend import LAYER_FORMAT, Order
+from graphcrate.engines.backend import LAYER_FORMAT, BuildOrder
 from graphcrate.host import process
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
@@ -28,7 +28,7 @@ from graphcrate.model.recipe import Channel
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord
 from graphcrate.oci.layout import is_whole
 from graphcrate.resolve import base as bases
-from graphcrate.resolve.channels import Kind, mirror_of, user_indexes
+from graphcrate.resolve.channels import SourceKind, mirror_of, user_indexes
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch
 
 
@@ -70,7 +70,7 @@ class Engine:
         base, notes = _base(plan, lock, sources, ctx)
         certificates = Path(ctx.environment.get("SSL_CERT_FILE", ""))
         ctx.progress.note(summary.step(2, f"build with {self.name}"))
-        order = Order(
+        order = BuildOrder(
             plan=plan,
             folder=folder,
             base=base,
@@ -130,7 +130,7 @@ class Embedded(Engine):
             except BaseException:
                 process.end_all()
                 raise
-        order = Order(
+        order = BuildOrder(
             plan=plan,
             folder=folder,
             base=prepared,
@@ -204,7 +204,7 @@ def arguments(plan: Plan, lock: Lock, sources: SourceOptions, environment: Mappi
     torch, torch_cuda = plan.stack.torch, plan.stack.torch_cuda
     user = user_indexes(environment)
     values = {"PACKAGE_INDEX": mirror.pypi or user.default}
-    if mirror.pytorch_kind is Kind.INDEX:
+    if mirror.pytorch_kind is SourceKind.INDEX:
         values["PYTORCH_INDEX"] = mirror.pytorch.format(tag=cuda_label(torch_cuda))
     values["PYG_LINKS"] = mirror.pyg.format(page=pyg_page(torch, torch_cuda))
     # A machine that knows no archive leaves it to the base image.

@@ -67,7 +67,7 @@ def time_lines(lock: Lock, ctx: Context) -> list[str]:
     return list(compile_time.lines(works, max(1, min(default_jobs(), free_memory() // MEMORY_PER_JOB))))
 
 
-def _work(package: LockedPackage, compilation: Compilation, ctx: Context) -> compile_time.Work | None:
+def _work(package: LockedPackage, compilation: Compilation, ctx: Context) -> compile_time.CompileTime | None:
     path = ctx.cache.file(package.file.sha256, package.file.name)
     if not path.is_file():
         return compile_time.of_package(package, None, compilation)
@@ -102,7 +102,7 @@ class Compiling:
             there = wheelhouse.cached(step, self.ctx.cache)
             if len(there) < len(step.packages):
                 build_base = self._build_base(step)
-                job = wheelhouse.Job(
+                job = wheelhouse.CompileJob(
                     step=step,
                     base=base,
                     build_base=build_base,

@@ -3,21 +3,21 @@
 import glob
 from pathlib import Path
 
-from graphcrate.build import matrix
+from graphcrate.assembly import matrix
 from graphcrate.compat import catalog, own
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import documents
 from graphcrate.host.context import Context
 from graphcrate.model.errors import BuildError
-from graphcrate.model.standing import Standing
+from graphcrate.model.standing import LocksStanding
 from graphcrate.resolve import standing
-from graphcrate.resolve.standing import Asked
+from graphcrate.resolve.standing import LockQuery
 
 raise_if_gone = standing.raise_if_gone
 
 
-def check(name: str, cuda: str, request: SourceOptions, ctx: Context) -> Standing:
+def check(name: str, cuda: str, request: SourceOptions, ctx: Context) -> LocksStanding:
     """What became of the locks of a recipe, by its name or its path, or of all; of one CUDA version where it is named.
 
     Raises UsageError for a recipe or a CUDA version that there is not, BuildError where no lock is committed for it,
@@ -27,10 +27,10 @@ def check(name: str, cuda: str, request: SourceOptions, ctx: Context) -> Standin
     return standing.check(locks, request, ctx)
 
 
-def _committed(name: str, cuda: str, ctx: Context) -> list[Asked]:
-    rows = matrix.rows(ctx, matrix.Request(recipe=name, cuda=cuda), "lock {} --check --cuda {}")
+def _committed(name: str, cuda: str, ctx: Context) -> list[LockQuery]:
+    rows = matrix.rows(ctx, matrix.MatrixRequest(recipe=name, cuda=cuda), "lock {} --check --cuda {}")
     locks = [
-        Asked(
+        LockQuery(
             recipe=row.recipe.name,
             path=str(row.path.relative_to(ctx.root)),
             renew=catalog.renewal(row.recipe, row.variant, row.candidate),
@@ -47,7 +47,7 @@ def _committed(name: str, cuda: str, ctx: Context) -> list[Asked]:
     return locks
 
 
-def _own(recipe: Path, cuda: str) -> list[Asked]:
+def _own(recipe: Path, cuda: str) -> list[LockQuery]:
     own.load(recipe)  # says what is wrong with the name
     label = cuda_label(cuda) if cuda else "*"
     paths = sorted(recipe.parent.glob(f"{glob.escape(recipe.stem)}.{label}.*.lock.json"))
@@ -58,4 +58,6 @@ def _own(recipe: Path, cuda: str) -> list[Asked]:
         made_for = path.name.removeprefix(f"{recipe.stem}.").partition(".")[0]
         if lock := documents.read_lock(path, f"./build.py lock {recipe} --cuda {made_for}"):
             locks.append((path, lock))
-    return [Asked(str(recipe), str(path), f"./build.py lock {recipe} --cuda {lock.cuda}", lock) for path, lock in locks]
+    return [
+        LockQuery(str(recipe), str(path), f"./build.py lock {recipe} --cuda {lock.cuda}", lock) for path, lock in locks
+    ]

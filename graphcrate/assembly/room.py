@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.artifacts.wheel_archive import Archive
+from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines.embedded import run as running
 from graphcrate.engines.embedded.layers import Workshop
@@ -32,7 +32,7 @@ _CERTAIN = 0.8  #: of what is estimated, so much is certain
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class RoomStep:
     """What a step of a build takes, in bytes, with what it does."""
 
     what: str
@@ -46,7 +46,7 @@ class Room:
 
     cache: Path
     output: Path
-    parts: tuple[Part, ...]  #: in the cache
+    parts: tuple[RoomStep, ...]  #: in the cache
     copied: int  #: bytes in the folder of images: layers are hard links where it is on the cache's disk
     free: int  #: on the cache's disk
     free_output: int  #: on that of the images
@@ -97,18 +97,20 @@ def of_build(plan: Plan, lock: Lock, to_fetch: int, request: BuildRequest, ctx: 
     base = debian.made(lock.base, cache) if isinstance(lock.base, DebianBase) else None
     debs = sum(one.file.size for one in lock.base.packages) if isinstance(lock.base, DebianBase) else 0
     below = base.unpacked_size if base else int(debs * _DEBS)
-    parts = [Part(what="to download", size=to_fetch)]
+    parts = [RoomStep(what="to download", size=to_fetch)]
     if base is None:  # its layer, and the base unpacked
-        parts.append(Part(what="for the base", size=debs + below, known=False))
-    parts.append(Part(what="for layers", size=sum(step.layer for step in steps), known=not any(s.layer for s in steps)))
+        parts.append(RoomStep(what="for the base", size=debs + below, known=False))
+    parts.append(
+        RoomStep(what="for layers", size=sum(step.layer for step in steps), known=not any(s.layer for s in steps))
+    )
     if any(step.compiles for step in steps):
-        parts.append(Part(what="to compile", size=COMPILING, known=False))
+        parts.append(RoomStep(what="to compile", size=COMPILING, known=False))
     if request.smoke:
         digests = [base.digest if base else "", *(step.digest for step in steps)]
         shared = running.lowest_unpacked(digests[: digests.index("")] if "" in digests else digests, cache)
         unpacked = [(below, base is not None), *((step.unpacked, step.known) for step in steps)][shared:]
         known = all(known for _, known in unpacked)
-        parts.append(Part(what="unpacked, for its tests", size=sum(size for size, _ in unpacked), known=known))
+        parts.append(RoomStep(what="unpacked, for its tests", size=sum(size for size, _ in unpacked), known=known))
     there = request.output.absolute()
     while not there.exists():
         there = there.parent
@@ -172,7 +174,7 @@ def _unpacked(package: LockedPackage, cache: Cache) -> tuple[int, bool]:
     """Bytes of a wheel's files, and whether they are known: the cache has the wheel."""
     if not package.is_sdist:
         try:
-            with Archive(cache.file(package.file.sha256, package.file.name)) as archive:
+            with WheelArchive(cache.file(package.file.sha256, package.file.name)) as archive:
                 return archive.unpacked_size(), True
         except (OSError, IntegrityError):
             pass

@@ -18,7 +18,7 @@ from graphcrate.compat.targets import Target
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
-from graphcrate.model.report import BuildReport, Fallback, Outcome, SmokeReport
+from graphcrate.model.report import BuildReport, CandidateOutcome, Fallback, SmokeReport
 from graphcrate.model.words import listed, size
 from graphcrate.smoke.own import SAID
 
@@ -68,7 +68,7 @@ class Aside(NamedTuple):
 def plan_lines(
     title: str,
     lock: Lock,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[CandidateOutcome],
     meaning: str,
     to_fetch: int,
     plan: Plan | None = None,

@@ -11,8 +11,8 @@ import msgspec
 
 from graphcrate.artifacts import names
 from graphcrate.artifacts.reports import read_report
-from graphcrate.build import extensions, summary, with_engine
-from graphcrate.build.with_engine import Engine
+from graphcrate.assembly import extensions, summary, with_engine
+from graphcrate.assembly.with_engine import Engine
 from graphcrate.checks import new_image
 from graphcrate.compat import explain, own, planning, rules, slim
 from graphcrate.compat.addresses import cuda_label
@@ -29,8 +29,8 @@ from graphcrate.model.errors import BuildError, HostError, LockedError, NetworkE
 from graphcrate.model.lock import Lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions, Candidate, Recipe, Variant
-from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, OwnTests, PackageLine
-from graphcrate.model.trial import Order
+from graphcrate.model.report import Artifact, BuildReport, CandidateOutcome, LayerRecord, OwnTests, PackageLine
+from graphcrate.model.trial import TrialOrder
 from graphcrate.model.words import listed
 from graphcrate.oci.layout import read_layout
 from graphcrate.resolve import additions, base, foreseen, libraries
@@ -40,7 +40,7 @@ from graphcrate.resolve.offers import Sources
 from graphcrate.smoke import memory
 
 if TYPE_CHECKING:
-    from graphcrate.build import room
+    from graphcrate.assembly import room
 
 _MOST_RENEWALS = 3  #: of a base in one build
 
@@ -84,7 +84,7 @@ class _Job:
     recipe: Recipe
     variant: Variant
     usable: tuple[Candidate, ...]  #: of the variant, on the machine that the image is for
-    out: tuple[Outcome, ...]
+    out: tuple[CandidateOutcome, ...]
     engine: Engine
     start: float
     said: set[tuple[str, str]] = field(default_factory=set)  #: image and line of plans that were told
@@ -103,7 +103,7 @@ def _start(request: BuildRequest, ctx: Context, engine: Engine) -> _Job:
     """Find the recipe's variant, and the CUDA version and the GPUs that the request amounts to."""
     start = settings.now()
     again = lambda cuda: msgspec.structs.replace(request, cuda=cuda).command()  # noqa: E731
-    recipe, variant, gpu, usable, out = explain.settle(ctx, request.name, request.cuda, request.said, again)
+    recipe, variant, gpu, usable, out = explain.select_variant(ctx, request.name, request.cuda, request.said, again)
     request = msgspec.structs.replace(request, cuda=variant.cuda, gpu=gpu)
     return _Job(
         request=request, ctx=ctx, recipe=recipe, variant=variant, usable=usable, out=out, engine=engine, start=start
@@ -262,7 +262,7 @@ def _objection(below: BuildReport, report: BuildReport) -> str:
     """Say why results of the stack's image do not hold for this one; empty where they do."""
     if any(suite.image == below.artifact.digest for suite in report.suites):
         return ""  # judged when this very image was tested first
-    from graphcrate.build import credit  # reads layers: not for an image that is there unchanged
+    from graphcrate.assembly import credit  # reads layers: not for an image that is there unchanged
 
     return credit.objection(read_layout(Path(below.layout)), read_layout(Path(report.layout)), report.python)
 
@@ -272,7 +272,7 @@ def _test(job: _Job, report: BuildReport, below: BuildReport | None) -> BuildRep
     folder, request = job.folder(report.name, report.tag), job.request
     if report.tag in job.made and not report.suites:
         job.ctx.progress.note(summary.step(4, f"test it by {listed(job.variant.smoke or job.recipe.smoke)}"))
-    order = Order(
+    order = TrialOrder(
         artifact=report.artifact,
         suites=job.variant.smoke or job.recipe.smoke,
         device=request.device,
@@ -499,7 +499,7 @@ def _room(job: _Job, plan: Plan, lock: Lock, to_fetch: int) -> "room.Room | None
     """Count what a build needs of the disk, `to_fetch` bytes of it downloads; None of an engine with its own place."""
     if job.engine is not with_engine.EMBEDDED:
         return None
-    from graphcrate.build import room as rooms  # reads layers' records: not for an image that is there unchanged
+    from graphcrate.assembly import room as rooms  # reads layers' records: not for an image that is there unchanged
 
     return rooms.of_build(plan, lock, to_fetch, job.request, job.ctx)
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.build import extensions, pipeline
-from graphcrate.build.room import COMPILING
-from graphcrate.build.with_engine import EMBEDDED
+from graphcrate.assembly import extensions, pipeline
+from graphcrate.assembly.room import COMPILING
+from graphcrate.assembly.with_engine import EMBEDDED
 from graphcrate.compat import catalog, facts
 from graphcrate.compat.planning import make_plan
 from graphcrate.compat.programs import examples
@@ -46,7 +46,7 @@ Build = Callable[[BuildRequest, Context], BuildReport]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class MatrixRow:
     """A candidate of the matrix, with its committed lock."""
 
     recipe: Recipe
@@ -83,7 +83,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class MatrixRequest:
     """Which rows (all where none is named), the disk that may be taken in bytes, and whether again what is proved."""
 
     recipe: str = ""
@@ -94,7 +94,7 @@ class Request:
     output: Path = Path("dist")
 
 
-def rows(ctx: Context, request: Request, command: str = "matrix {} --cuda {}") -> list[Row]:
+def rows(ctx: Context, request: MatrixRequest, command: str = "matrix {} --cuda {}") -> list[MatrixRow]:
     """The candidates that are asked for; those of one torch stand together, as they share their wheels.
 
     A candidate that takes torch from a person's own folder is left out. Raises UsageError where there is no such row.
@@ -104,7 +104,7 @@ def rows(ctx: Context, request: Request, command: str = "matrix {} --cuda {}") -
         typed = lambda cuda: f"./build.py {command.format(request.recipe, cuda)}"  # noqa: E731
         catalog.refuse_unknown_cuda(recipes[0], request.cuda, typed)
     found = [
-        Row(recipe=recipe, variant=variant, candidate=candidate, path=path, lock=lock)
+        MatrixRow(recipe=recipe, variant=variant, candidate=candidate, path=path, lock=lock)
         for recipe in recipes
         for variant in recipe.variants
         for candidate in variant.candidates
@@ -119,13 +119,13 @@ def rows(ctx: Context, request: Request, command: str = "matrix {} --cuda {}") -
     return sorted(found, key=lambda row: (facts.numbers(row.candidate.torch), row.variant.cuda, row.recipe.name))
 
 
-def proof_of(row: Row) -> LockProof | None:
+def proof_of(row: MatrixRow) -> LockProof | None:
     """The proof beside a lock; None where there is none, or it is damaged or another lock's."""
     return catalog.read_proof(row.path, row.lock) if row.lock else None
 
 
 def run(
-    request: Request,
+    request: MatrixRequest,
     ctx: Context,
     build: Build = pipeline.build_image,
     report: Callable[[Result], None] = lambda _: None,
@@ -158,11 +158,11 @@ def raise_if_failed(results: Sequence[Result]) -> None:
         )
 
 
-def _plan(row: Row, lock: Lock, ctx: Context) -> Plan:
+def _plan(row: MatrixRow, lock: Lock, ctx: Context) -> Plan:
     return make_plan(row.recipe, lock, row.candidate, examples=examples(ctx))
 
 
-def _prove(row: Row, left: Sequence[Row], request: Request, ctx: Context, build: Build) -> Result:
+def _prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ctx: Context, build: Build) -> Result:
     """Build and test the image of a row; write the proof of its lock."""
     start = settings.now()
     asked = BuildRequest(
@@ -188,11 +188,11 @@ def _prove(row: Row, left: Sequence[Row], request: Request, ctx: Context, build:
     return _result(row, state="proved", proof=proof)
 
 
-def _result(row: Row, **fields: object) -> Result:
+def _result(row: MatrixRow, **fields: object) -> Result:
     return Result(recipe=row.recipe.name, cuda=row.variant.cuda, candidate=row.candidate.name, **fields)  # type: ignore[arg-type]
 
 
-def _proof(row: Row, report: BuildReport, seconds: float, ctx: Context) -> LockProof:
+def _proof(row: MatrixRow, report: BuildReport, seconds: float, ctx: Context) -> LockProof:
     audit = report.audit
     assert audit is not None, "every build is audited"
     suites = tuple(
@@ -232,7 +232,7 @@ def _commit(ctx: Context) -> str:
     return commit + ("+" if changed else "")
 
 
-def make_room(left: Sequence[Row], request: Request, ctx: Context) -> None:
+def make_room(left: Sequence[MatrixRow], request: MatrixRequest, ctx: Context) -> None:
     """Free what the rows that are left do not need, where the next one would not fit. Raises DiskFullError.
 
     `request.disk`: how much cache and images may take together; else what the disk has.
@@ -249,7 +249,7 @@ def make_room(left: Sequence[Row], request: Request, ctx: Context) -> None:
         )
 
 
-def _needed(row: Row, ctx: Context) -> int:
+def _needed(row: MatrixRow, ctx: Context) -> int:
     """Bytes that a row still takes of the disk, at most."""
     if row.lock is None:
         return UNLOCKED
@@ -259,7 +259,7 @@ def _needed(row: Row, ctx: Context) -> int:
     return absent + int(sum(one.size for one in files) * (GROWTH - 1)) + compiling
 
 
-def _steps(left: Sequence[Row], output: Path, ctx: Context) -> Iterator[Callable[[], object]]:
+def _steps(left: Sequence[MatrixRow], output: Path, ctx: Context) -> Iterator[Callable[[], object]]:
     """What frees room, the cheapest to get again first. The reports and tests of images stay."""
     yield functools.partial(cleaning.release, ctx.cache, ["rootfs", "squashed"])
     yield functools.partial(_remove_layouts, output)
@@ -274,7 +274,7 @@ def _remove_layouts(output: Path) -> None:
         remove_tree(layout)
 
 
-def _free(request: Request, ctx: Context) -> int:
+def _free(request: MatrixRequest, ctx: Context) -> int:
     """Bytes that may still be taken."""
     if request.disk is None:
         return ctx.cache.free_bytes()
