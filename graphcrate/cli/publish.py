@@ -1,4 +1,4 @@
-"""The commands `publish`, `verify` and `keys`: arguments → `publishing`, `verifying`. `cli` registers them."""
+"""The commands `publish`, `verify` and `keys`: arguments → `publish.registry`, `publish.verify`. `cli` registers them."""
 
 import dataclasses
 import sys

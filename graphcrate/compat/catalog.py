@@ -1,4 +1,4 @@
-"""What there is: recipes and their variants, committed locks, images below the output folder."""
+"""What there is: recipes and their variants, their committed locks."""
 
 import contextlib
 import difflib

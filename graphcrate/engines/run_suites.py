@@ -57,7 +57,7 @@ def run_suites(order: TrialOrder, ctx: Context, say: Callable[[str], None] | Non
     """Run suites in an artifact with the runner of its kind, one after the other; write the report into their folder.
 
     A suite with a past pass is not run, and `say` (default: the progress output) gets a line about it, as it gets those
-    of the suites. Raises what `smoke.run` raises.
+    of the suites. Raises what `smoke.suites.run` raises.
     """
     report = report_of(order, _results(_tests(order, ctx), order, ctx, say))
     write_file(Path(order.folder) / REPORT, encode(report))

@@ -243,5 +243,5 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def decode_lock(data: bytes) -> Lock:
-    """Parse a lock file. Raises what `model.unreadable` names."""
+    """Parse a lock file. Raises what `errors.UNREADABLE` names."""
     return codec.decode(data, Lock)

@@ -50,7 +50,7 @@ class PublishRequest:
     allow_cpu_only: bool = False
     forms: tuple[FileForm, ...] = ()  #: for a folder; none: sif
     kernel: str | None = None  #: of the machines that run those
-    compression: Compression | None = None  #: of those; None: as `converting` chooses
+    compression: Compression | None = None  #: of those; None: as `artifacts.convert` chooses
     replace: bool = False  #: another file of the same name in the folder gives way
 
 

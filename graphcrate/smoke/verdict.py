@@ -1,6 +1,6 @@
 """What the output of a suite's program amounts to. Its word is not taken: where the run contradicts it, it has failed.
 
-Pure. Raise `smoke.JUDGING` with a change that may give another verdict.
+Pure. Raise `smoke.suites.JUDGING` with a change that may give another verdict.
 """
 
 import contextlib

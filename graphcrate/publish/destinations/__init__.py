@@ -1,1 +1,1 @@
-"""Where a published image goes beside a registry: a shared folder, a registry's `oras://`, a bundle in one file."""
+"""Where a published image goes beside a registry: a shared folder, a registry's `oras://`."""
