@@ -1,4 +1,4 @@
-"""The commands `publish`, `verify` and `keys`: arguments → `publish.registry`, `publish.verify`. `cli` registers them."""
+"""The commands `publish`, `verify` and `keys`, which call `publish.registry` and `publish.verify`."""
 
 import dataclasses
 import sys

@@ -1,8 +1,8 @@
 """From a plan to the stages that its texts consist of. What they run is in `templates/steps`.
 
 Both forms lay out the same steps, so that a Dockerfile and a definition end with the same files. What is compiled has
-the toolkit, paths and variables of the embedded build (`inputs.toolkits`, `inputs.extensions`): the same compiler gives the same
-binaries. Compilers stay in stages that are left behind; a devel image takes the toolkit from its stage.
+the toolkit, paths and variables of the embedded build (`inputs.toolkits`, `inputs.extensions`): the same compiler gives
+the same binaries. Compilers stay in stages that are left behind; a devel image takes the toolkit from its stage.
 """
 
 import importlib.resources
