@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from graphcrate.compat import recipes
+from graphcrate.compat.request import BuildRequest, SourceOptions, SuiteOptions
+from graphcrate.compat.targets import MachineRequest
 from graphcrate.host.progress import Progress
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
@@ -25,6 +27,16 @@ def refused(kind, *words):
     with pytest.raises(kind) as caught:
         yield caught
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
+
+
+def build_request(**options):
+    """A request by its options alone, whichever value they stand in: `gpu`, `channel`, `rerun`, `name` and the like."""
+    kinds = {"machine": MachineRequest, "sources": SourceOptions, "suites": SuiteOptions}
+    values = {
+        field: kind(**{name: options.pop(name) for name in kind.__struct_fields__ if name in options})
+        for field, kind in kinds.items()
+    }
+    return BuildRequest(**{"name": "pyg", "cuda": "11.8", **values, **options})
 
 
 def index_of(server):

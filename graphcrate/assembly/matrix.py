@@ -18,7 +18,7 @@ from graphcrate.assembly.with_engine import EMBEDDED
 from graphcrate.compat import catalog, facts
 from graphcrate.compat.planning import make_plan
 from graphcrate.compat.programs import examples
-from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.host import cleaning, process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.cache import remove_tree
@@ -168,10 +168,9 @@ def _prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ct
     asked = BuildRequest(
         name=row.recipe.name,
         cuda=row.variant.cuda,
-        channel=row.candidate.channels[0],
+        sources=SourceOptions(channel=row.candidate.channels[0], locked=row.lock is not None),
         output=request.output,
         engine=EMBEDDED.name,
-        locked=row.lock is not None,
     )
     try:
         make_room(left, request, ctx)

@@ -103,8 +103,9 @@ def _start(request: BuildRequest, ctx: Context, engine: Engine) -> _Job:
     """Find the recipe's variant, and the CUDA version and the GPUs that the request amounts to."""
     start = settings.now()
     again = lambda cuda: msgspec.structs.replace(request, cuda=cuda).command()  # noqa: E731
-    recipe, variant, gpu, usable, out = explain.select_variant(ctx, request.name, request.cuda, request.said, again)
-    request = msgspec.structs.replace(request, cuda=variant.cuda, gpu=gpu)
+    recipe, variant, gpu, usable, out = explain.select_variant(ctx, request.name, request.cuda, request.machine, again)
+    machine = msgspec.structs.replace(request.machine, gpu=gpu)
+    request = msgspec.structs.replace(request, cuda=variant.cuda, machine=machine)
     return _Job(
         request=request, ctx=ctx, recipe=recipe, variant=variant, usable=usable, out=out, engine=engine, start=start
     )
@@ -121,10 +122,9 @@ def _build_and_test(job: _Job) -> BuildReport:
     if not own.changes(additions, added.lock.additions.packages):
         for note in added.lock.notes[len(stack.lock.notes) :]:
             job.ctx.progress.note(note)
-        plain = msgspec.structs.replace(job.request, additions=Additions(), recipe=None)
-        return _finish(dataclasses.replace(job, request=plain), stack)
+        return _finish(dataclasses.replace(job, request=job.request.of_stack), stack)
     may_be_on_top = job.engine is with_engine.EMBEDDED and _may_be_on_top(added.lock, additions)
-    below = _below(job, stack, added) if job.request.smoke and may_be_on_top else None
+    below = _below(job, stack, added) if job.request.suites.run and may_be_on_top else None
     return _finish(job, added, below)
 
 
@@ -133,7 +133,7 @@ def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
     job = _start(request, ctx, engine)
     resolution = _resolve_all(job)
-    if not request.locked:
+    if not request.sources.locked:
         resolution = base.with_living_base(ctx, resolution)
     plan = _plan(job, resolution)
     return _plan_lines(job, f"{plan.name}:{plan.tag}", resolution, plan), plan
@@ -148,7 +148,7 @@ def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
     plan = _plan(job, resolution)
     folder = output / plan.name / cuda_label(resolution.lock.cuda)
     files.write(folder, files.of_plan(plan))
-    for wheel in with_engine.local_files(resolution.lock, request, ctx).values():
+    for wheel in with_engine.local_files(resolution.lock, request.own_sources, ctx).values():
         write_file(folder / "wheels" / wheel.name, wheel.read_bytes())
     return folder
 
@@ -165,8 +165,7 @@ def _below(job: _Job, stack: Resolution, added: Resolution) -> BuildReport | Non
     It is made where it is not there, and the plan of what was asked for is told before that. Nothing is compiled in
     it, and what is built from source is often tried once: for that it is not made, and the suites run in the image.
     """
-    request = msgspec.structs.replace(job.request, additions=Additions(), recipe=None)
-    plain = dataclasses.replace(job, request=request)
+    plain = dataclasses.replace(job, request=job.request.of_stack)
     _, plan, there = _looked_up(plain, stack)
     proven = there is not None and there.passed
     on_top = added.lock.additions.packages
@@ -199,11 +198,11 @@ def _finish(job: _Job, resolution: Resolution, below: BuildReport | None = None)
 def _proven(job: _Job, resolution: Resolution, below: BuildReport | None) -> tuple[Plan, BuildReport]:
     """Build or reuse, test and judge the image of a resolution."""
     plan, report = _reuse_or_build(job, resolution)
-    if not job.request.keep_going:
+    if not job.request.suites.keep_going:
         _refuse_broken(job, report)  # what cannot work is not tested for minutes
     for line in new_image.failures(report, job.folder(report.name, report.tag)):
         job.ctx.progress.warn(line)
-    if job.request.smoke:
+    if job.request.suites.run:
         report = _test(job, report, below)
     _refuse_broken(job, report)
     _draw(job, report)
@@ -241,13 +240,15 @@ def _may_be_on_top(lock: Lock, additions: Additions) -> bool:
 def _add(job: _Job, resolution: Resolution, *, fresh: bool = False) -> Resolution:
     """Resolve a person's additions; a recipe of their own has its lock beside it."""
     request, ctx = job.request, job.ctx
-    context = ResolveContext(recipe=job.recipe, variant=job.variant, request=request, ctx=ctx)
+    context = ResolveContext(
+        recipe=job.recipe, variant=job.variant, request=request.own_sources, ctx=ctx, typed=request
+    )
     path = own_lock(request.recipe, resolution.lock) if request.recipe else None
     renew = f"./build.py lock {request.recipe} --cuda {job.variant.cuda}"
     committed = documents.read_lock(path, renew) if path and not fresh else None
     refuse_others(request.additions.expected, resolution.lock, request.command_with)
     added = additions.add(context, resolution, request.additions, committed, fresh=fresh)
-    if path and added.lock != committed and not request.locked:
+    if path and added.lock != committed and not request.sources.locked:
         write_file(path, encode(added.lock))
         ctx.progress.note(f"locked in {path}")
     return added
@@ -275,12 +276,12 @@ def _test(job: _Job, report: BuildReport, below: BuildReport | None) -> BuildRep
     order = TrialOrder(
         artifact=report.artifact,
         suites=job.variant.smoke or job.recipe.smoke,
-        device=request.device,
+        device=request.suites.device,
         folder=str(folder),
         passes=str(request.output / report.name / report.tag / memory.FOLDER),
         packages=tuple(package.name for package in report.packages),
         layout=report.digest if report.layout else "",
-        rerun=request.rerun,
+        rerun=request.suites.rerun,
         own=report.own,
     )
     if below is not None and run_suites.has_passed(order, job.ctx):  # better than what the image below it shows
@@ -311,7 +312,7 @@ def _looked_up(job: _Job, wanted: Resolution) -> tuple[Resolution, Plan, BuildRe
 
     That is one which was built from the same plan and is whole.
     """
-    resolution = wanted if job.request.locked else base.with_living_base(job.ctx, wanted)
+    resolution = wanted if job.request.sources.locked else base.with_living_base(job.ctx, wanted)
     plan = _plan(job, resolution)
     return resolution, plan, _reuse(job, plan, resolution)
 
@@ -321,7 +322,7 @@ def _reuse_or_build(job: _Job, wanted: Resolution) -> tuple[Plan, BuildReport]:
 
     A base with packages that no place has is built with those of today, which is said; each turn takes newer ones.
     """
-    renewals, locked = 0, job.request.locked
+    renewals, sources = 0, job.request.sources
     while True:
         resolution, plan, report = _looked_up(job, wanted)
         if report is not None:
@@ -329,9 +330,9 @@ def _reuse_or_build(job: _Job, wanted: Resolution) -> tuple[Plan, BuildReport]:
         try:
             return plan, _build(job, plan, resolution)
         except BaseDriftError as drift:
-            if locked:
+            if sources.locked:
                 raise LockedError(drift.what, cause=drift.cause) from drift
-            is_compiler = job.request.devel or isinstance(drift, extensions.CompilerDriftError)
+            is_compiler = sources.devel or isinstance(drift, extensions.CompilerDriftError)
             # Mirrors of different ages could take turns for ever.
             renewals += 1
             arguments = (job.ctx, own.with_apt(job.variant, job.request.additions), wanted.lock, resolution.lock)
@@ -363,7 +364,7 @@ def _build(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport:
     if (needed := _room(job, plan, lock, _to_fetch(job, lock))) is not None:
         needed.require(f"{plan.name}:{plan.tag}", job.request, ctx.cache)
     try:
-        artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
+        artifact, layers = job.engine.build(plan, lock, job.request.own_sources, folder, ctx)
     except BaseException:
         with contextlib.suppress(OSError):  # empty: the first image of this name
             folder.parent.rmdir()
@@ -399,7 +400,7 @@ def _check_output(job: _Job, plan: Plan) -> None:
 def _check(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
     """Add what contracts and audit find to the report, and write it."""
     folder = job.folder(plan.name, plan.tag)
-    report = new_image.vet(report, folder, job.ctx, job.request.gpu, libraries.advised)
+    report = new_image.vet(report, folder, job.ctx, job.request.machine.gpu, libraries.advised)
     write_file(folder / "report.json", encode(report))
     return report
 
@@ -428,14 +429,12 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
 def _resolve(job: _Job, *, fresh: bool = False) -> Resolution:
     """Choose the first candidate that is available, by its lock where it has one. `fresh`: locks are ignored."""
     ctx, recipe, variant, request = job.ctx, job.recipe, job.variant, job.request
-    # What a requirements file names is for its own packages.
-    of_stack = msgspec.structs.replace(request, additions=msgspec.structs.replace(request.additions, channels=()))
     context = ResolveContext(
         recipe=recipe,
         variant=msgspec.structs.replace(variant, candidates=job.usable),
-        request=of_stack,
+        request=request.sources,
         ctx=ctx,
-        built=lambda lock: extensions.built(extensions.for_gpus(lock, request.gpu), ctx),
+        built=lambda lock: extensions.built(extensions.for_gpus(lock, request.machine.gpu), ctx),
     )
     found = {} if fresh else {one.name: read_lock(ctx, recipe, variant, one) for one in job.usable}
     committed = {name: lock for name, lock in found.items() if lock is not None}
@@ -444,7 +443,7 @@ def _resolve(job: _Job, *, fresh: bool = False) -> Resolution:
 
 
 def _for_gpus(job: _Job, resolution: Resolution) -> Resolution:
-    return msgspec.structs.replace(resolution, lock=extensions.for_gpus(resolution.lock, job.request.gpu))
+    return msgspec.structs.replace(resolution, lock=extensions.for_gpus(resolution.lock, job.request.machine.gpu))
 
 
 def _plan(job: _Job, resolution: Resolution) -> Plan:
@@ -454,9 +453,9 @@ def _plan(job: _Job, resolution: Resolution) -> Plan:
         resolution.candidate,
         examples=examples(job.ctx),
         created=_created(job.ctx.environment.get("SOURCE_DATE_EPOCH", "")),
-        devel=job.request.devel,
+        devel=job.request.sources.devel,
         additions=job.request.additions,
-        slim=slim.wanted(job.request.slim, job.request.gpu, resolution.lock),
+        slim=slim.wanted(job.request.slim, job.request.machine.gpu, resolution.lock),
     )
 
 
@@ -474,10 +473,10 @@ def _created(epoch: str) -> int | None:
 def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None = None) -> list[str]:
     lock = resolution.lock
     to_fetch = _to_fetch(job, lock)
-    machine = explain.find_target(job.ctx, job.request.said)
+    machine = explain.find_target(job.ctx, job.request.machine)
     upkeep = summary.upkeep_of(lock, job.recipe, job.request, machine, settings.today())
     fallback = rules.fallback(job.variant, resolution.candidate)
-    insisting = msgspec.structs.replace(job.request, cuda=lock.cuda, channel=fallback.channel if fallback else None)
+    insisting = job.request.from_channel(fallback.channel if fallback else None)
     needed = _room(job, plan, lock, to_fetch) if plan else None
     aside = summary.Aside(
         insist=summary.insistence(fallback, insisting.command()),
@@ -507,7 +506,7 @@ def _room(job: _Job, plan: Plan, lock: Lock, to_fetch: int) -> "room.Room | None
 def _asked_lines(job: _Job, lock: Lock) -> list[str]:
     """What of a person's requirements was passed over, is another in the stack, or comes from where they say."""
     additions = job.request.additions
-    sources = Sources(job.request, job.ctx.cache, job.ctx.environment)
+    sources = Sources(job.request.own_sources, job.ctx.cache, job.ctx.environment)
     return [*additions.notes, *compared(additions.expected, lock), *sources.further_lines()]
 
 

@@ -75,7 +75,7 @@ class Room:
         parts = ", ".join(f"{_gb(part.size)} {part.what}" for part in self.parts)
         step = f"{MORE_ROOM}; or put it on another disk: GRAPHCRATE_CACHE=/path make image …"
         if self.certain > self.free:
-            held = sum(cleaning.bytes_below(one) for one in running.prunable(cache)) if request.smoke else 0
+            held = sum(cleaning.bytes_below(one) for one in running.prunable(cache)) if request.suites.run else 0
             if self.certain > self.free + held:
                 raise DiskFullError(
                     f"{title} needs {_gb(self.needed)}, and {_gb(self.free)} are free under {self.cache}",
@@ -105,7 +105,7 @@ def of_build(plan: Plan, lock: Lock, to_fetch: int, request: BuildRequest, ctx: 
     )
     if any(step.compiles for step in steps):
         parts.append(RoomStep(what="to compile", size=COMPILING, known=False))
-    if request.smoke:
+    if request.suites.run:
         digests = [base.digest if base else "", *(step.digest for step in steps)]
         shared = running.lowest_unpacked(digests[: digests.index("")] if "" in digests else digests, cache)
         unpacked = [(below, base is not None), *((step.unpacked, step.known) for step in steps)][shared:]

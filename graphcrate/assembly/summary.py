@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from graphcrate.compat import allowances, planning, slim, suites
 from graphcrate.compat.explain import explain, on_newer_base
 from graphcrate.compat.request import BuildRequest
@@ -46,12 +44,11 @@ def upkeep_of(lock: Lock, recipe: Recipe, request: BuildRequest, machine: Target
     said, found = suites.described(suite, today), suites.standing(suite, today)
     if found is None or found.state != "ended":
         return Upkeep(said)
-    newer = on_newer_base(lock.cuda, explain(recipe, machine, request.said).rows, today)
+    newer = on_newer_base(lock.cuda, explain(recipe, machine, request.machine).rows, today)
     if newer is None:
         none = f"no variant of {recipe.name} on one runs there"
         return Upkeep(said, f"a new recipe with a newer base.suite (docs/recipes.md): {none}")
-    # Channel and folder were chosen for this variant's wheels.
-    command = msgspec.structs.replace(request, cuda=newer.cuda, channel=None, wheels=None).command()
+    command = request.on(newer.cuda).command()
     on = f"torch {newer.torch} on Debian {newer.base}: {suites.described(newer.base, today)}"
     return Upkeep(said, f"{command}    ({on})")
 

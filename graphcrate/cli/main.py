@@ -5,8 +5,9 @@ Stages are imported where a command needs them: an unchanged image is answered i
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
 from graphcrate import __version__
@@ -82,29 +83,6 @@ def program(
     """Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root."""
 
 
-def _request(
-    name: str,
-    cuda: str | None,
-    packages: list[str] | None = None,
-    requirements: list[Path] | None = None,
-    apt: list[str] | None = None,
-    flavour: str = "",
-    **fields: Any,  # noqa: ANN401 (those of BuildRequest)
-) -> "BuildRequest":
-    """What is asked of a build: of a stack with additions, or of a person's own recipe, which names its stack."""
-    from graphcrate.compat import own
-    from graphcrate.compat.request import BuildRequest
-
-    additions = own.given(packages or (), requirements or (), apt or (), flavour)
-    if own.is_recipe(name):
-        recipe, more = own.load(Path(name))
-        fields["recipe"], additions = Path(name), own.merge_additions(more, additions)
-        name, cuda = recipe.extends, cuda or recipe.cuda or None
-    fields["mirror"] = fields.get("mirror") or config().mirror or None
-    fields |= {"words": tuple(packages or ()), "requirements": tuple(requirements or ())}
-    return BuildRequest(name=name, cuda=cuda, additions=additions, **fields)
-
-
 @app.command()
 def image(
     name: Name,
@@ -136,31 +114,28 @@ def image(
     as_json: options.Json = False,
 ) -> None:
     """Build an image and test it by a training run inside."""
-    request = _request(
+    from graphcrate.cli.requests import build_request
+    from graphcrate.compat.request import SourceOptions, SuiteOptions
+    from graphcrate.compat.targets import MachineRequest
+
+    target = target or ("" if gpu or driver else config().target)
+    machine = MachineRequest(target=target, gpu=gpu_list(gpu), driver=driver)
+    sources = SourceOptions(
+        channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit, locked=locked
+    )
+    request = build_request(
+        "image",
         name,
         cuda,
-        with_,
-        requirements,
-        apt,
-        flavour,
-        gpu=gpu_list(gpu),
-        driver=driver,
-        target=target or ("" if gpu or driver else config().target),
-        channel=channel,
-        mirror=mirror,
-        wheels=wheels,
-        output=output,
-        smoke=smoke,
-        keep_going=keep_going,
-        rerun=rerun,
-        device=device,
-        engine=engine,
-        extensions=extensions,
-        toolkit=toolkit,
-        devel=flavour == "devel",
-        slim=slim,
-        locked=locked,
+        machine=machine,
+        sources=msgspec.structs.replace(sources, devel=flavour == "devel"),
+        packages=with_ or (),
+        requirements=requirements or (),
+        apt=apt or (),
+        flavour=flavour,
     )
+    suites = SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)
+    request = msgspec.structs.replace(request, slim=slim, suites=suites, engine=engine, output=output)
     _build(request, as_json, plan_only=plan, quiet=quiet)
 
 
@@ -275,17 +250,11 @@ def lock(
     if as_json:
         raise UsageError("--json goes with --check alone", next_step=f"./build.py lock {name}    (prints a path)")
     from graphcrate.assembly import pipeline
+    from graphcrate.cli.requests import build_request
+    from graphcrate.compat.request import SourceOptions
 
-    request = _request(
-        name,
-        cuda,
-        verb="lock",
-        channel=channel,
-        mirror=mirror,
-        wheels=wheels,
-        extensions=extensions,
-        toolkit=toolkit,
-    )
+    sources = SourceOptions(channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit)
+    request = build_request("lock", name, cuda, sources=sources)
     sys.stdout.write(f"{pipeline.write_lock(request, here())}\n")
 
 
@@ -323,10 +292,10 @@ def render(
 
     if name is not None and own.is_recipe(name):
         from graphcrate.assembly import pipeline
+        from graphcrate.cli.requests import build_request
 
-        sys.stdout.write(
-            f"{pipeline.render_own(_request(name, cuda, verb='render'), here(), output or Path('images'))}\n"
-        )
+        request = build_request("render", name, cuda)
+        sys.stdout.write(f"{pipeline.render_own(request, here(), output or Path('images'))}\n")
         return
     for folder in files.render_all(here(), name, cuda, output):
         sys.stdout.write(f"{folder}\n")

@@ -130,7 +130,7 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
     report = locate.find_image(ref, output)[1]
     if report.fallback:
         asked = report.asked or BuildParameters(recipe=report.name, variant=report.cuda)
-        insisting = BuildRequest.again(asked, channel=report.fallback.channel).command()
+        insisting = BuildRequest.again(asked).from_channel(report.fallback.channel).command()
         lines = summary.fallback_lines(report, insisting)
         sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
 
@@ -139,9 +139,17 @@ def _built(name: str, cuda: str | None, gpu: str, target: str, output: Path, ctx
     """Build the recipe's image, or find it unchanged."""
     from graphcrate.assembly import pipeline
     from graphcrate.compat.request import BuildRequest
+    from graphcrate.compat.targets import MachineRequest
 
     report = pipeline.build_image(
-        BuildRequest(name=name, cuda=cuda, gpu=gpu, target=target, output=output, engine="embedded", verb="publish"),
+        BuildRequest(
+            name=name,
+            cuda=cuda,
+            machine=MachineRequest(gpu=gpu, target=target),
+            output=output,
+            engine="embedded",
+            verb="publish",
+        ),
         ctx,
     )
     return f"{report.name}:{report.tag}"

@@ -291,7 +291,8 @@ def by_capability(
 
 def _rows(recipe: Recipe, variant: Variant, target: Target, said: MachineRequest) -> Iterator[ExplainRow]:
     gpu = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
-    request = BuildRequest(name=recipe.name, cuda=variant.cuda, target=said.target, gpu=gpu, driver=said.driver)
+    machine = MachineRequest(target=said.target, gpu=gpu, driver=said.driver)
+    request = BuildRequest(name=recipe.name, cuda=variant.cuda, machine=machine)
     for candidate in candidates_of(variant):
         judged = judge_target(recipe, variant, candidate, target)
         yield ExplainRow(

@@ -64,6 +64,23 @@ def is_recipe(name: str) -> bool:
     return name.endswith(".toml") or "/" in name
 
 
+class NamedStack(NamedTuple):
+    """What NAME or FILE on a command line means: a stack, and what a file of the user's own adds to it."""
+
+    name: str
+    cuda: str | None = None  #: None: nobody says
+    additions: Additions = Additions()
+    file: Path | None = None  #: None: it is the stack itself
+
+
+def find_stack(name: str, cuda: str | None = None) -> NamedStack:
+    """The stack of a NAME or a FILE. A CUDA version that was typed goes before the file's. Raises as `load` does."""
+    if not is_recipe(name):
+        return NamedStack(name, cuda)
+    recipe, additions = load(Path(name))
+    return NamedStack(recipe.extends, cuda or recipe.cuda or None, additions, Path(name))
+
+
 def load(path: Path) -> tuple[OwnRecipe, Additions]:
     """Read a recipe file of a person's own. Raises RecipeError, UsageError for what it refers to."""
     fields = "./build.py schema --own lists every field, docs/customize.md shows them"

@@ -1,9 +1,9 @@
-"""What a person asks for when an image is to be built."""
+"""What the user asks for when an image is to be built: small values, each for one stage of the build."""
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -12,10 +12,14 @@ from graphcrate.compat.slim import Choice
 from graphcrate.compat.targets import MachineRequest
 from graphcrate.model.recipe import Additions, FurtherChannel
 from graphcrate.model.report import BuildParameters, BuildReport
+from graphcrate.model.trial import Device
 
 #: Where compiled extensions come from. `auto`: wheels, and what has none is compiled here; `wheels`: what has no wheel
 #: is left out; `source`: compiled here even where there is a wheel; `none`: left out.
 Extensions = Literal["auto", "wheels", "source", "none"]
+
+#: commands that build, or do part of it
+Verb = Literal["image", "lock", "render", "publish"]
 
 
 def _quoted(names: Sequence[str]) -> str:
@@ -24,55 +28,62 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says about sources; `toolkit`: its provider; `devel`: it stays in the image, with a compiler.
+    """Where the files of an image come from."""
 
-    `locked`: nothing but what a committed lock names, or an error.
-    """
-
-    channel: str | None = None
-    mirror: str | None = None
-    wheels: Path | None = None
+    channel: str | None = None  #: the only one that torch may come from
+    mirror: str | None = None  #: a name that `resolve.channels` knows, or an address
+    wheels: Path | None = None  #: folder of the local channel
     extensions: Extensions = "auto"
-    toolkit: str | None = None
-    devel: bool = False
-    locked: bool = False
-
-    @property
-    def further(self) -> tuple[FurtherChannel, ...]:
-        """Places that the person's requirements name besides."""
-        return ()
+    toolkit: str | None = None  #: its provider
+    devel: bool = False  #: the toolkit stays in the image, with a compiler
+    locked: bool = False  #: nothing but what a committed lock names, or an error
+    further: tuple[FurtherChannel, ...] = ()  #: that a requirements file names, for the packages that it adds
 
 
-class BuildRequest(SourceOptions, frozen=True, kw_only=True):
-    """What a person asked for."""
+class SuiteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How an image is tested after its build."""
+
+    run: bool = True
+    device: Device = "auto"
+    rerun: bool = False  #: run suites that the image passed on this kind of node before, too
+    keep_going: bool = False  #: test what the audit says cannot work as a whole, too
+
+
+class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A build as the user asked for it: a small value for each stage, and how it was typed, to write it again."""
 
     name: str
     cuda: str | None  #: None: the newest that runs on the machine, if one is named
-    gpu: str = ""  #: one model or several: "v100,a100"
-    driver: str = ""  #: NVIDIA's
-    target: str = ""  #: a machine of targets/
-    output: Path = Path("dist")
-    smoke: bool = True
-    keep_going: bool = False  #: test what the audit says cannot work as a whole, too
-    rerun: bool = False  #: run suites that the image passed on this kind of node before, too
-    device: Literal["auto", "cpu", "cuda"] = "auto"  #: of the smoke test
-    engine: str = "auto"  #: `auto`: the embedded builder, and where it cannot work the first engine that answers
-    additions: Additions = Additions()  #: a person's own packages, files and commands
-    recipe: Path | None = None  #: the file of a person's own that says them
+    machine: MachineRequest = MachineRequest()  #: that the image is for
+    sources: SourceOptions = SourceOptions()  #: of the stack; `own_sources` has those of what is added to it, too
+    additions: Additions = Additions()  #: the user's own packages, files and commands
+    recipe: Path | None = None  #: the user's own file that says them
     slim: Choice = "no"  #: cut to the GPUs that are named
-    verb: Literal["image", "lock", "render", "publish"] = "image"  #: the command that was typed
+    suites: SuiteOptions = SuiteOptions()
+    engine: str = "auto"  #: `auto`: the embedded builder, and where it cannot work the first engine that answers
+    output: Path = Path("dist")
+    verb: Verb = "image"  #: the command that was typed
     requirements: tuple[Path, ...] = ()  #: files as they were typed; the additions have what is in them
     words: tuple[str, ...] | None = None  #: packages as they were typed; None: those of the additions
 
     @property
-    def further(self) -> tuple[FurtherChannel, ...]:
-        """As `SourceOptions` has it."""
-        return self.additions.channels
+    def own_sources(self) -> SourceOptions:
+        """Those of an image with additions."""
+        return msgspec.structs.replace(self.sources, further=self.additions.channels)
 
     @property
-    def said(self) -> MachineRequest:
-        """What was said of the machine that the image is for."""
-        return MachineRequest(target=self.target, gpu=self.gpu, driver=self.driver)
+    def of_stack(self) -> "BuildRequest":
+        """The same without what is added: for the image of the stack itself."""
+        return msgspec.structs.replace(self, additions=Additions(), recipe=None)
+
+    def on(self, cuda: str) -> "BuildRequest":
+        """The same for another CUDA version: channel and folder were chosen for the wheels of this one."""
+        sources = msgspec.structs.replace(self.sources, channel=None, wheels=None)
+        return msgspec.structs.replace(self, cuda=cuda, sources=sources)
+
+    def from_channel(self, channel: str | None) -> "BuildRequest":
+        """The same with torch from this channel alone; None: from any."""
+        return msgspec.structs.replace(self, sources=msgspec.structs.replace(self.sources, channel=channel))
 
     def command_with_apt(self, packages: Sequence[str]) -> str:
         """What to type for this request with more of Debian's packages; of a recipe of one's own, what to write."""
@@ -94,23 +105,31 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         """What to type for this request: of make, where make has a setting for all of it. Passwords are left out."""
         from graphcrate.host.connections import redacted
 
-        names = (
-            "cuda target gpu driver channel mirror wheels extensions toolkit engine flavour slim with requirements apt"
-        )
-        settings = {name: getattr(self, name, None) for name in names.split()} | {
-            "mirror": redacted(self.mirror or ""),
-            "flavour": "devel" if self.devel else self.additions.flavour,
+        machine, sources, suites = self.machine, self.sources, self.suites
+        settings = {
+            "cuda": self.cuda,
+            "target": machine.target,
+            "gpu": machine.gpu,
+            "driver": machine.driver,
+            "channel": sources.channel,
+            "mirror": redacted(sources.mirror or ""),
+            "wheels": sources.wheels,
+            "extensions": sources.extensions,
+            "toolkit": sources.toolkit,
+            "engine": self.engine,
+            "flavour": "devel" if sources.devel else self.additions.flavour,
+            "slim": self.slim,
             "with": " ".join(self._words()),
             "requirements": " ".join(map(str, self.requirements)),
             "apt": "" if self.recipe else " ".join(self.additions.apt),
+            "locked": "yes" if sources.locked else "",
         }
-        settings |= {"locked": "yes" if self.locked else ""}
         said = {name: str(value) for name, value in settings.items() if value not in (None, "", "auto", "no")}
         more = [] if self.output == Path("dist") else ["--output", str(self.output)]
-        more += [] if self.smoke else ["--no-smoke"]
-        more += ["--rerun"] if self.rerun else []
-        more += ["--keep-going"] if self.keep_going else []
-        more += [] if self.device == "auto" else ["--device", self.device]
+        more += [] if suites.run else ["--no-smoke"]
+        more += ["--rerun"] if suites.rerun else []
+        more += ["--keep-going"] if suites.keep_going else []
+        more += [] if suites.device == "auto" else ["--device", suites.device]
         stack = [] if self.name == "pyg" else [f"STACK={self.name}"]
         stack = [f"RECIPE={self.recipe}"] if self.recipe else stack
         if not (more or self.verb == "render" or len(self.requirements) > 1):
@@ -127,17 +146,23 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
         return self.additions.packages
 
     @classmethod
-    def again(cls, asked: BuildParameters, **options: Any) -> "BuildRequest":  # noqa: ANN401
-        """The request for an image that was built before, by its provenance; `options` change it."""
-        same = ("driver", "target", "channel", "extensions", "toolkit", "slim", "additions")
-        fields = {
-            "name": asked.recipe,
-            "cuda": asked.variant,
-            "gpu": ",".join(asked.gpus),
-            "devel": asked.flavour == "devel",
-            **{name: value for name in same if (value := getattr(asked, name))},
-        }
-        return cls(**{**fields, **options})
+    def again(cls, asked: BuildParameters) -> "BuildRequest":
+        """The request for an image that was built before, by its provenance."""
+        machine = MachineRequest(target=asked.target, gpu=",".join(asked.gpus), driver=asked.driver)
+        sources = SourceOptions(
+            channel=asked.channel or None,
+            extensions=asked.extensions or "auto",
+            toolkit=asked.toolkit or None,
+            devel=asked.flavour == "devel",
+        )
+        return cls(
+            name=asked.recipe,
+            cuda=asked.variant,
+            machine=machine,
+            sources=sources,
+            additions=asked.additions or Additions(),
+            slim=asked.slim or "no",
+        )
 
     def asked(self, report: BuildReport) -> BuildParameters:
         """As provenance tells it: enough to ask again."""
@@ -145,13 +170,13 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             recipe=self.name,
             variant=report.cuda,
             candidate=report.candidate,
-            target=self.target,
-            gpus=tuple(filter(None, self.gpu.split(","))),
-            driver=self.driver,
-            channel=self.channel or "",
-            extensions=self.extensions,
-            toolkit=self.toolkit or "",
-            flavour="devel" if self.devel else "",
+            target=self.machine.target,
+            gpus=tuple(filter(None, self.machine.gpu.split(","))),
+            driver=self.machine.driver,
+            channel=self.sources.channel or "",
+            extensions=self.sources.extensions,
+            toolkit=self.sources.toolkit or "",
+            flavour="devel" if self.sources.devel else "",
             slim=self.slim if self.slim != "no" else "",
             additions=own.recorded(self.additions) if self.additions else None,
         )

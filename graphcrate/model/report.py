@@ -20,11 +20,11 @@ class BuildParameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     gpus: tuple[str, ...] = ()
     driver: str = ""
     channel: str = ""
-    extensions: str = ""
+    extensions: Literal["", "auto", "wheels", "source", "none"] = ""
     toolkit: str = ""
     flavour: str = ""  #: "devel": with compiler and toolkit
     additions: Additions | None = None  #: a person's own; of projects and wheels the names
-    slim: str = ""  #: "yes" or "all": cut to the GPUs
+    slim: Literal["", "yes", "all"] = ""  #: cut to the GPUs
 
 
 class CandidateOutcome(msgspec.Struct, frozen=True, kw_only=True):

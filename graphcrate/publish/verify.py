@@ -9,11 +9,12 @@ import msgspec
 
 from graphcrate.artifacts.locate import find_image
 from graphcrate.compat import planning
-from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.request import BuildRequest, SuiteOptions
+from graphcrate.compat.targets import MachineRequest
 from graphcrate.host.context import Context
 from graphcrate.model import codec
 from graphcrate.model.errors import IntegrityError
-from graphcrate.model.report import BuildReport
+from graphcrate.model.report import BuildParameters, BuildReport
 from graphcrate.model.words import joined
 from graphcrate.oci import access, push, reference, referrers, spec
 from graphcrate.oci.reference import Reference
@@ -157,6 +158,18 @@ def _of_another_builder(verdict: SignatureVerdict) -> bool:
     return bool(about and about.predicate_type == statement.PROVENANCE and not provenance.is_ours(about.predicate))
 
 
+def _again(asked: BuildParameters, wheels: Path | None, output: Path) -> BuildRequest:
+    """The request of a build again. Target and driver are met by the variant that was chosen for them."""
+    request = BuildRequest.again(asked)
+    return msgspec.structs.replace(
+        request,
+        machine=MachineRequest(gpu=request.machine.gpu),
+        sources=msgspec.structs.replace(request.sources, wheels=wheels),
+        suites=SuiteOptions(run=False),
+        output=output,
+    )
+
+
 def _rebuilt(
     about: Statement | None, document: Document, wheels: Path | None, ctx: Context, build: Build
 ) -> VerifyCheck:
@@ -168,9 +181,7 @@ def _rebuilt(
     except msgspec.ValidationError as error:
         return VerifyCheck("rebuild", False, f"the provenance does not say what to build from: {error}")
     with ctx.cache.folder() as folder:
-        # the target and driver are met by the variant that was chosen for them
-        request = BuildRequest.again(asked, target="", driver="", wheels=wheels, output=folder, smoke=False)
-        report = build(request, ctx)
+        report = build(_again(asked, wheels, folder), ctx)
         if report.lock_sha256 != wanted and report.drift:
             changes = joined(planning.drifted(report.drift))
             said = f"other bytes, as no place has all Debian packages of the lock; of today are {changes}"

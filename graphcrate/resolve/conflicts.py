@@ -20,7 +20,6 @@ from packaging.version import Version
 from graphcrate.compat import facts, own
 from graphcrate.compat.catalog import read_lock
 from graphcrate.compat.packages import markers
-from graphcrate.compat.request import BuildRequest
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.words import joined, listed
@@ -238,8 +237,8 @@ class Conflicts:
         return sorted(found, key=distance)
 
     def _command(self, cuda: str) -> str:
-        request = self._context.request
-        if not isinstance(request, BuildRequest) or len(request.additions.packages) > _MOST_NAMED:
+        request = self._context.typed
+        if request is None or len(request.additions.packages) > _MOST_NAMED:
             return f"make image CUDA={cuda} …"
         # What stays is there with the CUDA version.
         kept = tuple(one for one in request.additions.packages if own.name_of(one) not in self._staying)

@@ -48,7 +48,7 @@ def lines(lock: Lock, request: BuildRequest, ctx: Context) -> Iterator[str]:
 
     Nothing where the base is no Debian, or where nobody answers: it is only said earlier than by the audit.
     """
-    base = lock.compilation.base if request.devel and lock.compilation else lock.base
+    base = lock.compilation.base if request.sources.devel and lock.compilation else lock.base
     if not isinstance(base, DebianBase) or base.suite not in suites.known():
         return
     there = {package.name for package in base.packages}
@@ -69,7 +69,7 @@ def _findings(lock: Lock, request: BuildRequest, ctx: Context) -> list[AuditFind
     added = [one for one in lock.packages if one.name in names and _is_compiled(one)]
     absent = [one for one in added if not is_stored(one.file, ctx.cache)]
     if sum(one.file.size for one in absent) <= LARGEST and absent:
-        fetch(msgspec.structs.replace(lock, packages=tuple(absent)), request, ctx)
+        fetch(msgspec.structs.replace(lock, packages=tuple(absent)), request.own_sources, ctx)
     linked = _linked([one for one in added if is_stored(one.file, ctx.cache)], ctx)
     brought = {name for one in linked.values() for name in one.names}
     torch = next((one.version for one in lock.packages if one.name == "torch"), "")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
@@ -30,6 +30,7 @@ class ResolveContext:
     request: SourceOptions
     ctx: Context
     built: Callable[[Lock], Collection[str]] = lambda _: ()
+    typed: BuildRequest | None = None  #: what was asked for, for the commands of next steps
 
     @functools.cached_property
     def sources(self) -> Sources:

@@ -6,7 +6,6 @@ import msgspec
 from packaging.requirements import Requirement
 
 from graphcrate.compat import names, own
-from graphcrate.compat.request import BuildRequest
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock
 from graphcrate.model.words import listed
@@ -49,8 +48,8 @@ def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], 
 
 def _command(context: ResolveContext, packages: Sequence[str]) -> str:
     """What to type for the same request with these packages; empty where that is no line to type."""
-    request = context.request
-    if not isinstance(request, BuildRequest) or request.recipe is not None or len(packages) > _MOST_WORDS:
+    request = context.typed
+    if request is None or request.recipe is not None or len(packages) > _MOST_WORDS:
         return ""
     additions = msgspec.structs.replace(request.additions, packages=tuple(packages))
     return msgspec.structs.replace(request, additions=additions).command()

@@ -13,7 +13,7 @@ import pysequoia
 import pytest
 
 from graphcrate.assembly import pipeline
-from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.request import BuildRequest, SuiteOptions
 from graphcrate.host import inflating
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
@@ -194,7 +194,7 @@ def test_a_package_that_is_nowhere_is_replaced_by_todays_and_it_is_said(small, b
     vars(ctx)["progress"] = progress = Recorder()
     with contextlib.closing(ctx.cache):
         Debian(servers.mirror, signer, ctx.cache, progress).put("bookworm", stanzas(bookworm, lock.base))
-        request = BuildRequest(name="torch", cuda="cpu", smoke=False, output=scratch / "dist")
+        request = BuildRequest(name="torch", cuda="cpu", suites=SuiteOptions(run=False), output=scratch / "dist")
         report = pipeline.build_image(request, ctx)
     assert report.layers[0].digest == bookworm.base.layers[0].digest
     (drift,) = report.drift

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import addresses, own, planning
-from graphcrate.compat.request import BuildRequest, SourceOptions
+from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.model.errors import BuildError, NetworkError, ResolutionError
@@ -169,7 +169,7 @@ def test_a_page_of_links_that_requirements_name_gives_a_package(server, cache, t
     given = own.given([], [tmp_path / "requirements.txt"])
     (tmp_path / "requirements.txt").unlink()
     recipe = small_index.recipe(COMPATIBLE, extensions=())
-    request = BuildRequest(name="pyg", cuda=None, additions=given)
+    request = SourceOptions(further=given.channels)
     context = small_index.context(recipe, request, cache, environment(server))
     lock = additions.add(context, choose(context, {}), given, None).lock
     assert lock.package("mine").version == "1.0"

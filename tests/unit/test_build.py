@@ -18,7 +18,7 @@ from graphcrate.model.recipe import Additions, Channel
 from graphcrate.model.report import Artifact, SmokeReport
 from graphcrate.resolve import base as resolve_base
 from tests import ROOT
-from tests.made import index_of, place, refused
+from tests.made import build_request, index_of, place, refused
 from tests.unit.small_index import LOCAL, put_torch
 from tests.unit.test_gate import report
 
@@ -103,7 +103,7 @@ def test_no_engine_makes_an_image_whole_that_was_to_be_cut(ctx, there, monkeypat
         return job.engine
 
     monkeypatch.setattr(pipeline, "_build_and_test", proven)
-    request = BuildRequest(name="pyg", cuda="11.8", gpu="v100", slim=cut)
+    request = build_request(gpu="v100", slim=cut)
     with pytest.raises(HostError, match="user namespaces") if len(engines) == 1 else contextlib.nullcontext():
         pipeline.build_image(request, ctx)
     assert tried == engines
@@ -247,18 +247,18 @@ def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
         ({"additions": Additions(packages=("a", "b"))}, "make image CUDA=11.8 'WITH=a b'"),
         ({"rerun": True, "gpu": "t4"}, "./build.py image pyg --cuda 11.8 --gpu t4 --rerun"),
         (
-            {"name": "torch", "output": Path("a b"), "smoke": False, "device": "cpu"},
+            {"name": "torch", "output": Path("a b"), "run": False, "device": "cpu"},
             "./build.py image torch --cuda 11.8 --output 'a b' --no-smoke --device cpu",
         ),
     ],
 )
 def test_the_command_of_a_request_has_all_its_settings(request_, command):
-    assert BuildRequest(**{"name": "pyg", "cuda": "11.8", **request_}).command() == command
+    assert build_request(**request_).command() == command
 
 
 def test_provenance_is_enough_to_ask_again():
     asked = {"gpu": "v100,a100", "driver": "535", "target": "dgx2", "channel": "pypi", "toolkit": "pypi", "devel": True}
-    request = BuildRequest(name="glt", cuda="11.7", extensions="source", slim="yes", **asked)
+    request = build_request(name="glt", cuda="11.7", extensions="source", slim="yes", **asked)
     report = SimpleNamespace(name="glt", cuda="11.7", candidate="pypi")
     assert BuildRequest.again(request.asked(report)) == request
 

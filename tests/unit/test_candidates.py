@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import addresses
-from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.request import SourceOptions
 from graphcrate.model.errors import IntegrityError, LockedError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Additions, BaseSpec, Channel, FurtherChannel
@@ -239,7 +239,7 @@ def test_a_channel_that_requirements_name_gives_a_package_and_is_nowhere_in_the_
     channel = FurtherChannel(kind="links", location=secret, where="requirements.txt:1")
     wanted = Additions(packages=("mine",), channels=(channel,))
     stack, recipe = world.choose(COMPATIBLE), small_index.recipe(COMPATIBLE)
-    request = BuildRequest(name="small", cuda=None, additions=wanted)
+    request = SourceOptions(further=wanted.channels)
     context = small_index.context(recipe, request, world.cache, world.environment, progress=world.notes)
     lock = additions.add(context, stack, wanted, None).lock
     assert lock.package("mine").version == "1.0"
@@ -247,8 +247,7 @@ def test_a_channel_that_requirements_name_gives_a_package_and_is_nowhere_in_the_
     assert b"torch-mine" not in encode(lock)
     fetch(lock, request, context.ctx)
     assert world.cache.file(hashlib.sha256(content).hexdigest(), name).is_file()
-    without = msgspec.structs.replace(request, additions=Additions())
-    assert Offers.of_lock(Sources(without, world.cache, world.environment), lock).sources.user.further == ()
+    assert Offers.of_lock(Sources(SourceOptions(), world.cache, world.environment), lock).sources.user.further == ()
 
 
 def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, monkeypatch):

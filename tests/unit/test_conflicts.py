@@ -42,7 +42,7 @@ def conflicts():
         request = BuildRequest(name="pyg", cuda=cuda, additions=Additions(packages=packages))
         ctx = Context(root=ROOT, environment={})
         variant = PYG.variant(cuda)
-        context = ResolveContext(recipe=PYG, variant=variant, request=request, ctx=ctx)
+        context = ResolveContext(recipe=PYG, variant=variant, request=request.own_sources, ctx=ctx, typed=request)
         found = (read_lock(ctx, PYG, variant, candidate) for candidate in variant.candidates)
         stack = next(lock for lock in found if lock)
         staying = {one.name: one for one in stack.packages if one.name.startswith(("torch", "nvidia-"))}
@@ -117,7 +117,7 @@ def test_an_explanation_without_a_clause_against_the_stack_stays_as_it_is(confli
 def test_a_name_that_is_a_trap_is_refused_with_the_command_to_type(conflicts):
     made = conflicts("11.8", "cv2", "sklearn==0.0", "einops>=0.7")
     with pytest.raises(ResolutionError) as caught:
-        refuse_traps(made._context, made._stack, made._context.request.additions.packages, Index())
+        refuse_traps(made._context, made._stack, made._context.typed.additions.packages, Index())
     assert {"opencv-python-headless", "scikit-learn"} <= set(caught.value.what.split())
     # scikit-learn is in the stack
     assert caught.value.next_step.startswith("make image CUDA=11.8 'WITH=opencv-python-headless einops>=0.7' ")

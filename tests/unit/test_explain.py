@@ -102,7 +102,7 @@ def test_image_takes_what_explain_chooses(monkeypatch, call, arguments, cuda, gp
     seen = []
 
     def stop(job):
-        seen.append((job.request.cuda, job.request.gpu))
+        seen.append((job.request.cuda, job.request.machine.gpu))
         raise ResolutionError("far enough")
 
     monkeypatch.setattr(pipeline, "_build_and_test", stop)

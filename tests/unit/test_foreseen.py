@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.inputs.bases import contents
 from graphcrate.model.allowance import Allowance
 from graphcrate.model.errors import NetworkError
@@ -132,7 +132,7 @@ def test_a_devel_image_has_what_its_compiler_brings(ctx):
     lock = added(ctx, **{"rdkit/a.so": library("libX11.so.6")})
     lock = msgspec.structs.replace(lock, compilation=SimpleNamespace(base=bookworm(deb("libx11-6"))))
     assert told(lock, ctx) != []
-    assert told(lock, ctx, msgspec.structs.replace(ASKED, devel=True)) == []
+    assert told(lock, ctx, msgspec.structs.replace(ASKED, sources=SourceOptions(devel=True))) == []
 
 
 def test_what_a_recipe_allows_is_not_said(ctx):

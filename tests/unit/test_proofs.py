@@ -10,6 +10,7 @@ from graphcrate.assembly import matrix, pipeline
 from graphcrate.assembly.matrix import MatrixRequest
 from graphcrate.checks import new_image
 from graphcrate.cli import options, tables
+from graphcrate.compat.request import SuiteOptions
 from graphcrate.host import cleaning
 from graphcrate.host.context import Context
 from graphcrate.model.errors import AuditError, BuildError, DiskFullError, NetworkError, UsageError
@@ -68,7 +69,7 @@ def run(project, asked, broken=(), **request):
 def test_every_committed_lock_is_built_as_it_is_locked_and_its_proof_is_written_beside_it(project):
     asked = []
     results = run(project, asked)
-    assert [(one.name, one.cuda, one.channel, one.locked, one.engine) for one in asked] == [
+    assert [(one.name, one.cuda, one.sources.channel, one.sources.locked, one.engine) for one in asked] == [
         ("torch", "11.7", "pypi", True, "embedded"),
         ("glt", "12.1", "pypi", True, "embedded"),
         ("torch", "12.1", "pypi", True, "embedded"),
@@ -121,7 +122,7 @@ def test_a_candidate_without_a_lock_is_tested_and_where_its_channel_is_silent_th
     silent = [("torch", "11.7")]
 
     def built(request, ctx):
-        assert not request.locked
+        assert not request.sources.locked
         return report(smoke=None)
 
     assert [one.state for one in matrix.run(MatrixRequest(cuda="11.7"), project, built)] == ["tested"]
@@ -197,7 +198,7 @@ def test_an_image_that_the_audit_refuses_is_not_tested_for_minutes(monkeypatch, 
     monkeypatch.setattr(pipeline, "_reuse_or_build", lambda *_: (None, broken))
     monkeypatch.setattr(pipeline, "_draw", lambda *_: None)
     monkeypatch.setattr(pipeline, "_test", lambda *_: pytest.fail("a suite ran"))
-    request = SimpleNamespace(smoke=True, keep_going=False, command_with_apt=list)
+    request = SimpleNamespace(suites=SuiteOptions(), command_with_apt=list)
     job = SimpleNamespace(request=request, folder=lambda *_: tmp_path)
     with refused(AuditError, "cannot work as a whole: see torch", "torch: no code"):
         pipeline._proven(job, SimpleNamespace(lock=None), None)

@@ -20,7 +20,7 @@ from graphcrate.model.recipe import Additions, BaseSpec
 from graphcrate.pages import report as pages
 from graphcrate.publish import policy
 from tests import ROOT
-from tests.made import RECIPES, refused
+from tests.made import RECIPES, build_request, refused
 from tests.unit import small_layouts, tars
 from tests.unit.conftest import TODAY
 from tests.unit.contract_cases import GOOD, HOST, OS_RELEASE, configured, files, release
@@ -133,7 +133,7 @@ def test_the_clock_says_the_day_in_utc(monkeypatch):
 
 
 def upkeep(lock=ON_BULLSEYE, machine=None, today=TODAY, **fields):
-    request = BuildRequest(**{"name": "glt", "cuda": lock.cuda, **fields})
+    request = build_request(**{"name": "glt", "cuda": lock.cuda, **fields})
     return upkeep_of(lock, GLT, request, machine or Target(), today)
 
 

@@ -1,0 +1,47 @@
+"""What the user asks of a build, as the values that its stages take: the same for all commands that build.
+
+Imported where a command builds: it loads what reads requirements.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from graphcrate.cli.options import config
+from graphcrate.compat import own
+from graphcrate.compat.request import BuildRequest, SourceOptions, Verb
+from graphcrate.compat.targets import MachineRequest
+
+
+def build_request(
+    verb: Verb,
+    name: str,
+    cuda: str | None,
+    *,
+    machine: MachineRequest | None = None,
+    sources: SourceOptions | None = None,
+    packages: Sequence[str] = (),
+    requirements: Sequence[Path] = (),
+    apt: Sequence[str] = (),
+    flavour: str = "",
+) -> BuildRequest:
+    """Make the request of a stack by its NAME, or of the FILE of a recipe of the user's own, which names its stack.
+
+    What the command line adds comes beside what the file does. The mirror is the configured one where none is named.
+    Raises RecipeError and UsageError for the file, and for what file and command line refer to.
+    """
+    typed = own.given(packages, requirements, apt, flavour)
+    stack = own.find_stack(name, cuda)
+    sources = sources or SourceOptions()
+    return BuildRequest(
+        name=stack.name,
+        cuda=stack.cuda,
+        machine=machine or MachineRequest(),
+        sources=msgspec.structs.replace(sources, mirror=sources.mirror or config().mirror or None),
+        additions=own.merge_additions(stack.additions, typed),
+        recipe=stack.file,
+        verb=verb,
+        requirements=tuple(requirements),
+        words=tuple(packages),
+    )
