@@ -143,6 +143,13 @@ def objection(words, is_mention=False):
     return f"no test knows {program!r}: type it in a test of tests/engines, or add a row to tests/commands.py"
 
 
+def objections(made):
+    """What is wrong with a command as a value (`model.command`), in each of the forms that it is written in."""
+    by_make = made.by_make()
+    forms = [*[by_make] * bool(by_make), made.by("./build.py"), made.by("graphcrate")]
+    return [said for form in forms for words in parts(form) if (said := objection(words, is_mention=True))]
+
+
 def started_by_ours(words):
     """What is wrong with a program that `run … --` or `job --command` starts."""
     if "--" in words:

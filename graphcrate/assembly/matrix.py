@@ -23,6 +23,7 @@ from graphcrate.host import cleaning, process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
+from graphcrate.model.command import command
 from graphcrate.model.errors import (
     BuildError,
     DiskFullError,
@@ -94,15 +95,16 @@ class MatrixRequest:
     output: Path = Path("dist")
 
 
-def rows(ctx: Context, request: MatrixRequest, command: str = "matrix {} --cuda {}") -> list[MatrixRow]:
+def rows(ctx: Context, request: MatrixRequest, again: catalog.Again | None = None) -> list[MatrixRow]:
     """The candidates that are asked for; those of one torch stand together, as they share their wheels.
 
-    A candidate that takes torch from a person's own folder is left out. Raises UsageError where there is no such row.
+    A candidate that takes torch from a person's own folder is left out. Raises UsageError where there is no such row,
+    with `again`: the command that was typed, for another CUDA version; `matrix` if left out.
     """
     recipes = [catalog.find_recipe(ctx, request.recipe)] if request.recipe else catalog.all_recipes(ctx)
     if request.cuda and request.recipe:
-        typed = lambda cuda: f"./build.py {command.format(request.recipe, cuda)}"  # noqa: E731
-        catalog.refuse_unknown_cuda(recipes[0], request.cuda, typed)
+        again = again or (lambda cuda: command("matrix", request.recipe, cuda=cuda))
+        catalog.refuse_unknown_cuda(recipes[0], request.cuda, again)
     found = [
         MatrixRow(recipe=recipe, variant=variant, candidate=candidate, path=path, lock=lock)
         for recipe in recipes

@@ -9,6 +9,7 @@ from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import documents
 from graphcrate.host.context import Context
+from graphcrate.model.command import command
 from graphcrate.model.errors import BuildError
 from graphcrate.model.standing import LocksStanding
 from graphcrate.resolve import standing
@@ -28,12 +29,13 @@ def check(name: str, cuda: str, request: SourceOptions, ctx: Context) -> LocksSt
 
 
 def _committed(name: str, cuda: str, ctx: Context) -> list[LockQuery]:
-    rows = matrix.rows(ctx, matrix.MatrixRequest(recipe=name, cuda=cuda), "lock {} --check --cuda {}")
+    again = lambda other: command("lock", name, check=True, cuda=other)  # noqa: E731
+    rows = matrix.rows(ctx, matrix.MatrixRequest(recipe=name, cuda=cuda), again)
     locks = [
         LockQuery(
             recipe=row.recipe.name,
             path=str(row.path.relative_to(ctx.root)),
-            renew=catalog.renewal(row.recipe, row.variant, row.candidate),
+            renew=str(catalog.renewal(row.recipe, row.variant, row.candidate)),
             lock=row.lock,
         )
         for row in sorted(rows, key=lambda row: row.path)
@@ -42,7 +44,7 @@ def _committed(name: str, cuda: str, ctx: Context) -> list[LockQuery]:
     if not locks:
         raise BuildError(
             f"no lock is committed for {' '.join(filter(None, (name, cuda)))}",
-            next_step="./build.py list    (the last column)",
+            next_step=f"{command('list')}    (the last column)",
         )
     return locks
 
@@ -52,12 +54,12 @@ def _own(recipe: Path, cuda: str) -> list[LockQuery]:
     label = cuda_label(cuda) if cuda else "*"
     paths = sorted(recipe.parent.glob(f"{glob.escape(recipe.stem)}.{label}.*.lock.json"))
     if not paths:
-        raise BuildError(f"{recipe} has no lock beside it", next_step=f"./build.py lock {recipe}")
+        raise BuildError(f"{recipe} has no lock beside it", next_step=command("lock", recipe))
     locks = []
     for path in paths:
         made_for = path.name.removeprefix(f"{recipe.stem}.").partition(".")[0]
-        if lock := documents.read_lock(path, f"./build.py lock {recipe} --cuda {made_for}"):
+        if lock := documents.read_lock(path, command("lock", recipe, cuda=made_for)):
             locks.append((path, lock))
     return [
-        LockQuery(str(recipe), str(path), f"./build.py lock {recipe} --cuda {lock.cuda}", lock) for path, lock in locks
+        LockQuery(str(recipe), str(path), str(command("lock", recipe, cuda=lock.cuda)), lock) for path, lock in locks
     ]

@@ -13,6 +13,7 @@ from graphcrate.compat.explain import explain, on_newer_base
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.rules import fallback_limits, models_named
 from graphcrate.compat.targets import Target
+from graphcrate.model.command import Command
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
@@ -185,7 +186,7 @@ def _with_figures(suite: SmokeReport) -> str:
     return f"{suite.suite} ({', '.join(figures)})" if figures else suite.suite
 
 
-def insistence(known: Fallback | None, command: str) -> str:
+def insistence(known: Fallback | None, command: Command) -> str:
     """Say how to get the torch that a fall-back stands in for; empty where the recipe has none. `command` does it."""
     if known is None or not known.torch:
         return ""
@@ -193,7 +194,7 @@ def insistence(known: Fallback | None, command: str) -> str:
     return f"insist on torch {known.torch}{more}: {command}"
 
 
-def fallback_lines(report: BuildReport, insist: str) -> Iterator[str]:
+def fallback_lines(report: BuildReport, insist: Command) -> Iterator[str]:
     """What `publish` says of a fall-back; nothing of another image. `insist`: the command that takes none."""
     known = report.fallback
     if known is None:

@@ -10,6 +10,7 @@ import typer
 from graphcrate.cli import options
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named
 from graphcrate.compat.targets import MachineRequest
+from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def explain(
     )
     recipe = catalog.find_recipe(ctx, stack)
     if cuda is not None:
-        catalog.refuse_unknown_cuda(recipe, cuda, lambda other: f"./build.py explain {stack} --cuda {other}")
+        catalog.refuse_unknown_cuda(recipe, cuda, lambda other: command("explain", stack, cuda=other))
     found = explaining.explain(recipe, explaining.find_target(ctx, said), said, cuda, settings.today())
     tables.write(found, explaining.answer(found), as_json=as_json)
     if explaining.chosen_row(found) is None:

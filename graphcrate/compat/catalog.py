@@ -9,13 +9,14 @@ from graphcrate.compat import facts, recipes
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.host import documents
 from graphcrate.host.context import Context
+from graphcrate.model.command import Command, command
 from graphcrate.model.errors import RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import Lock
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 
 #: from a CUDA version to the command that was typed, with this one in place of what it has
-Again = Callable[[str], str]
+Again = Callable[[str], Command]
 
 
 def find_recipe(ctx: Context, name: str) -> Recipe:
@@ -25,7 +26,7 @@ def find_recipe(ctx: Context, name: str) -> Recipe:
         near = difflib.get_close_matches(name, [other.stem for other in path.parent.glob("*.toml")], n=2, cutoff=0.3)
         raise UsageError(
             f"there is no recipe {name!r}" + (f"; the nearest is {', '.join(near)}" if near else ""),
-            next_step="./build.py list",
+            next_step=command("list"),
         )
     return recipes.load(path)
 
@@ -51,11 +52,11 @@ def refuse_unknown_cuda(recipe: Recipe, cuda: str, again: Again | None = None) -
     variant = recipe.variant(cuda)
     if variant is None:
         near = nearest_cuda(cuda, [variant.cuda for variant in recipe.variants])
-        command = again(near[0]) if again else f"make image STACK={recipe.name} CUDA={near[0]}"
+        found = again(near[0]) if again else command("image", recipe.name, cuda=near[0])
         raise UsageError(
             f"recipe {recipe.name} has no variant for CUDA {cuda!r}; the nearest {'are' if len(near) > 1 else 'is'} "
             f"{' and '.join(near)}",
-            next_step=f"{command}    (./build.py list shows all)",
+            next_step=f"{found}    ({command('list')} shows all)",
         )
     return variant
 
@@ -90,9 +91,9 @@ def lock_path(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candida
     return ctx.root / "images" / recipe.name / cuda_label(variant.cuda) / f"{candidate.name}.lock.json"
 
 
-def renewal(recipe: Recipe, variant: Variant, candidate: Candidate) -> str:
+def renewal(recipe: Recipe, variant: Variant, candidate: Candidate) -> Command:
     """The command that locks a candidate again."""
-    return f"./build.py lock {recipe.name} --cuda {variant.cuda} --channel {candidate.channels[0]}"
+    return command("lock", recipe.name, cuda=variant.cuda, channel=candidate.channels[0])
 
 
 def read_lock(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> Lock | None:
@@ -109,18 +110,18 @@ def proof_path(lock: Path) -> Path:
 def read_proof(path: Path, lock: Lock) -> LockProof | None:
     """The proof beside a lock; None where there is none, or it is damaged or another lock's."""
     with contextlib.suppress(RecipeError):
-        proof = documents.read(proof_path(path), LockProof, "the proof of a lock", "./build.py matrix")
+        proof = documents.read(proof_path(path), LockProof, "the proof of a lock", command("matrix"))
         if proof and proof.lock_sha256 == lock.sha256:
             return proof
     return None
 
 
-def renewal_of(ctx: Context, path: Path) -> str:
+def renewal_of(ctx: Context, path: Path) -> Command:
     """The command that makes the lock of this path again, committed or beside a recipe of a person's own."""
     stem, *rest = path.name.removesuffix(".lock.json").rsplit(".", 2)
     if len(rest) > 1 and (recipe := path.with_name(f"{stem}.toml")).is_file():
-        return f"./build.py lock {recipe} --cuda {rest[0]}"
+        return command("lock", recipe, cuda=rest[0])
     folder = path.absolute().parent
     if (ctx.root / "recipes" / f"{folder.parent.name}.toml").is_file():
-        return f"./build.py lock {folder.parent.name} --cuda {folder.name}"
-    return "./build.py lock NAME --cuda VERSION"
+        return command("lock", folder.parent.name, cuda=folder.name)
+    return command("lock", "NAME", cuda="VERSION")

@@ -304,7 +304,7 @@ def _rows(recipe: Recipe, variant: Variant, target: Target, said: MachineRequest
             verdict=judged.built,
             plain=judged.plain.status,
             chosen=False,
-            command=request.command(),
+            command=str(request.command()),
             base=suites.of_base(variant.base),
         )
 

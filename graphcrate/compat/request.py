@@ -1,6 +1,5 @@
 """What the user asks for when an image is to be built: small values, each for one stage of the build."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -10,6 +9,7 @@ import msgspec
 from graphcrate.compat import own
 from graphcrate.compat.slim import Choice
 from graphcrate.compat.targets import MachineRequest
+from graphcrate.model.command import OPTIONS, Command, command, setting
 from graphcrate.model.recipe import Additions, FurtherChannel
 from graphcrate.model.report import BuildParameters, BuildReport
 from graphcrate.model.trial import Device
@@ -91,22 +91,26 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.recipe:
             return f"apt = [{_quoted(apt)}] in {self.recipe}, then the same command"
         if self.additions.constraints and not self.requirements:  # bounds of a file that is not known any more
-            return f'the same command with APT="{" ".join(apt)}"'
+            return f"the same command with {setting(apt=' '.join(apt))}"
         more = msgspec.structs.replace(self.additions, apt=apt)
-        return msgspec.structs.replace(self, additions=more).command()
+        return str(msgspec.structs.replace(self, additions=more).command())
 
     def command_with(self, packages: Sequence[str]) -> str:
         """What to type for this request with more packages, which go before what a file says of them."""
         if self.recipe:
             return f"add {_quoted(packages)} to pip in {self.recipe}"
-        return msgspec.structs.replace(self, words=tuple(dict.fromkeys((*self._words(), *packages)))).command()
+        return str(msgspec.structs.replace(self, words=tuple(dict.fromkeys((*self._words(), *packages)))).command())
 
-    def command(self) -> str:
-        """What to type for this request: of make, where make has a setting for all of it. Passwords are left out."""
+    def command(self) -> Command:
+        """What to type for this request. Passwords are left out.
+
+        What `publish` builds and has no option for is built first, by `image`; what the others have none for they do
+        not need (a mirror that is configured).
+        """
         from graphcrate.host.connections import redacted
 
         machine, sources, suites = self.machine, self.sources, self.suites
-        settings = {
+        options = {
             "cuda": self.cuda,
             "target": machine.target,
             "gpu": machine.gpu,
@@ -114,31 +118,29 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
             "channel": sources.channel,
             "mirror": redacted(sources.mirror or ""),
             "wheels": sources.wheels,
-            "extensions": sources.extensions,
+            "extensions": sources.extensions.replace("auto", ""),
             "toolkit": sources.toolkit,
-            "engine": self.engine,
+            "engine": self.engine.replace("auto", ""),
             "flavour": "devel" if sources.devel else self.additions.flavour,
-            "slim": self.slim,
+            "slim": self.slim.replace("no", ""),
             "with": " ".join(self._words()),
-            "requirements": " ".join(map(str, self.requirements)),
+            "requirements": self.requirements,
             "apt": "" if self.recipe else " ".join(self.additions.apt),
-            "locked": "yes" if sources.locked else "",
+            "locked": sources.locked,
+            "output": "" if self.output == Path("dist") else self.output,
+            "no-smoke": not suites.run,
+            "rerun": suites.rerun,
+            "keep-going": suites.keep_going,
+            "device": suites.device.replace("auto", ""),
         }
-        said = {name: str(value) for name, value in settings.items() if value not in (None, "", "auto", "no")}
-        more = [] if self.output == Path("dist") else ["--output", str(self.output)]
-        more += [] if suites.run else ["--no-smoke"]
-        more += ["--rerun"] if suites.rerun else []
-        more += ["--keep-going"] if suites.keep_going else []
-        more += [] if suites.device == "auto" else ["--device", suites.device]
-        stack = [] if self.name == "pyg" else [f"STACK={self.name}"]
-        stack = [f"RECIPE={self.recipe}"] if self.recipe else stack
-        if not (more or self.verb == "render" or len(self.requirements) > 1):
-            return shlex.join(["make", self.verb, *stack, *(f"{name.upper()}={value}" for name, value in said.items())])
-        more += ["--locked"] if said.pop("locked", "") else []
-        said.pop("requirements", None)
-        options = [word for name, value in said.items() for word in (f"--{name}", value)]
-        options += [word for path in self.requirements for word in ("--requirements", str(path))]
-        return shlex.join(["./build.py", self.verb, str(self.recipe or self.name), *options, *more])
+        said = {name: value for name, value in options.items() if value}
+        verb = self.verb
+        if verb == "publish":
+            said.pop("engine", None)  # of what is published, always our own
+            verb = "publish" if said.keys() <= set(OPTIONS["publish"]) else "image"
+        return command(
+            verb, self.recipe or self.name, **{name: value for name, value in said.items() if name in OPTIONS[verb]}
+        )
 
     def _words(self) -> tuple[str, ...]:
         if self.words is not None or self.recipe:

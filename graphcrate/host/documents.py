@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from graphcrate.model import codec
+from graphcrate.model.command import Command
 from graphcrate.model.errors import UNREADABLE, RecipeError
 from graphcrate.model.lock import Lock
 
@@ -21,19 +22,20 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _Value = TypeVar("_Value")
 
 
-def read_lock(path: Path, renew: str, *, committed: bool = False) -> Lock | None:
+def read_lock(path: Path, renew: str | Command, *, committed: bool = False) -> Lock | None:
     """Read a lock; None where there is none. Raises as `read`. `committed`: git has a whole one, in a checkout."""
     is_gits = committed and any((folder / ".git").exists() for folder in path.absolute().parents)
     back = f"git checkout -- {shlex.quote(shown(path))}    (as it was committed); or " if is_gits else ""
     return read(path, Lock, "a lock", renew, back)
 
 
-def read(path: Path, kind: type[_Value], name: str, renew: str, back: str = "") -> _Value | None:
+def read(path: Path, kind: type[_Value], name: str, renew: str | Command, back: str = "") -> _Value | None:
     """Read a document in JSON; None where there is none. `name`: "a lock". Raises RecipeError.
 
     `renew`: the command that makes the document again; `back`: one that brings it back as it was, before " or ".
     """
-    data = _content(path, name, back + renew)
+    step = f"{back}{renew}"
+    data = _content(path, name, step)
     if data is None:
         return None
     try:
@@ -44,7 +46,7 @@ def read(path: Path, kind: type[_Value], name: str, renew: str, back: str = "") 
         raise RecipeError(
             f"{shown(path)}: {codec.explained(error, data)}",
             cause=f"It is read as {name}, and was cut off, edited by hand, or written by another graphcrate.",
-            next_step=back + renew,
+            next_step=step,
         ) from error
 
 
@@ -88,7 +90,7 @@ def _content(path: Path, name: str, again: str) -> bytes | None:
     return data
 
 
-def _conflict(path: Path, line: int, renew: str) -> RecipeError:
+def _conflict(path: Path, line: int, renew: str | Command) -> RecipeError:
     place = shlex.quote(shown(path))
     return RecipeError(
         f"{shown(path)}: line {line}: an unresolved git merge conflict (<<<<<<< in line {line})",

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 import msgspec
 
+from graphcrate.model.command import Command
+
 
 class GraphcrateError(Exception):
     """Base of all expected errors. `cause` and `next_step` are full sentences or empty.
@@ -22,11 +24,11 @@ class GraphcrateError(Exception):
         cls.exit_code = exit_code or cls.exit_code
         cls.usual = usual or cls.usual
 
-    def __init__(self, what: str, *, cause: str = "", next_step: str = "") -> None:
+    def __init__(self, what: str, *, cause: str = "", next_step: str | Command = "") -> None:
         super().__init__(what)
         self.what = what
         self.cause = cause
-        self.next_step = next_step or self.usual
+        self.next_step = str(next_step or self.usual)
 
     def __str__(self) -> str:
         parts = {"": self.what, "cause: ": self.cause, "next:  ": self.next_step}

@@ -257,7 +257,7 @@ def _warnings(own: BuildReport | None) -> list[str]:
 def _rebuild(own: BuildReport | None) -> str:
     from graphcrate.compat.request import BuildRequest
 
-    return BuildRequest.again(own.asked).command() if own and own.asked else ""
+    return str(BuildRequest.again(own.asked).command()) if own and own.asked else ""
 
 
 def _name(image: Located) -> str:

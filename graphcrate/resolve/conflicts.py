@@ -20,6 +20,7 @@ from packaging.version import Version
 from graphcrate.compat import facts, own
 from graphcrate.compat.catalog import read_lock
 from graphcrate.compat.packages import markers
+from graphcrate.model.command import Command, command
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.words import joined, listed
@@ -236,10 +237,10 @@ class Conflicts:
 
         return sorted(found, key=distance)
 
-    def _command(self, cuda: str) -> str:
+    def _command(self, cuda: str) -> Command:
         request = self._context.typed
         if request is None or len(request.additions.packages) > _MOST_NAMED:
-            return f"make image CUDA={cuda} …"
+            return command("image", "…", cuda=cuda)
         # What stays is there with the CUDA version.
         kept = tuple(one for one in request.additions.packages if own.name_of(one) not in self._staying)
         additions = msgspec.structs.replace(request.additions, packages=kept)

@@ -52,7 +52,7 @@ def _command(context: ResolveContext, packages: Sequence[str]) -> str:
     if request is None or request.recipe is not None or len(packages) > _MOST_WORDS:
         return ""
     additions = msgspec.structs.replace(request.additions, packages=tuple(packages))
-    return msgspec.structs.replace(request, additions=additions).command()
+    return str(msgspec.structs.replace(request, additions=additions).command())
 
 
 def refuse_twice(packages: Collection[str], title: str) -> None:

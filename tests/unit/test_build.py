@@ -18,6 +18,7 @@ from graphcrate.model.recipe import Additions, Channel
 from graphcrate.model.report import Artifact, SmokeReport
 from graphcrate.resolve import base as resolve_base
 from tests import ROOT
+from tests.commands import objections
 from tests.made import build_request, index_of, place, refused
 from tests.unit.small_index import LOCAL, put_torch
 from tests.unit.test_gate import report
@@ -227,13 +228,20 @@ def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
         ({"mirror": "https://me:secret@host:1/simple"}, "make image CUDA=11.8 MIRROR=https://host:1/simple"),
         ({"extensions": "none", "toolkit": "pypi"}, "make image CUDA=11.8 EXTENSIONS=none TOOLKIT=pypi"),
         ({"wheels": Path("a b"), "devel": True}, "make image CUDA=11.8 'WHEELS=a b' FLAVOUR=devel"),
-        ({"verb": "lock", "name": "torch"}, "make lock STACK=torch CUDA=11.8"),
+        ({"verb": "lock", "name": "torch"}, "./build.py lock torch --cuda 11.8"),
+        ({"verb": "publish", "gpu": "v100", "engine": "embedded"}, "make publish CUDA=11.8 GPU=v100"),
+        ({"verb": "publish", "additions": Additions(apt=("git",))}, "make image CUDA=11.8 APT=git"),
         ({"recipe": Path("mine.toml"), "name": "torch"}, "make image RECIPE=mine.toml CUDA=11.8"),
         ({"recipe": Path("mine.toml"), "verb": "render"}, "./build.py render mine.toml --cuda 11.8"),
+        ({"verb": "render", "mirror": "nju"}, "./build.py render pyg --cuda 11.8"),  # which is configured
+        (
+            {"recipe": Path("mine.toml"), "output": Path("/there"), "run": False},
+            "./build.py image mine.toml --cuda 11.8 --output /there --no-smoke",
+        ),
         ({"recipe": Path("mine.toml"), "rerun": True}, "./build.py image mine.toml --cuda 11.8 --rerun"),
         (
             {"locked": True, "slim": "yes", "rerun": True},
-            "./build.py image pyg --cuda 11.8 --slim yes --rerun --locked",
+            "./build.py image pyg --cuda 11.8 --slim yes --locked --rerun",
         ),
         ({"locked": True}, "make image CUDA=11.8 LOCKED=yes"),
         (
@@ -253,7 +261,9 @@ def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
     ],
 )
 def test_the_command_of_a_request_has_all_its_settings(request_, command):
-    assert build_request(**request_).command() == command
+    made = build_request(**request_).command()
+    assert str(made) == command
+    assert objections(made) == []
 
 
 def test_provenance_is_enough_to_ask_again():

@@ -384,10 +384,10 @@ def test_what_is_compiled_of_the_additions_is_a_layer_of_its_own():
     ("command", "next_step"),
     [
         (["image", "mine.toml"], "make image RECIPE=mine.toml CUDA=12.6"),
-        (["lock", "mine.toml"], "make lock RECIPE=mine.toml CUDA=12.6"),
+        (["lock", "mine.toml"], "./build.py lock mine.toml --cuda 12.6"),
         (["render", "mine.toml"], "./build.py render mine.toml --cuda 12.6"),
         (["image", "torch", "--cuda", "12.4", "--with", "einops"], "make image STACK=torch CUDA=12.6 WITH=einops"),
-        (["lock", "torch", "--cuda", "12.4"], "make lock STACK=torch CUDA=12.6"),
+        (["lock", "torch", "--cuda", "12.4"], "./build.py lock torch --cuda 12.6"),
         (["render", "torch", "--cuda", "12.4"], "./build.py render torch --cuda 12.6"),
         (["explain", "torch", "--cuda", "12.4"], "./build.py explain torch --cuda 12.6"),
         (["matrix", "torch", "--cuda", "12.4"], "./build.py matrix torch --cuda 12.6"),

@@ -13,6 +13,7 @@ from graphcrate.compat.programs import examples
 from graphcrate.engines import render
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
+from graphcrate.model.command import command
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
@@ -42,7 +43,7 @@ def write(folder: Path, made: Mapping[str, str]) -> bool:
 
 def _variants(ctx: Context, name: str | None, cuda: str | None) -> Iterator[tuple[Recipe, Variant]]:
     if name is not None and cuda is not None:
-        yield find_variant(ctx, name, cuda, lambda other: f"./build.py render {name} --cuda {other}")
+        yield find_variant(ctx, name, cuda, lambda other: command("render", name, cuda=other))
         return
     recipes = [find_recipe(ctx, name)] if name is not None else all_recipes(ctx)
     found = [
@@ -52,7 +53,7 @@ def _variants(ctx: Context, name: str | None, cuda: str | None) -> Iterator[tupl
         if cuda in (None, variant.cuda) and variant.unavailable is None
     ]
     if not found:
-        raise UsageError(f"no recipe has a variant for CUDA {cuda!r}", next_step="./build.py list")
+        raise UsageError(f"no recipe has a variant for CUDA {cuda!r}", next_step=command("list"))
     yield from found
 
 
@@ -67,7 +68,7 @@ def shown(ctx: Context, recipe: Recipe, variant: Variant) -> Candidate:
     raise ResolutionError(
         f"recipe {recipe.name} has no candidate at CUDA {variant.cuda} that a text could be about",
         cause="A folder of wheels is known to one machine only, until a lock says what is in it.",
-        next_step=f"./build.py lock {recipe.name} --cuda {variant.cuda} --channel local --wheels FOLDER",
+        next_step=command("lock", recipe.name, cuda=variant.cuda, channel="local", wheels="FOLDER"),
     )
 
 

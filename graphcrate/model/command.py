@@ -1,0 +1,115 @@
+"""Commands of ours as values: what a user may type next, as it is typed where this package lies.
+
+A checkout has `make`, with settings for most of what builds, and `./build.py` for all; an installed package has
+`graphcrate`. A text has a value in its place: `f"{command('lock', name, cuda='11.8')}    (takes what is there today)"`.
+"""
+
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Whether `make` and `./build.py` are missing. The one look of `model` at the disk: at where it lies itself, for good.
+INSTALLED = not Path(__file__).resolve().parents[2].joinpath("build.py").is_file()
+CHECKOUT_PROGRAM, INSTALLED_PROGRAM = "./build.py", "graphcrate"
+
+ETC = "…"  #: stands for words that were typed before, or that only the user knows
+USUAL_STACK = "pyg"  #: make's, where none is named
+
+_SOURCES = ("cuda", "channel", "mirror", "wheels", "extensions", "toolkit")
+_MACHINE = ("gpu", "driver", "target")
+_IMAGE = (*_SOURCES, *_MACHINE, "flavour", "slim", "with", "requirements", "apt", "locked", "keep-going", "quiet")
+#: Commands that get a recipe and what is to be made of it → their options that a request may have.
+OPTIONS = {
+    "image": (*_IMAGE, "engine", "output", "no-smoke", "device", "rerun"),
+    "lock": _SOURCES,
+    "publish": ("cuda", "gpu", "target", "output"),
+    "render": ("cuda",),
+}
+#: Commands that are shown as make takes them, and its settings there. (`make publish` builds the image, too.)
+SETTINGS = {"image": (*_IMAGE, "plan", "engine"), "publish": (*_IMAGE, "plan", "to", "key", "allow-cpu-only")}
+
+#: of an option: `True` for a flag, several for one that is repeated; left out where there is none
+Value = bool | str | int | Path | Iterable[str | Path] | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An option with its value; `None`: a flag. Make's has the name in capitals, and `yes` for a flag."""
+
+    name: str
+    value: str | None = None
+
+    def by_make(self) -> str:
+        """One word, for make."""
+        return f"{self.name.upper().replace('-', '_')}={'yes' if self.value is None else self.value}"
+
+    def words(self) -> tuple[str, ...]:
+        """For the command line."""
+        return (f"--{self.name}",) if self.value is None else (f"--{self.name}", self.value)
+
+    def __str__(self) -> str:
+        return _line(self.words() if INSTALLED else [self.by_make()])
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command with its arguments, of which the first is a recipe's name or file where it takes one."""
+
+    verb: str
+    arguments: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = ()
+
+    def by_make(self) -> str | None:
+        """For make; None where it has no setting for an argument or an option."""
+        names = [setting.name for setting in self.settings]
+        recipes = [word for word in self.arguments if word != ETC]
+        known = SETTINGS.get(self.verb)
+        if known is None or not set(names) <= set(known) or len(set(names)) < len(names):
+            return None
+        if len(recipes) > 1 or any(":" in recipe for recipe in recipes):  # an image
+            return None
+        words = ["make", self.verb, *self.arguments[len(recipes) :]]
+        words += [f"{'RECIPE' if is_file(name) else 'STACK'}={name}" for name in recipes if name != USUAL_STACK]
+        return _line([*words, *(setting.by_make() for setting in self.settings)])
+
+    def by(self, program: str) -> str:
+        """For the command line under this name."""
+        return _line([program, self.verb, *self.arguments, *(word for one in self.settings for word in one.words())])
+
+    def __str__(self) -> str:
+        return self.by(INSTALLED_PROGRAM) if INSTALLED else self.by_make() or self.by(CHECKOUT_PROGRAM)
+
+
+def command(verb: str, *arguments: str | Path, **options: Value) -> Command:
+    """A command by its words: `command("image", name, cuda="11.8", with_=["rdkit", "ase"], keep_going=True)`."""
+    settings = tuple(setting for name, value in options.items() for setting in _settings(name, value))
+    return Command(verb, tuple(map(str, arguments)), settings)
+
+
+def setting(**option: str | bool) -> Setting:
+    """An option alone: `setting(mirror="sjtu")`, `setting(locked=True)`."""
+    (found,) = (found for name, value in option.items() for found in _settings(name, value))
+    return found
+
+
+def is_file(recipe: str) -> bool:
+    """Whether a name given for a recipe is the path of a file."""
+    return recipe.endswith(".toml") or "/" in recipe
+
+
+def _settings(name: str, value: Value) -> Iterator[Setting]:
+    name = name.strip("_").replace("_", "-")
+    if value is True:
+        yield Setting(name)
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        yield from (Setting(name, str(one)) for one in value)
+    elif value:
+        yield Setting(name, str(value))
+
+
+def _line(words: Iterable[str]) -> str:
+    """For a shell; what stands for something else is not quoted."""
+    return " ".join(
+        word if shlex.quote(plain := word.replace(ETC, "_")) == plain else shlex.quote(word) for word in words
+    )

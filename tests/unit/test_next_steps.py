@@ -1,0 +1,151 @@
+"""What messages ask to type is a value, and each of its forms is taken by what it is typed to.
+
+Each `command(…)` and `setting(…)` of the code is made here with what its call says, in all three forms: for make, for
+./build.py and for an installed package.
+"""
+
+import ast
+import re
+
+import pytest
+
+from graphcrate.model import command as commands
+from graphcrate.model.command import ETC, OPTIONS, SETTINGS, Command, Setting, command, setting
+from tests import ROOT
+from tests.commands import command_line, makefile, objections
+
+MODULES = sorted((ROOT / "graphcrate").rglob("*.py"))
+#: makes the command of whatever was asked for: tests/unit/test_build.py has its rows
+OF_A_REQUEST = ROOT / "graphcrate/compat/request.py"
+MAKERS = {"command": command, "setting": setting}
+
+
+def calls(path):
+    """(line, function, call) of the commands that a module makes."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    ours = {
+        name.asname or name.name: name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "graphcrate.model.command"
+        for name in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and ours.get(node.func.id) in MAKERS:
+            yield node.lineno, ours[node.func.id], node
+
+
+def stand_in(verb, name):
+    """A value of an option whose own is not written in the call: `True` of a flag, else what says nothing."""
+    option = f"--{name.strip('_').replace('_', '-')}"
+    of = [command_line()[verb]] if verb in command_line() else command_line().values()
+    found = [one for each in of for one in each.params if option in (*one.opts, *one.secondary_opts)]
+    return True if found and found[0].is_flag else ETC
+
+
+def made(maker, node):
+    """What a call makes, as far as it says; words that it does not say stand as `NAME`."""
+    words = [word.value if isinstance(word, ast.Constant) else "NAME" for word in node.args]
+    verb = words[0] if words else ""
+    options = {
+        one.arg: one.value.value if isinstance(one.value, ast.Constant) else stand_in(verb, one.arg)
+        for one in node.keywords
+        if one.arg
+    }
+    return MAKERS[maker](*words, **options)
+
+
+CALLS = {
+    f"{path.relative_to(ROOT / 'graphcrate')}:{line}": made(maker, node)
+    for path in MODULES
+    for line, maker, node in calls(path)
+    if path != OF_A_REQUEST
+}
+
+
+@pytest.mark.parametrize("where", [where for where, value in CALLS.items() if isinstance(value, Command)])
+def test_each_form_of_a_command_is_taken_by_its_parser(where):
+    unknown = "'ETC' is not"  # one of its choices, a number
+    assert [said for said in objections(CALLS[where]) if unknown not in said] == []
+
+
+def test_each_setting_is_one_of_make_and_an_option():
+    options = {option for each in command_line().values() for one in each.params for option in one.opts}
+    for where, value in CALLS.items():
+        if isinstance(value, Setting):
+            assert value.by_make().partition("=")[0] in makefile()[1], where
+            assert value.words()[0] in options, where
+
+
+def options_of(verb):
+    return {option for one in command_line()[verb].params for option in (*one.opts, *one.secondary_opts)}
+
+
+def test_options_of_a_request_are_those_of_its_command():
+    for verb, names in OPTIONS.items():
+        assert {f"--{name}" for name in names} <= options_of(verb), verb
+
+
+def test_settings_are_those_that_the_makefile_hands_on():
+    """Of a target: what its lines and the variables in them name, in capitals."""
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    variables = dict(re.findall(r"^(\w+) :?= ((?:.*\\\n)*.*)$", text, re.MULTILINE))
+    for verb, names in SETTINGS.items():
+        lines = re.search(rf"^{verb}: .*\n((?:\t.*\n)+)", text, re.MULTILINE)[1]
+        while more := [name for name in variables if f"$({name})" in lines]:
+            for name in more:
+                lines = lines.replace(f"$({name})", variables[name])
+        found = set(re.findall(r"\b[A-Z_]+\b", lines)) & makefile()[1]
+        assert {Setting(name).by_make().partition("=")[0] for name in names} == found - {"RECIPE", "STACK"}, verb
+
+
+@pytest.mark.parametrize(
+    ("value", "here", "there"),
+    [
+        (
+            command("image", "pyg", cuda="11.8", with_="a b"),
+            "make image CUDA=11.8 'WITH=a b'",
+            "image pyg --cuda 11.8 --with 'a b'",
+        ),
+        (command("image", "torch"), "make image STACK=torch", "image torch"),
+        (command("image", "…", extensions="wheels"), "make image … EXTENSIONS=wheels", "image … --extensions wheels"),
+        (
+            command("image", "mine.toml", cuda="12.6"),
+            "make image RECIPE=mine.toml CUDA=12.6",
+            "image mine.toml --cuda 12.6",
+        ),
+        (
+            command("image", "pyg", cuda="…", keep_going=True),
+            "make image CUDA=… KEEP_GOING=yes",
+            "image pyg --cuda … --keep-going",
+        ),
+        (
+            command("image", "glt", "…", output="FOLDER"),
+            "./build.py image glt … --output FOLDER",
+            "image glt … --output FOLDER",
+        ),
+        (
+            command("image", "pyg", requirements=["a", "b"]),
+            "./build.py image pyg --requirements a --requirements b",
+            "image pyg --requirements a --requirements b",
+        ),
+        (
+            command("publish", "…", to="X", allow_cpu_only=True),
+            "make publish … TO=X ALLOW_CPU_ONLY=yes",
+            "publish … --to X --allow-cpu-only",
+        ),
+        (command("publish", "pyg:1", to="X"), "./build.py publish pyg:1 --to X", "publish pyg:1 --to X"),
+        (
+            command("lock", "mine.toml", cuda="12.6", check=False),
+            "./build.py lock mine.toml --cuda 12.6",
+            "lock mine.toml --cuda 12.6",
+        ),
+        (command("run", "pyg:1", "--", "python", "…"), "./build.py run pyg:1 -- python …", "run pyg:1 -- python …"),
+        (setting(mirror="sjtu"), "MIRROR=sjtu", "--mirror sjtu"),
+        (setting(locked=True), "LOCKED=yes", "--locked"),
+        (setting(apt="a b"), "'APT=a b'", "--apt 'a b'"),
+    ],
+)
+def test_a_command_is_written_as_it_is_typed(value, here, there, monkeypatch):
+    assert f"{value}" == here
+    monkeypatch.setattr(commands, "INSTALLED", True)
+    assert f"{value}" == ("graphcrate " * isinstance(value, Command)) + there
