@@ -161,15 +161,13 @@ def is_of(path: Path, digest: str) -> bool:
     return False
 
 
-def check_options(
-    request: object, options: Options, kind: str, to: str, words: Mapping[str, str] | None = None
-) -> None:
-    """Raises UsageError for an option that does not apply to this kind of result. `words`: for the kinds, in errors."""
+def check_options(request: object, options: Options, kind: str, to: str) -> None:
+    """Raises UsageError for an option that does not apply to this kind of result."""
     for option, (field, kinds) in options.items():
         if getattr(request, field) not in (None, False, ()) and kind not in kinds:
             raise UsageError(
                 f"{option} does not apply to {to}",
-                cause=f"It is for {' and '.join((words or {}).get(kind, kind) for kind in kinds)}.",
+                cause=f"It is for {' and '.join(kinds)}.",
                 next_step=f"leave {option} out",
             )
 

@@ -1,4 +1,4 @@
-"""The commands `publish`, `verify` and `keys`, which call `publish.registry` and `publish.verify`."""
+"""The commands `publish`, `verify` and `keys`: arguments to `publish.publication`, `publish.verify`, `attest.keys`."""
 
 import dataclasses
 import sys
@@ -79,7 +79,7 @@ def publish(
 ) -> None:
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
     from graphcrate.artifacts.formats import packed
-    from graphcrate.publish import policy, registry
+    from graphcrate.publish import policy, publication
 
     ctx, to = here(plain_http=plain_http), to or config().to
     if not to:
@@ -99,7 +99,7 @@ def publish(
         compression=packed.Compression(compression) if compression else None,
         replace=replace,
     )
-    registry.destination_of(request, ctx, to)  # fail before anything is built
+    publication.destination_of(request, ctx, to)  # fail before anything is built
     if image.endswith(".toml") or (":" not in image and not Path(image).exists()):  # a recipe
         policy.refuse_early(request, Path(image).stem, cuda)
         if not plan:
@@ -113,7 +113,7 @@ def publish(
         policy.examine(request, ctx)
     if plan:
         return
-    published = registry.publish(request, ctx, to)
+    published = publication.publish(request, ctx, to)
     write(published, f"{published.reference}@{published.digest}\n", as_json=as_json)
     _say_of_it(request.ref, published.lines, output, ctx)
 

@@ -13,8 +13,7 @@ import subprocess
 import pytest
 
 from graphcrate.host.context import Context
-from graphcrate.publish import policy
-from graphcrate.publish import registry as publishing
+from graphcrate.publish import policy, publication
 from graphcrate.publish.attest import bundles, keys, statement
 from tests.conftest import ROOT, program
 from tests.unit.test_publishing import checks, folder
@@ -48,7 +47,7 @@ def publish(ctx, registry, folder):
     to = f"{registry}/proof-{secrets.token_hex(4)}"
 
     def run(key=None, tags=()):
-        found = publishing.publish(policy.PublishRequest(ref=str(folder / "oci"), key=key, tags=tags), ctx, to)
+        found = publication.publish(policy.PublishRequest(ref=str(folder / "oci"), key=key, tags=tags), ctx, to)
         return found.reference, f"{found.reference.rpartition(':')[0]}@{found.digest}"
 
     return run

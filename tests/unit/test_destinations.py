@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -14,8 +15,15 @@ from hypothesis import strategies as st
 
 from graphcrate.model.errors import DiskFullError, HostError, UsageError
 from graphcrate.oci import reference
+from graphcrate.publish import publication
 from graphcrate.publish.destinations import folder as destination
-from graphcrate.publish.destinations.parse import Registry, parse_destination, reference_for, vpc_reference
+from graphcrate.publish.destinations.destination import Destination, Published
+from graphcrate.publish.destinations.folder import SharedFolder
+from graphcrate.publish.destinations.oras import OrasRegistry
+from graphcrate.publish.destinations.parse import vpc_reference
+from graphcrate.publish.destinations.registry import Registry
+from graphcrate.publish.policy import PublishRequest
+from graphcrate.publish.publication import DESTINATIONS, OPTIONS, parse_destination
 from tests.made import refused
 from tests.unit import tars
 
@@ -51,9 +59,10 @@ ACR = "registry.cn-hangzhou.aliyuncs.com"
 )
 def test_what_a_person_may_write_and_where_an_image_goes(text, wanted):
     found = parse_destination(text, HOME)
-    if isinstance(found, Registry):
-        found = f"{'oras ' if found.oras else ''}{reference_for(found, 'pyg', '2.0')}"
-    assert found == wanted
+    if isinstance(found, SharedFolder):
+        assert found.path == wanted
+    else:
+        assert f"{'oras ' if type(found) is OrasRegistry else ''}{found.reference('pyg', '2.0')}" == wanted
 
 
 @pytest.mark.parametrize(
@@ -102,7 +111,7 @@ def test_the_address_inside_the_vpc_is_found_from_either_way_to_name_it():
         ("acr:crpi-a1b2@cn-hangzhou/ns", "crpi-a1b2-vpc.cn-hangzhou.personal.cr.aliyuncs.com"),
     ):
         for way in (text, f"{parse_destination(text, HOME).host}/ns"):
-            assert str(vpc_reference(reference_for(parse_destination(way, HOME), "pyg", "1"))) == f"{inside}/ns/pyg:1"
+            assert str(vpc_reference(parse_destination(way, HOME).reference("pyg", "1"))) == f"{inside}/ns/pyg:1"
     for host in ("registry.example", "registry-vpc.cn-hangzhou.aliyuncs.com", "aliyuncs.com"):
         assert vpc_reference(reference.parse(f"{host}/ns/pyg:1")) is None
 
@@ -114,7 +123,42 @@ def test_nothing_but_a_usage_error_comes_of_any_text(text):
     except UsageError:
         return
     if isinstance(found, Registry):
-        assert reference_for(found, "pyg", "1").host == found.host
+        assert found.reference("pyg", "1").host == found.host
+
+
+def test_every_option_is_of_some_destination_and_the_other_way_round():
+    assert {option for kind in DESTINATIONS for option in kind.options} == OPTIONS.keys()
+    assert DESTINATIONS[-1] is Registry, "it takes whatever has nobody else's form"
+
+
+def test_a_further_destination_is_a_class_and_a_row(monkeypatch):
+    """As S3 would be: nothing else of publish knows which destinations there are."""
+
+    @dataclass(frozen=True)
+    class Bucket(Destination):
+        name: str
+        title = "a bucket"
+        forms = "    s3://BUCKET                       an archive in a bucket"
+        options = frozenset({"--replace"})
+        receiver = "a bucket"
+
+        @classmethod
+        def parse(cls, text, environment):
+            return cls(text.removeprefix("s3://")) if text.startswith("s3://") else None
+
+        def publish(self, image, request, ctx):
+            return Published(name="pyg", tag="1", reference=f"s3://{self.name}/pyg-1", digest="sha256:1")
+
+        def check(self):
+            pass
+
+    monkeypatch.setattr(publication, "DESTINATIONS", (Bucket, *DESTINATIONS))
+    assert parse_destination("s3://images", {}) == Bucket("images")
+    request = PublishRequest(ref="pyg:1", key=Path("cosign.key"))
+    context = SimpleNamespace(environment={})
+    with refused(UsageError, "--key does not apply to s3://images", "leave --key out"):
+        publication.destination_of(request, context, "s3://images")
+    assert publication.destination_of(PublishRequest(ref="pyg:1", replace=True), context, "s3://images").is_own is False
 
 
 # A shared folder of images: whole files, checksums, the newest by name, and nothing half-written

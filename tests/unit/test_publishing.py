@@ -18,9 +18,9 @@ from graphcrate.model.errors import GateError, RecipeError, ResolutionError, Usa
 from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.report import BuildParameters, BuildReport, Fallback, SmokeReport
 from graphcrate.oci.registry import Repository
-from graphcrate.publish import policy, verify
-from graphcrate.publish import registry as publishing
+from graphcrate.publish import policy, publication, verify
 from graphcrate.publish.attest import keys
+from graphcrate.publish.destinations import registry as registry_destination
 from tests import ROOT
 from tests.unit import small_layouts, tars
 from tests.unit.test_gate import audit, contract
@@ -64,7 +64,7 @@ def publish(ctx, registry, folder):
 
     def run(to="{}/team", **fields):
         request = policy.PublishRequest(ref=str(folder / "oci"), **fields)
-        return publishing.publish(request, ctx, str(to).format(registry.host))
+        return publication.publish(request, ctx, str(to).format(registry.host))
 
     return run
 
@@ -83,7 +83,7 @@ def test_an_image_of_a_recipe_of_ones_own_is_judged_by_the_stack_that_it_extends
 def said(ctx, progress, monkeypatch):
     """Lines for people; loopback counts as a registry of others."""
     monkeypatch.setattr(type(ctx), "progress", progress)
-    monkeypatch.setattr(publishing, "is_loopback", lambda _: False)
+    monkeypatch.setattr(registry_destination, "is_loopback", lambda _: False)
     return progress.lines
 
 
@@ -123,7 +123,7 @@ def test_nobody_is_told_of_nvidias_terms_who_hands_on_nothing_of_theirs(publish,
     change(folder, torch_cuda="cpu")
     publish()
     change(folder, torch_cuda="11.7")
-    monkeypatch.setattr(publishing, "is_loopback", lambda _: True)
+    monkeypatch.setattr(registry_destination, "is_loopback", lambda _: True)
     publish()
     assert not [note for note in said if "terms" in note]
     assert not ctx.cache.path("said").exists()

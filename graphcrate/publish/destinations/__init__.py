@@ -1,1 +1,1 @@
-"""Where a published image goes beside a registry: a shared folder, a registry's `oras://`."""
+"""Where a published image goes: each kind of destination a class with one interface (`destination.Destination`)."""

@@ -10,15 +10,26 @@ import filecmp
 import os
 import re
 import secrets
+import shlex
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Self
 
+from graphcrate.artifacts import convert
+from graphcrate.compat.planning import EXAMPLES
 from graphcrate.host import os_errors, settings
-from graphcrate.host.atomic import check_link, claim
+from graphcrate.host.atomic import check_link, check_writable, claim
 from graphcrate.host.cache import require_room
+from graphcrate.host.context import Context
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import UsageError
+from graphcrate.model.report import BuildReport
+from graphcrate.publish import attestations
+from graphcrate.publish.destinations.destination import Destination, Published, converted
+from graphcrate.publish.destinations.parse import folder_path
+from graphcrate.publish.policy import FILE_FORMS, FileForm, ImageEvidence, PublishRequest
 
 ABANDONED = 86_400.0  #: seconds after which nobody writes to a temporary file any more
 _PART = re.compile(r"\..+\.[0-9a-f]{16}\.part", re.ASCII)
@@ -153,3 +164,67 @@ def _taken(target: Path) -> UsageError:
         cause="Another image was published under this name and tag.",
         next_step="--replace puts the new one in its place; jobs that read the old one may fail on NFS",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedFolder(Destination):
+    """A folder that several machines share, or that is carried to a site without a network."""
+
+    path: Path
+
+    title: ClassVar[str] = "a folder"
+    forms: ClassVar[str] = (
+        "    /shared/images, ./images          a folder for .sif, .sqsh and .oci.tar (file:PATH for any other name)"
+    )
+    options: ClassVar[frozenset[str]] = frozenset({"--as", "--kernel", "--compression", "--replace"})
+
+    @classmethod
+    def parse(cls, text: str, environment: Mapping[str, str]) -> Self | None:
+        """Read a path, or file:PATH."""
+        path = folder_path(text, environment)
+        return None if path is None else cls(path=path)
+
+    @property
+    def receiver(self) -> str:
+        """The folder's path."""
+        return str(self.path)
+
+    def check(self) -> None:
+        """Raise HostError for a folder that cannot be written."""
+        check_writable(self.path)
+
+    def publish(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> Published:
+        """Write each form as a file, then the build's report and the statements beside them."""
+        report, written, lines = image.report, [], {}
+        for form in request.forms or FILE_FORMS[:1]:
+            made, suffix = converted(image, request, form, ctx), convert.SUFFIXES[form]
+            target, latest = self.path / f"{report.name}-{report.tag}{suffix}", self.path / f"{report.name}{suffix}"
+            source = Path(made.path)
+            linked = publish(source, made.sha256, target, latest, progress=ctx.progress, replace=request.replace)
+            runtime, line = self._line(form, target, latest if linked else target, report)
+            lines[runtime] = line
+            written.append((target, made.sha256))
+        for name, data in attestations.files(image, ctx).items():
+            write(self._proofs(report) / name, data)
+        target, sha256 = written[0]
+        return Published(
+            name=report.name, tag=report.tag, reference=str(target), digest=f"sha256:{sha256}", lines=lines
+        )
+
+    def _proofs(self, report: BuildReport) -> Path:
+        return self.path / f"{report.name}-{report.tag}.proofs"
+
+    def _line(self, form: FileForm, target: Path, path: Path, report: BuildReport) -> tuple[str, str]:
+        """Return a runtime and what its users type. `path`: the name that they use."""
+        if form == "sif":
+            nv = "" if report.torch_cuda == "cpu" else " --nv"
+            return "singularity", f"singularity run{nv} {path} python {EXAMPLES}/torch_check.py"
+        if form == "sqsh":
+            return "srun", f"srun --container-image={path.absolute()} python {EXAMPLES}/torch_check.py"
+        there = f"dist/{report.name}/{report.tag}"
+        unpack = f"mkdir -p {there}/oci && tar -xf {shlex.quote(str(target))} -C {there}/oci"
+        copy = f"cp {shlex.quote(str(self._proofs(report) / 'report.json'))} {there}"
+        return (
+            "elsewhere",
+            f"{unpack} && {copy}    (in a clone of graphcrate: ./build.py run, convert and test take it)",
+        )

@@ -4,17 +4,25 @@ Media types are those of Apptainer's and SingularityCE's clients (Singularity be
 pull it). The manifest is an OCI one: SingularityCE's older clients take no other for `oras://`.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Self
 
 import msgspec
 
+from graphcrate.host.context import Context
 from graphcrate.host.progress import Progress
-from graphcrate.oci import push, spec
+from graphcrate.oci import credentials, push, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.upload import UploadBlob
+from graphcrate.publish.destinations.destination import CPU_ONLY, converted
+from graphcrate.publish.destinations.parse import oras_location
+from graphcrate.publish.destinations.registry import Registry, Sent
+from graphcrate.publish.policy import ImageEvidence, PublishRequest
 
 CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -46,3 +54,29 @@ def push_sif(
     document = msgspec.json.encode({**manifest, **({"annotations": annotations} if annotations else {})})
     blobs = [UploadBlob(descriptor=layer, path=sif), UploadBlob(descriptor=config, data=spec.EMPTY_BLOB)]
     return push.push_image(target, blobs, document, spec.MANIFEST, progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrasRegistry(Registry):
+    """A registry that gets a SIF, as Apptainer's `oras://` has it."""
+
+    title: ClassVar[str] = "oras://"
+    forms: ClassVar[str] = "    oras://registry.example/team      a SIF in a registry, for apptainer pull oras://…"
+    options: ClassVar[frozenset[str]] = frozenset({"--key", "--tag", "--short-tag", "--kernel", "--compression"})
+
+    @classmethod
+    def parse(cls, text: str, environment: Mapping[str, str]) -> Self | None:
+        """Read oras://HOST[:PORT][/PATH][:TAG]."""
+        found = oras_location(text)
+        return cls(host=found.host, repository=found.repository, tag=found.tag) if found else None
+
+    def _send(
+        self, image: ImageEvidence, request: PublishRequest, reference: Reference, target: Repository, ctx: Context
+    ) -> Sent:
+        """Make the SIF, and send it under its manifest's digest alone."""
+        shown, is_plain = f"oras://{reference}", credentials.is_plain(reference.host, ctx.environment)
+        lines = {"apptainer": f"apptainer pull {'--no-https ' * is_plain}{image.report.name}.sif {shown}"}
+        notes = {CPU_ONLY: "true"} if image.evidence.cpu_only else {}
+        sif = converted(image, request, "sif", ctx)
+        pushed = push_sif(Path(sif.path), sif.sha256, reference, target, ctx.progress, notes)
+        return Sent(pushed, "", shown, lines)

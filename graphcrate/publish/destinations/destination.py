@@ -1,0 +1,87 @@
+"""What a destination of `publish` is: a value with its own form on the command line, and a method that delivers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import msgspec
+
+from graphcrate.artifacts import convert
+from graphcrate.host.context import Context
+from graphcrate.publish.policy import FileForm, ImageEvidence, PublishRequest
+
+#: annotation of what went out without a pass on a GPU; the statement about its suites has a field for it
+CPU_ONLY = "graphcrate.cpu-only"
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """`publish --json`. `digest`: of the manifest that the reference names. `lines`: runtime → what its users type."""
+
+    name: str
+    tag: str
+    destination: str = ""
+    reference: str
+    digest: str
+    form: str = ""
+    tags: tuple[str, ...] = ()
+    bytes_sent: int = 0
+    bytes_there: int = 0
+    bytes_mounted: int = 0
+    proofs: tuple[str, ...] = ()  #: digests of the manifests that hold statements and signatures
+    signed: str = ""  #: "key"; empty: nobody signed
+    cpu_only: bool = False
+    seconds: float = 0.0
+    lines: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Destination(ABC):
+    """Where an image goes. Another kind is a module beside this one and a row in `publish.publication.DESTINATIONS`."""
+
+    title: ClassVar[str]  #: in sentences: "a registry"
+    forms: ClassVar[str]  #: lines of the help: what `--to` takes, and what comes of it
+    options: ClassVar[frozenset[str]]  #: of the command, those that apply; see `publish.publication.OPTIONS`
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, text: str, environment: Mapping[str, str]) -> Self | None:
+        """Read what `--to` says; None where it has another destination's form. Raises UsageError."""
+
+    @property
+    @abstractmethod
+    def receiver(self) -> str:
+        """Who hands the image on, in a sentence about NVIDIA's terms."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether nobody else gets it: a registry on this machine."""
+        return False
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags that `--to` itself names."""
+        return ()
+
+    @abstractmethod
+    def check(self) -> None:
+        """Fail before anything is built, where that can be known. Raises HostError."""
+
+    @abstractmethod
+    def publish(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> Published:
+        """Deliver an image that may go out. Raises what converting, writing or sending raises."""
+
+
+def converted(image: ImageEvidence, request: PublishRequest, form: FileForm, ctx: Context) -> convert.Converted:
+    """Return the image in a runtime's own form, beside its layout; made where it is not there yet."""
+    is_squashed = form != "oci-archive" or request.forms == (form,)  # alone, it refuses the options
+    order = convert.ConvertRequest(
+        ref=str(image.layout.path),
+        to=form,
+        compression=request.compression if is_squashed else None,
+        kernel=request.kernel if is_squashed else None,
+        images=request.output,
+        force=True,
+        hashed=True,
+    )
+    return convert.convert(order, ctx)

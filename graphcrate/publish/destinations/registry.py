@@ -1,0 +1,124 @@
+"""A registry: blobs, then the manifest by its digest, then statements and signatures, and the tags last of all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
+
+from graphcrate.engines.render import jobs
+from graphcrate.host.attach import ask_password
+from graphcrate.host.context import Context
+from graphcrate.model.words import is_loopback
+from graphcrate.oci import access, credentials, push, referrers, spec
+from graphcrate.oci.push import Pushed
+from graphcrate.oci.reference import Reference, parse
+from graphcrate.oci.registry import Repository
+from graphcrate.publish import attestations
+from graphcrate.publish.attest import keys
+from graphcrate.publish.destinations.destination import Destination, Published
+from graphcrate.publish.destinations.parse import registry_location, vpc_reference
+from graphcrate.publish.policy import ImageEvidence, PublishRequest, short_tag
+
+
+class Sent(NamedTuple):
+    """What lies in the registry without a tag. `form`: of the manifest; empty: no image that runtimes pull."""
+
+    pushed: Pushed
+    form: str
+    shown: str  #: the reference as its users write it
+    lines: Mapping[str, str]  #: runtime → what they type
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry(Destination):
+    """A registry. With a tag it is the whole reference; without, `repository` is what image names are put below."""
+
+    host: str  #: with its port
+    repository: str  #: empty: names stand directly below the host
+    tag: str = ""
+
+    title: ClassVar[str] = "a registry"
+    forms: ClassVar[str] = """\
+    registry.example/team             a registry: image and tag are appended (docker.io/USER on Docker Hub)
+    registry.example/team/pyg:1.2     the whole name, taken as it is because it has a tag
+    acr:cn-hangzhou/NAMESPACE         Alibaba Cloud (acr:INSTANCE@cn-hangzhou/NAMESPACE for an instance of one's own)"""
+    options: ClassVar[frozenset[str]] = frozenset({"--form", "--mount-from", "--key", "--tag", "--short-tag"})
+
+    @classmethod
+    def parse(cls, text: str, environment: Mapping[str, str]) -> Self | None:
+        """Read HOST[:PORT][/PATH][:TAG] or `acr:…`: whatever has no other destination's form."""
+        host, repository, tag = registry_location(text)
+        return cls(host=host, repository=repository, tag=tag)
+
+    @property
+    def receiver(self) -> str:
+        """The registry's host."""
+        return self.host
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the registry runs on this machine."""
+        return is_loopback(self.host.partition(":")[0])
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tag of the whole reference, where `--to` is one."""
+        return (self.tag,) if self.tag else ()
+
+    def reference(self, name: str, tag: str) -> Reference:
+        """Where the image `name`:`tag` goes: the destination's own name and tag where it has them.
+
+        Raises UsageError for a name or tag that no registry takes.
+        """
+        where = self.repository if self.tag else f"{self.repository}/{name}".strip("/")
+        return parse(f"{self.host}/{where}:{self.tag or tag}")
+
+    def check(self) -> None:
+        """Do nothing: whether a registry takes an image it says when it gets one."""
+
+    def publish(self, image: ImageEvidence, request: PublishRequest, ctx: Context) -> Published:
+        """Send it, attach statements and signatures, and set the tags when all of it is there."""
+        report = image.report
+        reference = self.reference(report.name, report.tag)
+        key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
+        target = access.repository(
+            reference, ctx, find=credentials.for_destination, writes=True, mount_from=request.mount_from
+        )
+        sent = self._send(image, request, reference, target, ctx)
+        pushed = sent.pushed
+        short = (short_tag(image),) if request.short_tag else ()
+        tags = tuple(dict.fromkeys((reference.tag, *short, *request.tags)))
+        document = target.manifest(pushed.digest).data
+        attached = attestations.AttachedStatements()
+        if key or sent.form:  # a SIF has no statements that nobody signed: Singularity's clients look for none
+            subject = spec.Descriptor(media_type=pushed.media_type, digest=pushed.digest, size=len(document))
+            names = [f"{reference.name}:{tag}" for tag in tags]
+            attached = attestations.attach(target, image, subject, names, key, ctx)
+        for tag in tags:
+            push.put_manifest(target, tag, document, pushed.media_type)
+        # somebody else may have written that list meanwhile
+        if why := referrers.add(target, pushed.digest, attached.referrers):
+            ctx.progress.note(f"warning: {why}")
+        return Published(
+            name=report.name,
+            tag=report.tag,
+            reference=sent.shown,
+            digest=pushed.digest,
+            form=sent.form,
+            tags=tags,
+            bytes_sent=pushed.bytes_sent,
+            bytes_there=pushed.bytes_there,
+            bytes_mounted=pushed.bytes_mounted,
+            proofs=attached.digests,
+            signed="key" if key else "",
+            lines=sent.lines,
+        )
+
+    def _send(
+        self, image: ImageEvidence, request: PublishRequest, reference: Reference, target: Repository, ctx: Context
+    ) -> Sent:
+        """Send blobs and manifest of the layout, under the manifest's digest alone."""
+        form = request.form or "docker"
+        pushed = push.push_layout(target, image.layout, form, ctx.progress)
+        is_plain = credentials.is_plain(reference.host, ctx.environment)
+        lines = jobs.pulling(reference, image.report.name, inside=vpc_reference(reference), plain_http=is_plain)
+        return Sent(pushed, form, str(reference), lines)
