@@ -21,7 +21,10 @@ from graphcrate.host import process
 from graphcrate.model.errors import HostError
 
 SOCKET = "unix:///var/run/docker.sock"
-START = "sudo systemctl start docker"
+SYSTEMD = Path("/run/systemd/system")  #: is there where systemd runs: sd_booted(3)
+SYSTEM_SOCKETS = (SOCKET, "unix:///run/docker.sock")  #: one and the same: /var/run is a link to /run
+ROOTLESS = re.compile(r"unix:///run/user/\d+/docker\.sock")
+INIT_SCRIPT = Path("/etc/init.d/docker")  #: of Debian's package, for WSL and containers without systemd
 #: of calls that are answered at once; builds and runs have none
 SECONDS = 120
 #: what a call raises when the connection breaks or the daemon refuses: the SDK lets the others through
@@ -55,22 +58,94 @@ def endpoint(environment: Mapping[str, str]) -> str:
         host = context.Host
     if host and host != SOCKET:
         return host
-    own = Path(environment.get("XDG_RUNTIME_DIR") or "/nonexistent", "docker.sock")
-    return f"unix://{own}" if own.exists() and not Path(SOCKET.removeprefix("unix://")).exists() else SOCKET
+    own = _rootless(environment)
+    return own if _exists(own) and not _exists(SOCKET) else SOCKET
 
 
 def explain(error: BaseException, environment: Mapping[str, str]) -> HostError:
     """Why the daemon that this environment means cannot be used, and what to type."""
-    where = endpoint(environment)
-    said, what, cause = str(error), f"no Docker daemon answers at {where}: {error}", ""
-    step = "docker info    shows the same, and docker context ls where it looks"
-    if "Permission denied" in said:
-        what = f"{where} may not be used by this user"
-        cause = "Docker's socket belongs to root and to the group docker."
-        step = f"sudo usermod -aG docker {environment.get('USER') or '$USER'}    (then log in again)"
-    elif where.startswith("unix://") and re.search("No such file|Connection refused", said):
-        what, step = "the Docker daemon is not running", START
-        cause = f"Nothing answers at {where}."
-        if not process.find("docker"):
-            what, step = "Docker is not installed", f"sudo apt-get install docker.io    (then `{START}`)"
-    return HostError(what, cause=cause, next_step=step)
+    where, message = endpoint(environment), str(error)
+    if not where.startswith("unix://"):
+        return _unreachable(where, message, environment)
+    if "Permission denied" in message:
+        return _not_allowed(where, environment)
+    if not re.search("No such file|Connection refused", message):
+        return HostError(
+            f"no Docker daemon answers at {where}: {message}",
+            next_step="docker info    shows the same, and docker context ls where it looks",
+        )
+    return _not_running(where, environment) if process.find("docker") else _not_installed(where, environment)
+
+
+def _unreachable(where: str, message: str, environment: Mapping[str, str]) -> HostError:
+    """The error for a daemon on another machine, or behind a port of this one."""
+    return HostError(
+        f"no Docker daemon answers at {where}: {message}",
+        cause=f"{_origin(environment)} names it.",
+        next_step=f"docker --host {where} info    shows the same; `{_use_default(environment)}` takes the local one",
+    )
+
+
+def _not_allowed(where: str, environment: Mapping[str, str]) -> HostError:
+    what = f"{where} may not be used by this user"
+    if where not in SYSTEM_SOCKETS:  # the group docker is of no use for a rootless daemon's socket
+        return HostError(
+            what,
+            cause=f"{_origin(environment)} names it, and the socket is another user's.",
+            next_step=f"{_use_default(environment)}    (takes this machine's own daemon)",
+        )
+    return HostError(
+        what,
+        cause="Docker's socket belongs to root and to the group docker.",
+        next_step=f"sudo usermod -aG docker {environment.get('USER') or '$USER'}    (then log in again)",
+    )
+
+
+def _not_running(where: str, environment: Mapping[str, str]) -> HostError:
+    return HostError(
+        "the Docker daemon is not running",
+        cause=f"Nothing answers at {where}.",
+        next_step=start_command(where, environment),
+    )
+
+
+def _not_installed(where: str, environment: Mapping[str, str]) -> HostError:
+    return HostError(
+        "Docker is not installed",
+        cause=f"Nothing answers at {where}, and there is no docker in PATH.",
+        next_step=f"sudo apt-get install docker.io    (then `{start_command(SOCKET, environment)}`)",
+    )
+
+
+def start_command(where: str, environment: Mapping[str, str]) -> str:
+    """What starts the daemon of this socket here: the system's or a rootless one, with systemd or without."""
+    has_systemd = SYSTEMD.is_dir()
+    if where in SYSTEM_SOCKETS:
+        if has_systemd:
+            return "sudo systemctl start docker"
+        return "sudo service docker start" if INIT_SCRIPT.exists() else "sudo dockerd &"
+    if where.endswith("/.docker/desktop/docker.sock"):
+        return "systemctl --user start docker-desktop"
+    if where == _rootless(environment) or ROOTLESS.fullmatch(where):
+        return "systemctl --user start docker" if has_systemd else "dockerd-rootless.sh &"
+    return f"{_use_default(environment)}    (takes this machine's own daemon)"
+
+
+def _rootless(environment: Mapping[str, str]) -> str:
+    """Where this user's own daemon listens, as a value of DOCKER_HOST."""
+    return f"unix://{environment.get('XDG_RUNTIME_DIR') or '/nonexistent'}/docker.sock"
+
+
+def _exists(address: str) -> bool:
+    return Path(address.removeprefix("unix://")).exists()
+
+
+def _origin(environment: Mapping[str, str]) -> str:
+    """What names the daemon, where it is not Docker's default."""
+    return next((name for name in ("DOCKER_HOST", "DOCKER_CONTEXT") if environment.get(name)), "Docker's context")
+
+
+def _use_default(environment: Mapping[str, str]) -> str:
+    """The command after which Docker's default daemon is meant."""
+    origin = _origin(environment)
+    return f"unset {origin}" if origin in environment else "docker context use default"
