@@ -27,15 +27,31 @@ def test_defaults_are_filled_in_as_docker_does(text, full):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "why"),
     [
-        *("", "Python", "a\n", "docker://python", "host..example/a", "a/../b"),
-        *("a:", "a:.b", "a:" + "t" * 129, "a@sha256:12", "a@sha512:" + "a" * 128, "a@" + DIGEST.upper()),
-        "host.example/" + "a/" * 130 + "b",
+        ("", "'' is not a repository"),
+        ("Python", "'Python' is not a repository"),
+        ("a\n", "is not a repository"),
+        ("a/../b", "'a/../b' is not a repository"),
+        ("host.example/" + "a/" * 130 + "b", "longer than 255 characters"),
+        ("host..example/a", "'host..example' is not a host name"),
+        ("[::g]:1/a", "'[::g]' is not a host name"),
+        ("host.example:99999/a", "'99999' is not a port of host.example (1 to 65535)"),
+        ("host.example:0/a", "'0' is not a port"),
+        ("host.example:port/a", "'port' is not a port"),
+        ("host.example:" + "9" * 5000 + "/a", "is not a port"),
+        ("[::1]:70000/a", "'70000' is not a port of [::1]"),
+        ("docker://python", "'' is not a port"),
+        ("a:", "'' is not a tag"),
+        ("a:.b", "'.b' is not a tag"),
+        ("a:" + "t" * 129, "is not a tag"),
+        ("a@sha256:12", "'sha256:12' is not a digest"),
+        ("a@sha512:" + "a" * 128, "is not a digest"),
+        ("a@" + DIGEST.upper(), "is not a digest"),
     ],
 )
-def test_what_is_no_reference_is_refused_with_an_example(text):
-    with refused(UsageError, "is not an image reference", "docker.io/library/python:3.11-slim"):
+def test_a_malformed_reference_says_which_part_is_wrong(text, why):
+    with refused(UsageError, "is not an image reference: ", why, "docker.io/library/python:3.11-slim"):
         parse(text)
 
 
@@ -72,7 +88,7 @@ def test_any_text_is_a_reference_or_a_usage_error(text):
 def test_what_a_person_types_for_a_registry():
     for text in ("docker://r.example.com/team/pyg:1", "r.example.com#team/pyg:1", "r.example.com/team/pyg:1"):
         assert on_registry(text) == "r.example.com/team/pyg:1"
-    for text in ("registry:5000/team/pyg:1", "localhost/pyg"):
+    for text in ("registry:5000/team/pyg:1", "localhost/pyg", "[::1]:5000/pyg", "registry.example:99999/x"):
         assert on_registry(text) == text
     assert on_registry("docker://pytorch/pytorch") == "pytorch/pytorch"
     for text in ("pytorch/pytorch", "pyg:1", "./pyg.sqsh", "oci:dist/pyg", "docker:pyg:1"):
