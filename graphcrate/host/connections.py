@@ -42,6 +42,7 @@ class NoAnswer(StrEnum):
     REDIRECTS = "too many redirects"
     TOO_LARGE = "the answer is too large"
     DAMAGED = "the page is damaged"
+    NO_INDEX = "the answer is not an index of packages"
     ADDRESS = "not an address that can be fetched"
 
 
@@ -66,11 +67,13 @@ _HELP = {
     NoAnswer.NO_ANSWER: "A firewall drops the packets, or the host is down.",
     NoAnswer.STALLED: "The server, or the line to it, is overloaded or down; or a firewall lets the connection hang.",
     NoAnswer.CERTIFICATE: "A proxy of your site may sign connections with its own certificate.",
+    NoAnswer.NO_INDEX: "A login page or a portal answers in its place, or the address is that of another page.",
 }
 
 _NEXT = {
     NoAnswer.CERTIFICATE: "set SSL_CERT_FILE=/path/of/the/ca-bundle.crt and run the same command again",
     NoAnswer.PROXY: "check https_proxy and no_proxy",
+    NoAnswer.NO_INDEX: "open the address in a browser and log in there, or name a mirror: MIRROR=sjtu",
 }
 
 

@@ -5,6 +5,7 @@ known from uv where it matters.
 """
 
 import html.parser
+import re
 import threading
 import urllib.parse
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ HEADERS = {
     "Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9",
     "Cache-Control": "max-age=0",
 }
+#: titles of an index's pages, and of what shows a folder: known as such where they list no file
+LISTING = re.compile(r"(?:simple )?(?:links for|index of|index|directory listing for)\b", re.IGNORECASE)
 
 
 class Listings:
@@ -65,28 +68,49 @@ class Listings:
         if page.startswith("file:"):
             return _local_page(source, page)
         response = self._client.request("GET", page, headers=headers, tries=tries)
-        return parse_html(response.body, response.url)
+        return parse_html(response.body, response.url, is_of_server=True)
 
 
-def parse_html(body: bytes, page: str) -> tuple[Link, ...]:
-    """A page of links (PEP 503): file names come from the addresses, hashes from their fragments. Raises HttpError."""
+def parse_html(body: bytes, page: str, *, is_of_server: bool = False) -> tuple[Link, ...]:
+    """A page of links (PEP 503): file names come from the addresses, hashes from their fragments.
+
+    Raises HttpError for a page that is damaged; of a server, also for one that is no index: a portal's login page.
+    """
     parser = _Anchors(page)
     try:
         parser.feed(body.decode("utf-8", "replace"))
         parser.close()
     except AssertionError as error:  # what Python's parser has for a declaration that it does not know
         raise HttpError.of(NoAnswer.DAMAGED, page) from error
+    if is_of_server and not parser.is_index and not any(project_and_version(link.name) for link in parser.links):
+        raise HttpError.of(NoAnswer.NO_INDEX, page)
     return tuple(parser.links)
 
 
 class _Anchors(html.parser.HTMLParser):
+    """The links of a page. `is_index`: it is marked as an index of packages or a listing of files, be it empty."""
+
     def __init__(self, page: str) -> None:
         super().__init__()
         self._base = page
+        self._tag = ""
         self.links: list[Link] = []
+        self.is_index = False
+
+    def handle_data(self, data: str) -> None:
+        """Look at titles, by which listings without the mark of PEP 629 are known."""
+        if self._tag in ("title", "h1") and LISTING.match(data.strip()):
+            self.is_index = True
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave a title."""
+        self._tag = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
+        self._tag = tag
+        if tag == "meta" and attributes.get("name") == "pypi:repository-version":
+            self.is_index = True
         target = attributes.get("href")
         if not target:
             return

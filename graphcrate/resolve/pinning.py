@@ -101,21 +101,22 @@ def resolve_pins(
         with contextlib.suppress(NetworkError):
             sources.listings.project(Source(SourceKind.INDEX, mirror), COMMON)
             index = mirror
-    _refuse_hanging(index, sources)
+    _refuse_unusable(index, sources)
     options = {"overrides": overrides, "constraints": constraints}
     return parse_pylock(compile_requirements(requirements, target, index, sources, options, preferred, wheels), target)
 
 
-def _refuse_hanging(index: str, sources: Sources) -> None:
-    """Raises HttpError where an index lets a request hang: uv waits for minutes then, for one that drips without end.
+def _refuse_unusable(index: str, sources: Sources) -> None:
+    """Raises HttpError where an index lets a request hang, or answers with a page that is none.
 
-    Whatever else is wrong with it, uv says.
+    uv waits for minutes for one that drips without end, and takes a login page for an index without packages. Whatever
+    else is wrong with it, uv says.
     """
     if index.startswith(("http:", "https:")):
         try:
             sources.listings.project(Source(SourceKind.INDEX, index), COMMON, tries=STALLED_TRIES)
         except HttpError as error:
-            if error.reason is NoAnswer.STALLED:
+            if error.reason in (NoAnswer.STALLED, NoAnswer.NO_INDEX):
                 raise
         except NetworkError:
             pass

@@ -54,6 +54,36 @@ def test_a_page_that_the_parser_does_not_know_is_damaged(server, listings, body)
         listings.project(Source(SourceKind.INDEX, server.url("/simple")), "demo")
 
 
+PORTAL = b"""<!DOCTYPE html><html><head><title>Log in</title></head><body><form action="/login">
+<input name="user"></form><a href="/help">help</a><a href="/app.tar.gz">app</a></body></html>"""
+
+
+@pytest.mark.parametrize("body", [PORTAL, b"", b"blocked", b'{"files": []}'], ids=["login", "empty", "text", "json"])
+@pytest.mark.parametrize("kind", [SourceKind.INDEX, SourceKind.LINKS])
+def test_login_page_in_place_of_an_index_is_a_network_error(server, listings, body, kind):
+    """It was taken for an index without the package: "has no wheel of torch that fits Python 3.11"."""
+    server.put("/simple/torch/", body)
+    location = server.url("/simple" if kind is SourceKind.INDEX else "/simple/torch/")
+    with pytest.raises(HttpError, match="the answer is not an index of packages") as caught:
+        listings.project(Source(kind, location), "torch")
+    assert "login page" in caught.value.cause
+    assert not caught.value.is_temporary
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        '<meta name="pypi:repository-version" content="1.3">',
+        "<title>Links for torch</title>",
+        "<h1>Index of /simple/torch/</h1>",
+        "<title>Directory listing for /simple/torch/</title>",
+    ],
+)
+def test_index_page_without_files_has_no_links(server, listings, head):
+    server.put("/simple/torch/", f'<html><head>{head}</head><body><a href="../">../</a></body></html>'.encode())
+    assert listings.project(Source(SourceKind.INDEX, server.url("/simple")), "torch") == ()
+
+
 def test_a_server_that_was_busy_is_asked_again_by_who_has_more_patience(server, listings, monkeypatch):
     monkeypatch.setattr("graphcrate.host.retry.FIRST_PAUSE", 0.0)
     name, content = small_wheel("demo", "1.0")

@@ -18,6 +18,7 @@ from tests.unit import tars
 from tests.unit.wheelmaker import wheel_bytes
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
+MARK = '<meta name="pypi:repository-version" content="1.0">'  #: PEP 629
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class Page:
             target = urllib.parse.quote(self.base + name) + (f"#sha256={sha256(content)}" if self.hashes else "")
             yanked = ' data-yanked="broken"' if name in self.yanked else ""
             lines.append(f'<a href="{html.escape(target)}"{yanked}>{html.escape(name)}</a><br>')
-        return f"<!DOCTYPE html><html><body>{''.join(lines)}</body></html>".encode()
+        return f"<!DOCTYPE html><html><head>{MARK}</head><body>{''.join(lines)}</body></html>".encode()
 
 
 def sha256(content):
