@@ -3,47 +3,97 @@
 import contextlib
 import errno
 import os
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from graphcrate.host.cache import DISK_FULL, too_large
 from graphcrate.model.errors import DiskFullError, GraphcrateError, HostError
 from graphcrate.model.words import printable
 
-_FOREIGN = "This user may not do that: the file, or a folder above it, belongs to somebody else or is closed to others."
-_OTHER_KIND = "Something of another kind is there: a file where a folder has to be, or a folder in a file's place."
-_FAILING = "A disk fails, or a server of files has gone away."
-#: what the system's own words leave open
-_CAUSES = {
-    **dict.fromkeys((errno.EACCES, errno.EPERM), _FOREIGN),
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), _OTHER_KIND),
-    **dict.fromkeys((errno.EIO, errno.ESTALE), _FAILING),
-    errno.ENOLCK: "Its file server gives out no locks (NFS without lockd); a folder on a local disk has them.",
-    errno.EROFS: "The disk is mounted read-only.",
-    errno.EMFILE: "The limit of open files of this shell is reached (ulimit -n).",
-    errno.ENFILE: "All programs of this machine together have as many files open as it allows.",
-    errno.EAGAIN: "This user's limit of processes (ulimit -u), or that of the job or container, is reached.",
-    errno.ENOMEM: "The machine, this job's limit or `ulimit -v` has no more memory.",
+
+class _Advice(NamedTuple):
+    """What the system's own words leave open: why, and what to type.
+
+    In `step`, {there} stands for the path, or for the nearest folder above it that exists; {folder} for that folder.
+    """
+
+    cause: str
+    step: str
+    plain: bool = False  #: says enough without a path: reading, writing and starting a program give none
+
+
+_FOREIGN = _Advice(
+    "This user may not do that: the file, or a folder above it, belongs to somebody else or is closed to others.",
+    "ls -ld {there}    shows what is there and whose it is",
+)
+_OTHER_KIND = _Advice(
+    "Something of another kind is there: a file where a folder has to be, or a folder in a file's place.",
+    "ls -ld {there}    shows what is there and whose it is",
+)
+_FAILING = _Advice(
+    "A disk fails, or a server of files has gone away.",
+    "df {there}    names the disk or server; where it fails too, ask the administrator of this machine",
+    plain=True,
+)
+_ADVICE = {
+    errno.EACCES: _FOREIGN,
+    errno.EPERM: _FOREIGN,
+    errno.EEXIST: _OTHER_KIND,
+    errno.ENOTDIR: _OTHER_KIND,
+    errno.EISDIR: _OTHER_KIND,
+    errno.ENOENT: _Advice(
+        "Nothing of this name is there: it was never made, was removed meanwhile, or its disk is not mounted here.",
+        "ls -la {folder}    shows what is there: the nearest folder above it that exists",
+    ),
+    errno.EROFS: _Advice(
+        "The disk is mounted read-only.",
+        "findmnt -T {there}    names the disk and how it is mounted",
+        plain=True,
+    ),
+    errno.EIO: _FAILING,
+    errno.ESTALE: _FAILING,
+    errno.ENOLCK: _Advice(
+        "Its file server gives out no locks (NFS without lockd); a folder on a local disk has them.",
+        "findmnt -T {there}    names the file server; GRAPHCRATE_CACHE=/path, --output FOLDER: other folders",
+    ),
+    errno.EMFILE: _Advice(
+        "The limit of open files of this shell is reached (ulimit -n).",
+        # A number would lower a limit that is higher already, and the hard one with it.
+        'ulimit -n "$(ulimit -Hn)"    in this shell, as far as it may go; then the same command again',
+        plain=True,
+    ),
+    errno.ENFILE: _Advice(
+        "All programs of this machine together have as many files open as it allows.",
+        "cat /proc/sys/fs/file-nr    shows files that are open, and how many may be",
+        plain=True,
+    ),
+    errno.EAGAIN: _Advice(
+        "This user's limit of processes (ulimit -u), or that of the job or container, is reached.",
+        "ulimit -u; cat /sys/fs/cgroup/pids.max 2>/dev/null    show the limits; then the same command again, with "
+        "fewer programs running",
+        plain=True,
+    ),
+    errno.ENOMEM: _Advice(
+        "The machine, this job's limit or `ulimit -v` has no more memory.",
+        "free -h; ulimit -v    show how much there is; then the same command again, with more",
+        plain=True,
+    ),
 }
-#: what to type where the path says nothing about it
-_STEPS = {
-    errno.EMFILE: "ulimit -n 1024    in this shell; then the same command again",
-    errno.ENFILE: "cat /proc/sys/fs/file-nr    shows files that are open, and how many may be",
-    errno.EAGAIN: "ulimit -u; cat /sys/fs/cgroup/pids.max    show the limits; then the same command again, with fewer "
-    "programs running",
-    errno.ENOMEM: "free -h; ulimit -v    show how much there is; then the same command again, with more",
-}
-#: say enough without a file's name: reading, writing and starting a program give none
-_PLAIN = (*DISK_FULL, errno.EFBIG, errno.EIO, errno.ESTALE, *_STEPS)
+_ELSE = _Advice("", "ls -ld {there}    shows what is there and whose it is")
+#: what a program prints that came to a limit, in Python's words
+_PRINTED = {errno.EAGAIN: "can't start new thread", errno.ENOMEM: "MemoryError", errno.EMFILE: "[Errno 24]"}
 
 
 def limit_in(lines: Iterable[str]) -> tuple[str, str]:
     """Cause and next step where a program's last words name a limit of processes, files or memory; else two ""."""
     words = "\n".join(lines)
-    told = {errno.EAGAIN: "can't start new thread", errno.ENOMEM: "MemoryError", errno.EMFILE: "[Errno 24]"}
-    found = [number for number, said in told.items() if said in words or os.strerror(number) in words]
-    return (_CAUSES[found[0]], _STEPS[found[0]]) if found else ("", "")
+    for number, printed in _PRINTED.items():
+        if printed in words or os.strerror(number) in words:
+            return _ADVICE[number].cause, _ADVICE[number].step
+    return "", ""
 
 
 @contextlib.contextmanager
@@ -60,9 +110,10 @@ def explaining(path: Path) -> Iterator[None]:
 def explained(error: OSError, about: Path | None = None) -> GraphcrateError | None:
     """As DiskFullError or HostError; None for what says too little, such as a fault of this program."""
     named = isinstance(error.filename, str | bytes | os.PathLike)
-    if error.errno is None or not (named or about or error.errno in _PLAIN):
+    raw = os.fsdecode(error.filename) if named else str(about or "")
+    if error.errno is None or not (raw or _is_plain(error.errno)):
         return None
-    path = printable(os.fsdecode(error.filename) if named else str(about or ""))
+    path = printable(raw)
     what = f"{path}: {error.strerror}" if path else f"the system says: {error.strerror}"
     if error.errno in DISK_FULL:
         what = f"the disk that holds {about} is full, or this user's quota on it" if about else what
@@ -71,18 +122,19 @@ def explained(error: OSError, about: Path | None = None) -> GraphcrateError | No
         )
     if error.errno == errno.EFBIG:
         return too_large(path or "a file")
-    step = _STEPS.get(error.errno) or _step(error.errno, path)
-    return HostError(what, cause=_CAUSES.get(error.errno, ""), next_step=step)
+    advice = _ADVICE.get(error.errno, _ELSE)
+    return HostError(what, cause=advice.cause, next_step=_filled(advice.step, raw))
 
 
-def _step(number: int, path: str) -> str:
-    """What to type about a path; without one, about disks."""
+def _is_plain(number: int) -> bool:
+    return number in (*DISK_FULL, errno.EFBIG) or (number in _ADVICE and _ADVICE[number].plain)
+
+
+def _filled(step: str, path: str) -> str:
+    """Put paths that exist, and that a terminal shows as they are, into a step; none where no path is known."""
     if not path:
-        return "df    names the disks"
-    quoted = shlex.quote(path)
-    if number == errno.EROFS:
-        return f"findmnt -T {quoted}    names the disk and how it is mounted"
-    if number == errno.ENOENT:
-        quoted = shlex.quote(str(next((one for one in Path(path).parents if one.is_dir()), Path("/"))))
-        return f"ls -la {quoted}    shows what is there: the nearest folder above it that exists"
-    return f"ls -ld {quoted}    shows what is there and whose it is"
+        return re.sub(r"( -T)? \{there\}", "", step)
+    parents = [*map(str, Path(path).parents), "/"]
+    shown = [parent for parent in (path, *parents) if printable(parent) == parent and os.path.lexists(parent)]
+    folder = next(parent for parent in parents if parent in shown and os.path.isdir(parent))  # noqa: PTH112
+    return step.replace("{there}", shlex.quote(shown[0])).replace("{folder}", shlex.quote(folder))
