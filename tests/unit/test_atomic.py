@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from graphcrate.host import atomic
 from graphcrate.host.atomic import create, make_folder, replacing, temporary_folder, write_file, writing
 from graphcrate.model.errors import DiskFullError, HostError
 from tests.made import refused
@@ -118,8 +119,11 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("how", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()], ids=["disk", "Ctrl-C"])
 @pytest.mark.parametrize("was_there", [True, False])
-def test_a_folder_that_cannot_be_replaced_is_still_there(tmp_path, monkeypatch, how, was_there):
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EINVAL, errno.EPERM], ids=["ENOSYS", "EINVAL", "EPERM"])
+def test_a_folder_that_cannot_be_replaced_is_still_there(tmp_path, monkeypatch, how, was_there, number):
+    """By two renames: where the kernel, the file system or a filter has no exchange."""
     target, rename = tmp_path / "oci", Path.rename
+    monkeypatch.setattr(atomic, "_renameat2", lambda *_: number)
     if was_there:
         target.mkdir()
         (target / "index.json").write_text("old")
@@ -140,6 +144,41 @@ def test_a_folder_that_cannot_be_replaced_is_still_there(tmp_path, monkeypatch, 
     with replacing(target) as partial:
         (partial / "index.json").write_text("new")
     assert (target / "index.json").read_text() == "new"
+    assert set(names(tmp_path)) - {".oci.lock"} == {"oci"}
+
+
+def test_a_run_killed_at_any_moment_leaves_an_image(tmp_path, monkeypatch):
+    """After each rename the folder is there, as kill -9 may come then."""
+    target, rename, seen = tmp_path / "oci", Path.rename, []
+
+    def watched(path, other):
+        done = rename(path, other)
+        seen.append(target.is_dir())
+        return done
+
+    monkeypatch.setattr(Path, "rename", watched)
+    for text in ("first", "second", "third"):
+        with replacing(target) as partial:
+            (partial / "index.json").write_text(text)
+        assert (target / "index.json").read_text() == text
+        assert set(names(tmp_path)) - {".oci.lock"} == {"oci"}
+    assert all(seen)
+
+
+def test_a_disk_that_fails_at_the_exchange_leaves_the_image(tmp_path, monkeypatch):
+    target = tmp_path / "oci"
+    target.mkdir()
+    monkeypatch.setattr(atomic, "_renameat2", lambda *_: errno.EIO)
+    with refused(HostError, "Input/output error"), replacing(target) as partial:
+        (partial / "index.json").write_text("new")
+    assert (names(target), set(names(tmp_path)) - {".oci.lock"}) == ([], {"oci"})
+
+
+def test_an_image_that_a_run_killed_after_the_exchange_left_aside_goes(tmp_path):
+    (tmp_path / ".oci.partial").mkdir()
+    (tmp_path / ".oci.partial" / "old").touch()
+    with replacing(tmp_path / "oci"):
+        pass
     assert set(names(tmp_path)) - {".oci.lock"} == {"oci"}
 
 

@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -183,6 +184,27 @@ def test_a_folder_is_replaced_by_one_at_a_time(tmp_path):
     run(lambda _: [lambda: replace("one"), lambda: replace("other"), lambda: replace("third")])
     assert len({(target / str(number)).read_text() for number in range(3)}) == 1
     assert [one.name for one in target.parent.iterdir()] == ["oci"]
+
+
+def test_a_folder_that_is_replaced_is_never_absent(tmp_path, monkeypatch):
+    target, rename = tmp_path / "oci", Path.rename
+
+    def slow(path, other):
+        rename(path, other)
+        time.sleep(0.0005)  # long enough to be seen between two renames
+
+    monkeypatch.setattr(Path, "rename", slow)
+
+    def replace(name):
+        with atomic.replacing(target) as folder:
+            (folder / "index.json").write_text(name)
+
+    def look():
+        for _ in range(50):
+            target.stat()
+
+    replace("first")
+    run(lambda _: [lambda: replace("one"), lambda: replace("other"), look])
 
 
 def test_one_makes_a_folder_that_is_to_appear(tmp_path):
