@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import netrc
 import os
+import shlex
 import socket
 import ssl
 import urllib.parse
@@ -30,6 +31,7 @@ class NoAnswer(StrEnum):
     """Why there is no answer; the value is what a person reads."""
 
     NAME = "name does not resolve"
+    NAME_SERVER = "name server does not answer"
     REFUSED = "connection refused"
     UNREACHABLE = "network is unreachable"
     NO_ANSWER = "no answer to the attempt to connect"
@@ -51,17 +53,19 @@ _TEMPORARY = frozenset({NoAnswer.STALLED, NoAnswer.CUT})
 #: worth one more try: whoever chooses between candidates wants to know soon
 NOT_REACHED = frozenset(
     {
-        NoAnswer.NAME,
-        NoAnswer.REFUSED,
-        NoAnswer.UNREACHABLE,
-        NoAnswer.NO_ANSWER,
-        NoAnswer.TLS,
-        NoAnswer.PROXY,
+        *(NoAnswer.NAME, NoAnswer.NAME_SERVER, NoAnswer.REFUSED, NoAnswer.UNREACHABLE),
+        *(NoAnswer.NO_ANSWER, NoAnswer.TLS, NoAnswer.PROXY),
     }
 )
+#: of getaddrinfo(3): the name server was asked in vain, or refused; others say that it knows no such name
+_NAME_SERVER_FAILS = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL})
+
+#: what the system's own words add nothing to
+_SAYS_ALL = frozenset({NoAnswer.NAME, NoAnswer.NAME_SERVER, NoAnswer.NO_ANSWER, NoAnswer.STALLED, NoAnswer.REFUSED})
 
 _HELP = {
-    NoAnswer.NAME: "This machine has no name server that knows the host, or no network.",
+    NoAnswer.NAME: "The name is misspelt, or only the name servers of another network (a VPN, a site) know it.",
+    NoAnswer.NAME_SERVER: "The name servers in /etc/resolv.conf are down, or no network leads to them.",
     NoAnswer.REFUSED: "The server, or the proxy before it, is down.",
     NoAnswer.UNREACHABLE: "This machine has no route to the host.",
     NoAnswer.NO_ANSWER: "A firewall drops the packets, or the host is down.",
@@ -71,6 +75,8 @@ _HELP = {
 }
 
 _NEXT = {
+    NoAnswer.NAME: "getent hosts {host}    asks the name servers of this machine; or name a mirror: MIRROR=…",
+    NoAnswer.NAME_SERVER: "getent hosts {host}    asks them again; once it answers, the same command again",
     NoAnswer.CERTIFICATE: "set SSL_CERT_FILE=/path/of/the/ca-bundle.crt and run the same command again",
     NoAnswer.PROXY: "check https_proxy and no_proxy",
     NoAnswer.NO_INDEX: "open the address in a browser and log in there, or name a mirror: MIRROR=sjtu",
@@ -93,10 +99,11 @@ class HttpError(NetworkError):
     def of(cls, reason: NoAnswer, url: str, detail: str = "") -> "HttpError":
         """The error for this address."""
         host = host_of(url)
+        step = _NEXT.get(reason, "check the network of this machine, or name a mirror: MIRROR=…")
         error = cls(
             f"{redacted(url)}: {reason}" + (f" ({detail})" if detail else ""),
             cause=_HELP.get(reason, ""),
-            next_step=_NEXT.get(reason, "check the network of this machine, or name a mirror: MIRROR=…"),
+            next_step=step.replace("{host}", shlex.quote(host)),
         )
         error.reason, error.host = reason, host
         return error
@@ -236,12 +243,7 @@ def broken(url: str, error: Exception, *, body: bool = False) -> HttpError:
     reason = _reason(error, body)
     if slow := next((cause for cause in _chain(error) if isinstance(cause, TooSlowError)), None):
         return HttpError.of(NoAnswer.STALLED, url, str(slow))
-    if reason in (
-        NoAnswer.NAME,
-        NoAnswer.NO_ANSWER,
-        NoAnswer.STALLED,
-        NoAnswer.REFUSED,
-    ):
+    if reason in _SAYS_ALL:
         return HttpError.of(reason, url)
     last = _chain(error)[-1]  # in its own words: urllib3's texts hold object addresses
     return HttpError.of(reason, url, getattr(last, "strerror", None) or type(last).__name__)
@@ -255,6 +257,10 @@ def _reason(error: Exception, body: bool) -> NoAnswer:
     late = isinstance(error, kinds.ConnectTimeoutError) and not isinstance(error, kinds.NewConnectionError)
     known = (
         (NoAnswer.PROXY, isinstance(error, kinds.ProxyError)),
+        (
+            NoAnswer.NAME_SERVER,
+            any(isinstance(cause, socket.gaierror) and cause.errno in _NAME_SERVER_FAILS for cause in causes),
+        ),
         (NoAnswer.NAME, any(isinstance(cause, socket.gaierror) for cause in causes)),
         (NoAnswer.CERTIFICATE, any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)),
         (NoAnswer.NO_ANSWER, late),

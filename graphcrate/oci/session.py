@@ -288,9 +288,10 @@ class Session:
                 next_step="in a network that you trust, the same command with --plain-http "
                 f"(of what a recipe names: {settings.PLAIN_HTTP}={self.host})",
             )
-        if error.reason not in (NoAnswer.CERTIFICATE, NoAnswer.PROXY):
+        if error.reason not in (NoAnswer.CERTIFICATE, NoAnswer.PROXY, NoAnswer.NAME_SERVER):
             error.next_step = f"ask who runs the registry {self.host}, or name another"
-        if error.reason in NOT_REACHED - {NoAnswer.PROXY}:  # no mirror stands in for the registry that somebody named
+        # No mirror stands in for the registry that somebody named.
+        if error.reason in NOT_REACHED - {NoAnswer.PROXY, NoAnswer.NAME_SERVER}:
             error.next_step = f"check the registry's name{' in --to' * self._writes}, and the network of this machine"
         if error.reason in (NoAnswer.STATUS, NoAnswer.CUT, NoAnswer.STALLED):
             error.cause = error.cause or "The registry, or a proxy before it, is overloaded or down."

@@ -17,6 +17,7 @@ from graphcrate.host import patience
 from graphcrate.host.connections import HttpError, NoAnswer, proxy_for, redacted
 from graphcrate.host.http import Client
 from graphcrate.model.errors import HostError, IntegrityError
+from tests.made import refused
 from tests.unit.wheel_server import Fault
 
 
@@ -62,6 +63,18 @@ UNTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed: self-sig
             NoAnswer.NAME,
             2,
         ),
+        (
+            "http://192.0.2.1/",
+            ("getaddrinfo", socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")),
+            NoAnswer.NAME_SERVER,
+            2,
+        ),
+        (
+            "http://192.0.2.1/",
+            ("getaddrinfo", socket.gaierror(socket.EAI_FAIL, "Non-recoverable failure in name resolution")),
+            NoAnswer.NAME_SERVER,
+            2,
+        ),
         ("http://192.0.2.1/", ("socket.connect", OSError(errno.ENETUNREACH, "no")), NoAnswer.UNREACHABLE, 2),
         (
             "http://192.0.2.1/",
@@ -91,6 +104,19 @@ def test_what_went_wrong_is_named(server, pauses, monkeypatch, url, broken, reas
         client.request("GET", url.format(port=server.port))
     assert (caught.value.reason, len(pauses)) == (reason, tries - 1)
     assert caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("number", "what", "cause"),
+    [
+        (socket.EAI_NONAME, "name does not resolve", "misspelt"),
+        (socket.EAI_AGAIN, "name server does not answer", "resolv.conf"),
+    ],
+)
+def test_a_silent_name_server_is_another_cause_than_an_unknown_name(monkeypatch, pauses, number, what, cause):
+    monkeypatch.setattr("socket.getaddrinfo", mock.Mock(side_effect=socket.gaierror(number, "no")))
+    with refused(HttpError, what, cause, "next:  getent hosts mirror.example  "):
+        Client({}, sleep=pauses.append).request("GET", "http://mirror.example/simple/")
 
 
 def test_a_refusal_is_final_crosses_process_borders_and_holds_no_secrets(server, client, pauses):

@@ -80,6 +80,15 @@ def test_a_registry_that_is_not_there_has_no_mirror(reason, writes, advice):
     assert "MIRROR" not in str(caught.value)
 
 
+def test_a_silent_name_server_is_no_fault_of_the_registrys_name():
+    client = Answering()
+    error = HttpError.of(NoAnswer.NAME_SERVER, "https://registry.example/v2/")
+    client.send = lambda *_, **__: (_ for _ in ()).throw(error)
+    with pytest.raises(NetworkError) as caught:
+        Repository(client, reference.parse("registry.example/a")).manifest("v1")
+    assert caught.value.next_step.startswith("getent hosts registry.example ")
+
+
 @pytest.mark.parametrize(
     ("faults", "digest", "kind", "message"),
     [
