@@ -22,6 +22,7 @@ import filelock
 
 from graphcrate.host import settings, waiting
 from graphcrate.model import codec
+from graphcrate.model.command import IMAGE_AGAIN, command
 from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError, IntegrityError
 from graphcrate.model.values import is_file_name
 
@@ -45,7 +46,8 @@ _WORK = {
     "apptainer": "builds with Apptainer",
 }
 #: what a person does who needs room
-MORE_ROOM = "see what the cache holds, and free some of it: ./build.py cache"
+MORE_ROOM = f"see what the cache holds, and free some of it: {command('cache')}"
+CACHE_ELSEWHERE = f"GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}"
 
 
 def too_large(path: object) -> DiskFullError:
@@ -69,7 +71,7 @@ def default_root(environment: Mapping[str, str]) -> Path:
         return home / ".cache" / "graphcrate"
     raise CacheError(
         "there is no folder for the cache: HOME is not set, and this user has no home folder",
-        next_step="name one: GRAPHCRATE_CACHE=/path make image …",
+        next_step=f"name one: {CACHE_ELSEWHERE}",
     )
 
 
@@ -217,7 +219,7 @@ class Cache:
 
     def require(self, needed: int, purpose: str) -> None:
         """Raises DiskFullError unless `needed` bytes are free."""
-        step = f"{MORE_ROOM}; or put it on another disk: GRAPHCRATE_CACHE=/path make image …"
+        step = f"{MORE_ROOM}; or put it on another disk: {CACHE_ELSEWHERE}"
         require_room(self.root, needed, purpose, free=self.free_bytes(), next_step=step)
 
     @contextlib.contextmanager
@@ -241,14 +243,14 @@ class Cache:
             return DiskFullError(
                 f"the disk that holds {self.root} is full, or this user's quota on it",
                 next_step=f"{MORE_ROOM}; then the same command goes on where it stopped. "
-                "Or put the cache elsewhere: GRAPHCRATE_CACHE=/path make image …",
+                f"Or put the cache elsewhere: {CACHE_ELSEWHERE}",
             )
         return CacheError(
             f"the cache folder {self.root} cannot be written: {error.strerror}",
             cause="Its file server gives out no locks (NFS without lockd)."
             if error.errno == errno.ENOLCK
             else "It belongs to another user or is on a read-only file system.",
-            next_step="choose a folder of your own: GRAPHCRATE_CACHE=/path make image …",
+            next_step=f"choose a folder of your own: {CACHE_ELSEWHERE}",
         )
 
 

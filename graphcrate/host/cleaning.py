@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from graphcrate.host.cache import WORKING_FOLDERS, Cache, remove_tree
+from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 
 ALL = "all"
@@ -60,7 +61,7 @@ def release(cache: Cache, names: Collection[str]) -> int:
     if unknown := [name for name in names if name not in (*there, *MEANING, ALL)]:
         raise UsageError(
             f"the cache has no folder {unknown[0]!r}",
-            next_step=f"choose from {', '.join([*there, ALL])}: ./build.py cache",
+            next_step=f"choose from {', '.join([*there, ALL])}: {command('cache')}",
         )
     before = cache.free_bytes()
     with cache.folder() as doomed:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphcrate.host.patience import TooSlowError
+from graphcrate.model.command import setting
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.words import is_loopback
 
@@ -75,11 +76,13 @@ _HELP = {
 }
 
 _NEXT = {
-    NoAnswer.NAME: "getent hosts {host}    asks the name servers of this machine; or name a mirror: MIRROR=…",
+    NoAnswer.NAME: (
+        f"getent hosts {{host}}    asks the name servers of this machine; or name a mirror: {setting(mirror='…')}"
+    ),
     NoAnswer.NAME_SERVER: "getent hosts {host}    asks them again; once it answers, the same command again",
     NoAnswer.CERTIFICATE: "set SSL_CERT_FILE=/path/of/the/ca-bundle.crt and run the same command again",
     NoAnswer.PROXY: "check https_proxy and no_proxy",
-    NoAnswer.NO_INDEX: "open the address in a browser and log in there, or name a mirror: MIRROR=sjtu",
+    NoAnswer.NO_INDEX: f"open the address in a browser and log in there, or name a mirror: {setting(mirror='sjtu')}",
 }
 
 
@@ -99,7 +102,7 @@ class HttpError(NetworkError):
     def of(cls, reason: NoAnswer, url: str, detail: str = "") -> "HttpError":
         """The error for this address."""
         host = host_of(url)
-        step = _NEXT.get(reason, "check the network of this machine, or name a mirror: MIRROR=…")
+        step = _NEXT.get(reason, f"check the network of this machine, or name a mirror: {setting(mirror='…')}")
         error = cls(
             f"{redacted(url)}: {reason}" + (f" ({detail})" if detail else ""),
             cause=_HELP.get(reason, ""),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from graphcrate.host import settings
 from graphcrate.host.progress import Progress, Stderr
+from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Context:
         if not self.is_checkout:
             raise UsageError(
                 f"an installed package keeps {what} as they are",
-                next_step="work in a clone of the project, or in a recipe of your own: ./build.py lock ./mine.toml",
+                next_step=f"work in a clone of the project, or in a recipe of your own: {command('lock', 'mine.toml')}",
             )
 
     @functools.cached_property

@@ -24,6 +24,7 @@ from graphcrate.host.connections import FOLLOWED, HttpError, NoAnswer, host_of
 from graphcrate.host.patience import Patience
 from graphcrate.host.retry import TRIES, Retry
 from graphcrate.model import limits
+from graphcrate.model.command import setting
 from graphcrate.model.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class Client:
         raise IntegrityError(
             f"{urllib.parse.unquote(url.partition('?')[0].rpartition('/')[2])} from {host_of(url)} {found}",
             cause="The server has another file under this name: a stale mirror, a damaged copy or an attack.",
-            next_step="try another source: MIRROR=sjtu, aliyun or nju for PyTorch's channel",
+            next_step=f"try another source: {setting(mirror='sjtu')}, aliyun or nju for PyTorch's channel",
         )
 
     def size(self, url: str, *, tries: int = TRIES) -> int:

@@ -24,10 +24,11 @@ from graphcrate.host import attach, namespaces, process, seccomp
 from graphcrate.host import gpu as gpus
 from graphcrate.host.steps import CAPABILITIES, Step
 from graphcrate.model import codec
+from graphcrate.model.command import IMAGE_AGAIN, command, setting
 from graphcrate.model.errors import HostError
 
 HOSTS = "127.0.0.1\tlocalhost {name}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-_AGAIN = "./build.py cache --free bases    (the next run makes the base again)"
+_AGAIN = f"{command('cache', free='bases')}    (the next run makes the base again)"
 #: settings under /proc/sys that can forbid user namespaces: the value that does, the value that allows them
 RESTRICTIONS = {
     "kernel.unprivileged_userns_clone": ("0", "1"),
@@ -171,7 +172,7 @@ def check(rootfs: Path, binds: Sequence[Bind]) -> None:
         raise HostError(
             f"no program can be run from {rootfs}",
             cause="The file system that holds the cache is mounted with the option noexec.",
-            next_step="put the cache on another disk: GRAPHCRATE_CACHE=/path make image …",
+            next_step=f"put the cache on another disk: GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}",
         )
     check_binds(binds)
 
@@ -238,7 +239,7 @@ def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, st
     return HostError(
         "no command can be run inside the image on this machine",
         cause=f"{cause} ({seen}).",
-        next_step=f"{step}    (or use an engine that is set up here: ENGINE=docker, podman or apptainer)",
+        next_step=f"{step}    (or use an engine that is set up here: {setting(engine='docker')}, podman or apptainer)",
     )
 
 

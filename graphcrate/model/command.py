@@ -93,6 +93,10 @@ def setting(**option: str | bool) -> Setting:
     return found
 
 
+#: an image or a lock again, as it was asked for
+IMAGE_AGAIN, LOCK_AGAIN = Command("image", (ETC,)), Command("lock", (ETC,))
+
+
 def is_file(recipe: str) -> bool:
     """Whether a name given for a recipe is the path of a file."""
     return recipe.endswith(".toml") or "/" in recipe

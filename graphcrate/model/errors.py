@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from graphcrate.model.command import Command
+from graphcrate.model.command import Command, command, setting
 
 
 class GraphcrateError(Exception):
@@ -74,7 +74,7 @@ class BuildError(GraphcrateError, exit_code=9):
 
 
 class SmokeError(
-    GraphcrateError, exit_code=10, usual="read its log, which is named above; ./build.py doctor looks at the node"
+    GraphcrateError, exit_code=10, usual=f"read its log, which is named above; {command('doctor')} looks at the node"
 ):
     """The image was built but its smoke test failed."""
 
@@ -110,7 +110,7 @@ class ProofError(GraphcrateError, exit_code=17):
 class LockedError(
     GraphcrateError,
     exit_code=18,
-    usual="without --locked (LOCKED=yes) what is available today is taken instead, and said",
+    usual=f"without {setting(locked=True)} what is available today is taken instead, and said",
 ):
     """Something that was locked is no longer available anywhere, or nothing was locked, and `--locked` takes no other.
 

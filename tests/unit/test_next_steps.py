@@ -23,7 +23,7 @@ MAKERS = {"command": command, "setting": setting}
 def calls(path):
     """(line, function, call) of the commands that a module makes."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    ours = {
+    ours = {name: name for name in MAKERS if path.stem == "command"} | {
         name.asname or name.name: name.name
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "graphcrate.model.command"
@@ -149,3 +149,29 @@ def test_a_command_is_written_as_it_is_typed(value, here, there, monkeypatch):
     assert f"{value}" == here
     monkeypatch.setattr(commands, "INSTALLED", True)
     assert f"{value}" == ("graphcrate " * isinstance(value, Command)) + there
+
+
+#: a command or a setting of make as mere text, which only a checkout could type
+WRITTEN = re.compile(
+    rf"\./build\.py|\bgraphcrate (?:{'|'.join(command_line())})\b"
+    rf"|\bmake (?:{'|'.join(sorted(makefile()[0]))}|…)(?![\w-])|(?<![\w$])(?:{'|'.join(sorted(makefile()[1]))})="
+)
+#: rooms whose texts have none
+CONVERTED = ("model", "host")
+#: module → what it may have all the same
+EXEMPT = {"model/command.py": {"./build.py"}, "host/context.py": {"make \\1 STACK=pyg ", "./build.py"}}
+
+
+def written(path):
+    """A module's texts that have one; docstrings are for who reads the code."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    documented = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return {node.value for node in texts if id(node) not in documented and WRITTEN.search(node.value)}
+
+
+def test_a_command_is_nowhere_mere_text():
+    found = {path.relative_to(ROOT / "graphcrate").as_posix(): written(path) for path in MODULES}
+    left = {name: texts - EXEMPT.get(name, set()) for name, texts in found.items() if name.startswith(CONVERTED)}
+    assert {name: texts for name, texts in left.items() if texts} == {}
