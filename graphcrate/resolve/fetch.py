@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphcrate.host.cache import Cache
+from graphcrate.host.os_errors import explained
 from graphcrate.host.parallel import Advance, StoppedError, parallel
 from graphcrate.host.retry import TRIES
 from graphcrate.model.errors import GraphcrateError, IntegrityError, LockedError, NetworkError
@@ -19,7 +20,7 @@ from graphcrate.model.lock import Lock, LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import Link, local_path
 from graphcrate.resolve.offers import Offers, Sources
-from graphcrate.resolve.search import FileSearch
+from graphcrate.resolve.search import FileSearch, UnreadableFileError
 
 if TYPE_CHECKING:
     from graphcrate.compat.request import SourceOptions
@@ -36,8 +37,8 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
     """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
     `compilation`: instead, what only a compile needs, without Debian's packages. What has arrived stays.
-    Raises IntegrityError when every place has other bytes, NetworkError, DiskFullError, and LockedError for a request
-    of locked files alone when places answer and none has one.
+    Raises IntegrityError when every place has other bytes, NetworkError, HostError for a local file that may not be
+    read, DiskFullError, and LockedError for a request of locked files alone when places answer and none has one.
     """
     cache = ctx.cache
     packages = lock.for_compilation() if compilation else lock.installed()
@@ -87,7 +88,7 @@ def fetch_one(package: LockedPackage, offers: Offers, advance: Advance = lambda 
         try:
             store(package.file, link.url, sources.client, sources.cache, counted, tries)
             return
-        except (IntegrityError, NetworkError) as error:
+        except (IntegrityError, NetworkError, UnreadableFileError) as error:
             search.failed(link, error)
         with contextlib.suppress(StoppedError):
             counted(-reported)
@@ -105,6 +106,8 @@ def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
             cause=f"The lock says sha256 {file.sha256}. The file was replaced after locking, or is damaged on its way.",
             next_step=f"try another source (MIRROR=…), or {_LOCK_AGAIN}",
         )
+    if search.unreadable is not None:
+        return search.unreadable
     if offers.sources.request.locked and search.answered:
         return LockedError(
             f"{file.name} is locked, and no source of {where} gives it{tried}",
@@ -141,7 +144,7 @@ def store(
 ) -> Path:
     """Fetch a file into the cache from this address; `tries`: more of a request that fails.
 
-    Raises IntegrityError, NetworkError, DiskFullError.
+    Raises IntegrityError, NetworkError, UnreadableFileError, DiskFullError.
     """
     target = cache.file(file.sha256, file.name)
     with cache.exclusively(f"file-{file.sha256}"), cache.guard():
@@ -177,17 +180,16 @@ def store_unhashed(link: Link, client: "Client", cache: Cache) -> LockedFile:
 
 
 def _copy(source: Path, target: Path) -> str:
-    """Copy a file of a person's folder and return its sha256. Raises NetworkError where it cannot be read.
+    """Copy a file of the user's folder and return its sha256. Raises UnreadableFileError.
 
-    A link would let what the person does to the folder later reach the cache.
+    A link would let what the user does to the folder later reach the cache.
     """
     try:
         stream = source.open("rb")
     except OSError as error:
-        raise NetworkError(
-            f"{source} cannot be read: {error.strerror}",
-            next_step="bring it back as a file that this user may read, or name another folder: WHEELS=/path",
-        ) from error
+        known = explained(error, source)
+        assert known is not None, "it has a path"
+        raise UnreadableFileError(known.what, cause=known.cause, next_step=known.next_step) from error
     with stream, target.open("wb") as copy:
         shutil.copyfileobj(stream, copy, 1 << 20)
         os.fsync(copy.fileno())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from graphcrate.host.connections import NOT_REACHED, HttpError, NoAnswer
 from graphcrate.host.retry import TRIES
-from graphcrate.model.errors import IntegrityError, NetworkError
+from graphcrate.model.errors import GraphcrateError, HostError, IntegrityError, NetworkError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.resolve.channels import Link, Source, SourceKind
 from graphcrate.resolve.failures import place_of, reason
@@ -23,6 +23,10 @@ _ABSENT = frozenset({401, 403, 404, 410, 451})
 _UNREACHED = NOT_REACHED | {NoAnswer.CERTIFICATE}
 
 
+class UnreadableFileError(HostError):
+    """A file of a local folder that may not be read."""
+
+
 class FileSearch:
     """One locked file, looked for in all places. `failures`: what they said, in order, for a person."""
 
@@ -34,7 +38,7 @@ class FileSearch:
         self.failures: list[str] = []
         self.answered = False  #: a place said that it does not have the file
         self._offers, self._known, self._begin, self._quiet = offers, offers.sources.failures, begin, quiet
-        self._came: dict[str, NetworkError | IntegrityError] = {}  # address → why not
+        self._came: dict[str, GraphcrateError] = {}  # address → why not
         self._told: set[tuple[str, str]] = set()
         self._unsaid: list[tuple[str, str]] = []
         self._busy: list[Source | Link] = []
@@ -43,6 +47,12 @@ class FileSearch:
     def only_other_bytes(self) -> bool:
         """Whether some address gave something, and all of them other bytes than the lock names."""
         return bool(self._came) and all(isinstance(error, IntegrityError) for error in self._came.values())
+
+    @property
+    def unreadable(self) -> "UnreadableFileError | None":
+        """Why a local file may not be read, where the lock's bytes were to be nowhere else."""
+        errors = list(self._came.values())
+        return next((error for error in errors if isinstance(error, UnreadableFileError)), None)
 
     def links(self) -> Iterator[tuple[Link, int]]:
         """Where the file may be, each with how often to try; whoever gets it takes no more of them.
@@ -74,7 +84,7 @@ class FileSearch:
             else:
                 yield from self._to_try(self._listed(one, TRIES) or (), TRIES)
 
-    def failed(self, link: Link, error: NetworkError | IntegrityError) -> None:
+    def failed(self, link: Link, error: NetworkError | IntegrityError | UnreadableFileError) -> None:
         """Take down that the file did not come from there."""
         self._came[link.url] = error
         self._take_down(place_of(link.url), error, error.what)
@@ -138,7 +148,7 @@ class FileSearch:
         if place not in self._busy:
             self._busy.append(place)
 
-    def _take_down(self, server: str, error: NetworkError | IntegrityError, text: str) -> None:
+    def _take_down(self, server: str, error: GraphcrateError, text: str) -> None:
         """Remember why a place did not give the file, and what that means for other files."""
         self.failures.append(text)
         if isinstance(error, IntegrityError):
@@ -151,7 +161,7 @@ class FileSearch:
                 self._known.silent.setdefault(server, error)
             if error.reason is NoAnswer.STALLED:
                 self._known.slow.add(server)
-        self._add(server, reason(error).partition(" (")[0])
+        self._add(server, reason(error).partition(" (")[0] if isinstance(error, NetworkError) else text)
 
     def _add(self, server: str, why: str) -> None:
         """Have a reason said when the search goes on, once."""

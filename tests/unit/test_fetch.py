@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from unittest import mock
 
 import msgspec
@@ -14,7 +15,7 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.host.cache import Cache
 from graphcrate.host.http import Client, PartialDownload
 from graphcrate.host.parallel import StoppedError
-from graphcrate.model.errors import DiskFullError, IntegrityError, LockedError, NetworkError
+from graphcrate.model.errors import DiskFullError, HostError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import LockedFile
 from graphcrate.resolve import channels
 from graphcrate.resolve import fetch as store
@@ -404,5 +405,21 @@ def test_a_local_file_that_cannot_be_read_is_named(cache, tmp_path):
     wheel.mkdir()
     file, link = LockedFile(name=wheel.name, size=1, sha256="0" * 64), Link(name=wheel.name, url=wheel.as_uri(), size=1)
     for read in (lambda: store.store(file, link.url, None, cache), lambda: store.store_unhashed(link, None, cache)):
-        with pytest.raises(NetworkError, match=r"torch-2.*cannot be read: Is a directory"):
+        with pytest.raises(HostError, match=r"torch-2.*: Is a directory") as caught:
             read()
+        assert caught.value.next_step.startswith(f"ls -ld {wheel}")
+
+
+def test_unreadable_local_wheel_is_a_host_error_and_looked_for_elsewhere_first(get, tmp_path, monkeypatch):
+    own = small_wheel("own", "1.0")
+    (tmp_path / own[0]).write_bytes(own[1])
+
+    def refuse(path, *arguments, **options):
+        if path == tmp_path / own[0]:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments, **options)
+
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", refuse)
+    with refused(HostError, "own-1.0-py3-none-any.whl: Permission denied", "This user may not", f"ls -ld {tmp_path}"):
+        get(lock_of(locked(own, "local")), wheels=tmp_path)
