@@ -16,6 +16,7 @@ from graphcrate.model.recipe import Channel
 from graphcrate.resolve import further
 from graphcrate.resolve.channels import (
     PYTORCH_MIRRORS,
+    SourceKind,
     asks_public_mirrors,
     public_mirrors,
     sources,
@@ -186,8 +187,10 @@ class Offers:
         reasons, unreachable = [], True
         for source, links in self._asked(channel, project):
             if isinstance(links, NetworkError):
-                reasons.append(reason(links))
-                unreachable = unreachable and getattr(links, "status", None) != 404
+                is_absent = getattr(links, "status", None) == 404
+                has_none = f"{source.title} has no project {project} (HTTP 404)"
+                reasons.append(has_none if is_absent and source.kind is SourceKind.INDEX else reason(links))
+                unreachable = unreachable and not is_absent
                 continue
             unreachable = False
             if found := _newest(links, accept, lambda name: target.rank(name) is not None):
@@ -195,7 +198,7 @@ class Offers:
                 best = target.best([link.name for link in fitting])
                 link = next(link for link in fitting if link.name == best)
                 return Offer(project, version, channel, self._with_hash(link, channel, project))
-            reasons.append(f"{source.title} has no wheel of {what} that fits Python {target.python}")
+            reasons.append(f"{source.title} {_without_wheel(links, accept, project, what, target.python)}")
         if not reasons:
             raise unavailable(channel, ["no folder of wheels is named"], unreachable=False)
         raise unavailable(channel, reasons, unreachable=unreachable)
@@ -242,6 +245,21 @@ def _newest(
         return None
     newest = max([version for version in versions if not version.is_prerelease] or versions)
     return str(newest), versions[newest]
+
+
+def _without_wheel(
+    links: tuple["Link", ...], accept: Callable[["Version"], bool], project: str, what: str, python: str
+) -> str:
+    """Why a source has no wheel that fits, of all that it lists of a project: three cases, each with its own remedy."""
+    if not links:
+        return f"has no project {project}"
+    if not (found := _newest(links, accept, lambda _: True)):
+        return f"has no {what}"
+    wheels = [link.name for link in found[1] if link.name.endswith(".whl")]
+    if not wheels:
+        return f"has {what} as source only"
+    tags = sorted({tag for name in wheels for tag in name.removesuffix(".whl").split("-")[-3].split(".")})
+    return f"has wheels of {what}, none for cp{python.replace('.', '')} ({', '.join(tags)})"
 
 
 @functools.lru_cache

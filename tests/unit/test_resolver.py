@@ -22,7 +22,7 @@ from tests.unit.elfmaker import make_elf
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH, put_torch, pytorch_channel
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
-NO_WHEEL = "127.0.0.1 has no wheel of torch 2.0.1+cu118 that fits Python 3.11"
+NO_WHEEL = "127.0.0.1 has wheels of torch 2.0.1+cu118, none for cp311 (cp310)"
 CP310 = "cp310-cp310-linux_x86_64"
 BOOKWORM = WheelTarget("3.11", "2.36")
 
@@ -89,7 +89,7 @@ def test_extensions_from_pyg_s_page(server, cache, lock):
     assert cache.file(scatter.file.sha256, scatter.file.name).exists()
     (missing,) = locked.missing
     on_page, on_index = missing.reason.split("; ")
-    assert on_page == "pyg channel: 127.0.0.1 has no wheel of pyg-lib for torch 2.0.1+cu118 that fits Python 3.11"
+    assert on_page == "pyg channel: 127.0.0.1 has no project pyg-lib"
     assert on_index == "the package index has no source of it"
     assert "neighbour sampling" in missing.cost
 
@@ -102,18 +102,35 @@ def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, loc
     assert (locked.package("torch").file, locked.notes) == (file_of(name, content), ())
 
 
+PYPI_TORCH = "/simple/torch/"
+
+
 @pytest.mark.parametrize(
-    ("candidate", "tags", "faults", "what", "unreachable"),
+    ("candidate", "files", "faults", "what", "unreachable"),
     [
-        (PYTORCH, (), {}, "pytorch channel: HTTP 404 (127.0.0.1)", False),
-        (PYTORCH, (CP310,), {}, f"pytorch channel: {NO_WHEEL}", False),
-        (COMPATIBLE, (), {"/simple/torch/": [Fault(status=503)] * 9}, "pypi channel: HTTP 503 (127.0.0.1)", True),
+        (PYTORCH, (), {}, "pytorch channel: 127.0.0.1 has no project torch (HTTP 404)", False),
+        (PYTORCH, [small_wheel("torch", "2.0.1+cu118", tag=CP310)], {}, f"pytorch channel: {NO_WHEEL}", False),
+        (
+            PYTORCH,
+            [small_sdist("torch", "2.0.1+cu118", pyproject="")],
+            {},
+            "pytorch channel: 127.0.0.1 has torch 2.0.1+cu118 as source only",
+            False,
+        ),
+        (
+            PYTORCH,
+            [small_wheel("torch", "2.1.0+cu118", tag=CP311)],
+            {},
+            "pytorch channel: 127.0.0.1 has no torch 2.0.1+cu118",
+            False,
+        ),
+        (COMPATIBLE, (), {PYPI_TORCH: [Fault(status=503)] * 9}, "pypi channel: HTTP 503 (127.0.0.1)", True),
     ],
-    ids=["out", "without this Python", "overloaded"],
+    ids=["no project", "no wheel for this Python", "source only", "other version", "overloaded"],
 )
-def test_a_channel_without_torch(server, lock, candidate, tags, faults, what, unreachable):
-    for tag in tags:
-        server.pytorch("cu118", dict([small_wheel("torch", "2.0.1+cu118", tag=tag)]))
+def test_a_channel_without_torch(server, lock, candidate, files, faults, what, unreachable):
+    for one in files:
+        server.pytorch("cu118", dict([one]))
     server.faults |= faults
     with pytest.raises(UnavailableError) as caught:
         lock(candidate)
@@ -225,7 +242,7 @@ def test_torchvision_comes_from_torch_s_own_channel(server, lock):
     of_index = small_wheel("torchvision", "0.15.2", tag=CP311)
     server.simple("torchvision", dict([of_index]))
     server.pytorch("cu118", {name: content, **dict([small_wheel("torchvision", "0.15.2", tag=CP311)])})
-    with pytest.raises(UnavailableError, match=r"no wheel of torchvision for torch 2\.0\.1\+cu118"):
+    with pytest.raises(UnavailableError, match=r"127\.0\.0\.1 has no torchvision for torch 2\.0\.1\+cu118"):
         lock(PYTORCH, **asked)
     others = [small_wheel("torchvision", version, tag=CP311) for version in ("0.15.2+cu118", "0.16.0+cu118", "0.15.2")]
     server.pytorch("cu118", {name: content, **dict(others)})
