@@ -1,9 +1,16 @@
 """From trees, odd ones too, to what contracts ask about."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT
 from graphcrate.artifacts.tree.reader import OpenedTree
+from graphcrate.checks.contracts.check import absent, asked_by, check, passed, warned
 from graphcrate.checks.contracts.paths import find_program, resolve_path
-from graphcrate.checks.contracts.view import view_of, wants_content
-from graphcrate.model.contract import Settings
+from graphcrate.checks.contracts.run import ASKED, CHECKS
+from graphcrate.checks.contracts.view import view_of
+from graphcrate.model.contract import RUNTIMES, Host, Settings
 from graphcrate.model.tree import Entry
 
 
@@ -18,9 +25,9 @@ def test_links_are_followed_inside_the_image():
     assert find_program(entries, "sh", ["/bin"]) == ""
 
 
-def seen(entries, contents=(), settings=None):
+def seen(entries, contents=(), settings=None, form="folder", asked=ASKED):
     tree = {"/": Entry("folder", 0o755), **entries}
-    return view_of("x", OpenedTree("x", "folder", tree, dict(contents).__getitem__, settings=settings))
+    return view_of("x", OpenedTree("x", form, tree, dict(contents).__getitem__, settings=settings), asked)
 
 
 def test_odd_trees_give_a_view():
@@ -46,4 +53,75 @@ def test_musl_conda_and_cuda_of_a_base_image():
 def test_only_small_files_and_the_c_library_are_kept():
     kept = {"/etc/profile.d/a.sh": 100, "/usr/lib/os-release": 267, "/usr/lib/x86_64-linux-gnu/libc-2.31.so": 2_000_000}
     left = {"/usr/lib/x86_64-linux-gnu/libtorch.so": 2_000_000, "/bin/bash": 1_000_000, "/opt/lib/torch/nn.py": 1000}
-    assert {path: size for path, size in {**kept, **left}.items() if wants_content(path, size)} == kept
+    assert {path: size for path, size in {**kept, **left}.items() if ASKED.keeps(path, size)} == kept
+
+
+def verdict(view, name):
+    (one,) = (one for one in CHECKS if one.id == name)
+    return one.find(view, Host(), RUNTIMES)
+
+
+def test_folders_with_a_slash_at_their_end_are_looked_for():
+    settings = Settings(working_folder="/work/", environment=("LD_LIBRARY_PATH=/gone/:/absent",))
+    view = seen({"/work": Entry("folder", 0o755)}, settings=settings)
+    assert verdict(view, "working-folder").status == "pass"
+    assert verdict(view, "library-path").seen.endswith("none of it is in the image")
+
+
+def test_the_entry_point_in_the_script_of_a_sif_is_looked_for():
+    """Apptainer writes ENTRYPOINT of an image of a registry into the script that starts the SIF."""
+    texts = {SIF_SCRIPT: b"#!/bin/sh\nOCI_ENTRYPOINT='\"/app/start\"'\n", "/app/start": b'#!/bin/sh\nexec "$@"\n'}
+    entries = {path: Entry("file", 0o755, size=len(text)) for path, text in texts.items()}
+    view = seen(entries, texts, Settings(entrypoint=(SIF_SCRIPT,)), form="sif")
+    assert verdict(view, "entrypoint").seen == "/app/start ends in exec"
+
+
+@check("InfiniBand's library", *RUNTIMES, matching=r".*/libibverbs\.so[.\d]*", programs=("ibv_devinfo",))
+def verbs(view, host):
+    """Without it NCCL goes over TCP.
+    Source: made up
+    """
+    return passed("there") if [*view.files, *view.programs] else absent(view, warned("not there", "add it"))
+
+
+@check("forgotten", *RUNTIMES)
+def forgotten(view, host):
+    """It does not say what it looks at.
+    Source: made up
+    """
+    return passed("there") if "/etc/libibverbs.d" in view.files else passed("not there")
+
+
+def test_a_new_check_is_one_function_that_declares_what_it_looks_at():
+    tree = {
+        "/usr/lib/libibverbs.so.1": Entry("file", 0o755, size=9),
+        "/usr/bin/ibv_devinfo": Entry("file", 0o755, size=9),
+    }
+    asked = asked_by((verbs,))
+    assert seen(tree, asked=asked).files.keys() == {"/", "/usr/lib/libibverbs.so.1"}
+    assert seen(tree, asked=asked).programs == {"ibv_devinfo": "/usr/bin/ibv_devinfo"}
+    assert verbs.find(seen(tree, asked=asked), Host(), RUNTIMES).status == "pass"
+    assert verbs.find(seen({}, asked=asked), Host(), RUNTIMES).status == "warn"
+    assert asked_by((verbs, *CHECKS)).name != ASKED.name, "layers that were read before are read again"
+
+
+def test_a_check_that_does_not_declare_what_it_looks_at_is_refused():
+    with pytest.raises(AssertionError, match="the check forgotten looks at /etc/libibverbs"):
+        forgotten.find(seen({"/etc/libibverbs.d": Entry("folder", 0o755)}), Host(), RUNTIMES)
+
+
+WORDS = st.text("/.ab :~é\0", max_size=8) | st.sampled_from(("sh", "/bin/sh", "-c", "/", "//", "./x", "a/b", "/a/"))
+
+
+@given(st.lists(WORDS, max_size=3), st.lists(WORDS, max_size=3), WORDS, st.lists(WORDS, max_size=2), WORDS, WORDS)
+def test_no_settings_make_a_check_ask_for_what_it_did_not_declare(entry, command, folder, volumes, path, libraries):
+    settings = Settings(
+        environment=(f"PATH={path}", f"LD_LIBRARY_PATH={libraries}"),
+        entrypoint=tuple(entry),
+        command=tuple(command),
+        working_folder=folder,
+        volumes=tuple(volumes),
+    )
+    for form in ("sif", "layout"):
+        view = seen({"/bin/sh": Entry("file", 0o755, size=9), "/a": Entry("folder", 0o755)}, (), settings, form)
+        assert len([one.find(view, Host(), RUNTIMES) for one in CHECKS]) == len(CHECKS)

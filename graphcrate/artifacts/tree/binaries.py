@@ -25,7 +25,7 @@ from graphcrate.model.contract import Settings
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import VENV
 
-#: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` and the contracts ask for
+#: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` asks for
 _VERSION = 7
 _LARGEST_TEXT = 1 << 26
 _SMALLEST_BINARY = 64  #: bytes: an ELF header

@@ -6,6 +6,7 @@ from graphcrate.compat import facts
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 
 _ZSTD_KERNEL = facts.limits().kernel_zstd.since
+_BOUND = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
 
 
 @check("a squashfs that the kernel mounts", "apptainer")
@@ -54,12 +55,12 @@ def working_folder(view: ImageView, host: Host, settings: Settings) -> CheckVerd
         return passed("none")
     if is_below(path, "/root", "/home", "/tmp"):
         return warned(f"WORKDIR {path} is hidden by the host's own", "WORKDIR /workspace, or none")
-    if (file := view.files.get(path.rstrip("/"))) and file.real == "folder":
+    if (file := view.files.get(path)) and file.real == "folder":
         return passed(f"WORKDIR {path}")
     return absent(view, warned(f"WORKDIR {path} is not a folder of the image", "RUN mkdir it"))
 
 
-@check("names and addresses can be bound", "apptainer", "pyxis")
+@check("names and addresses can be bound", "apptainer", "pyxis", files=_BOUND)
 def etc_binds(view: ImageView, host: Host) -> CheckVerdict:
     """/etc/hosts, /etc/hostname and /etc/resolv.conf are mounted from the host. Where one is a link out of /etc
     (systemd-resolved makes such), there is nothing to mount on, and names are not found.
@@ -67,7 +68,7 @@ def etc_binds(view: ImageView, host: Host) -> CheckVerdict:
     """
     links = [
         f"{path} → {file.link}"
-        for path in ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+        for path in _BOUND
         if (file := view.files.get(path)) and file.kind == "symlink" and file.real != "file"
     ]
     if links:

@@ -3,14 +3,19 @@
 import ast
 import functools
 import inspect
+import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
+from graphcrate.checks.contracts.paths import named_paths
+from graphcrate.checks.contracts.view import Asked, start_script
 from graphcrate.compat.facts import is_older
 from graphcrate.model.contract import CheckVerdict, ContractFinding, Host, ImageView, Runtime, Settings
 
+_Value = TypeVar("_Value")
 Judge = Callable[[ImageView, Host], CheckVerdict]
 SettingsJudge = Callable[[ImageView, Host, Settings], CheckVerdict]
 
@@ -29,10 +34,14 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     source: str
     judge: Judge
+    #: what it looks at in the image, beside the paths that its settings name
+    files: tuple[str, ...] = ()  #: paths, of small files with their text
+    matching: str = ""  #: a pattern of paths, without their text
+    programs: tuple[str, ...] = ()  #: by their names, as PATH finds them
 
     def find(self, view: ImageView, host: Host, runtimes: Iterable[Runtime]) -> ContractFinding:
         """The verdict on this image and host, for those of its runtimes that were asked for."""
-        verdict = self.judge(view, host)
+        verdict = self.judge(self._declared(view), host)
         passed = verdict.status == "pass"
         return ContractFinding(
             check=self.id,
@@ -44,14 +53,87 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
             fix="" if passed else verdict.fix,
         )
 
+    def _declared(self, view: ImageView) -> ImageView:
+        """The view with what this check declares, and no more: what else it asks about was never looked for."""
+        named = named_paths(view.settings or Settings(), start_script(view))
 
-def check(title: str, *runtimes: Runtime) -> Callable[[Judge], Check]:
-    """Make a check of a function: its name, with dashes, is the id; its docstring says the reason, then the source."""
+        def declares(path: str) -> bool:
+            return path in self.files or re.fullmatch(self.matching, path) is not None
+
+        return msgspec.structs.replace(
+            view,
+            files=Declared(view.files, self.id, declares, lambda path: path in named or not path.startswith("/")),
+            programs=Declared(view.programs, self.id, self.programs.__contains__),
+        )
+
+
+class Declared(Mapping[str, _Value]):
+    """Files or programs of an image that a check declares: those it can list.
+
+    It may ask about further ones that are `known`; about any other one it raises AssertionError.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, _Value],
+        check: str,
+        declares: Callable[[str], bool],
+        known: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._values = values
+        self._check = check
+        self._declares = declares
+        self._known = known
+
+    def __getitem__(self, name: str) -> _Value:
+        name = name.rstrip("/") or name[:1]
+        if not self._declares(name) and not self._known(name):
+            raise AssertionError(f"the check {self._check} looks at {name}, which its decorator does not declare")
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return filter(self._declares, self._values)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def asked_by(checks: Iterable[Check]) -> Asked:
+    """Join what these checks declare."""
+    checks = tuple(checks)
+    return Asked(
+        files=frozenset(path for check in checks for path in check.files),
+        matching="|".join(dict.fromkeys(f"(?:{check.matching})" for check in checks if check.matching)),
+        programs=tuple(dict.fromkeys(program for check in checks for program in check.programs)),
+    )
+
+
+def check(
+    title: str,
+    *runtimes: Runtime,
+    files: tuple[str, ...] = (),
+    matching: str = "",
+    programs: tuple[str, ...] = (),
+) -> Callable[[Judge], Check]:
+    """Make a check of a function: its name, with dashes, is the id; its docstring says the reason, then the source.
+
+    `files`, `matching` and `programs`: as in Check; nothing else of the image's files is there for it.
+    """
 
     def made(judge: Judge) -> Check:
         reason, source = " ".join(_text(judge).split()).split(" Source: ")
         name = judge.__name__.replace("_", "-")
-        return Check(id=name, title=title, runtimes=runtimes, reason=reason, source=source, judge=judge)
+        return Check(
+            id=name,
+            title=title,
+            runtimes=runtimes,
+            reason=reason,
+            source=source,
+            judge=judge,
+            files=files,
+            matching=matching,
+            programs=programs,
+        )
 
     return made
 
@@ -65,8 +147,14 @@ def _text(judge: Judge) -> str:
     return ast.get_docstring(function) or ""
 
 
-def settings_check(title: str, *runtimes: Runtime) -> Callable[[SettingsJudge], Check]:
-    """Make a check of a function that is called only where the artifact has a configuration."""
+def settings_check(
+    title: str,
+    *runtimes: Runtime,
+    files: tuple[str, ...] = (),
+    matching: str = "",
+    programs: tuple[str, ...] = (),
+) -> Callable[[SettingsJudge], Check]:
+    """Make a check of a function that is called only where the artifact has a configuration. Else as `check`."""
 
     def made(judge: SettingsJudge) -> Check:
         @functools.wraps(judge)
@@ -75,7 +163,7 @@ def settings_check(title: str, *runtimes: Runtime) -> Callable[[SettingsJudge], 
                 return unknown("the artifact has no configuration", "check the image that it was made of")
             return judge(view, host, view.settings)
 
-        return check(title, *runtimes)(judged)
+        return check(title, *runtimes, files=files, matching=matching, programs=programs)(judged)
 
     return made
 

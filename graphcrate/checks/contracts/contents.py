@@ -2,11 +2,11 @@
 
 import datetime
 import shlex
-from posixpath import basename
 
+from graphcrate.artifacts.tree.binaries import RELEASES
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
 from graphcrate.checks.contracts.paths import folders_in_path, is_below
-from graphcrate.checks.contracts.view import CUBLAS, distribution
+from graphcrate.checks.contracts.view import distribution
 from graphcrate.compat import suites
 from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.lock import PLATFORM
@@ -42,7 +42,7 @@ def layers(view: ImageView, host: Host) -> CheckVerdict:
     return passed(f"{len(view.layers)} layers" if view.layers else "no layers")
 
 
-@check("base with security updates", *RUNTIMES)
+@check("base with security updates", *RUNTIMES, files=RELEASES)
 def security_updates(view: ImageView, host: Host) -> CheckVerdict:
     """Once Debian's support of a release has ended, holes that are found in its C library, its OpenSSL or its Python
     stay open in each container. Which day it is counts: the verdict on the same image changes.
@@ -94,7 +94,7 @@ def hidden(view: ImageView, host: Host) -> CheckVerdict:
     return absent(view, passed("nothing but new homes' own files"))
 
 
-@check("folders to mount on", "apptainer")
+@check("folders to mount on", "apptainer", files=_MOUNTED)
 def mount_points(view: ImageView, host: Host) -> CheckVerdict:
     """Apptainer mounts the host's /proc, /sys, /dev, /tmp and home there; a file or a link in such a place makes the
     start fail, or leads elsewhere.
@@ -122,7 +122,7 @@ def devices(view: ImageView, host: Host) -> CheckVerdict:
     return absent(view, passed("none"))
 
 
-@check("no libraries of the driver", *RUNTIMES)
+@check("no libraries of the driver", *RUNTIMES, matching=r".*/(?:libcuda|libnvidia-ml)\.so[.\d]*")
 def own_driver(view: ImageView, host: Host) -> CheckVerdict:
     """The NVIDIA runtime puts the host's libcuda and libnvidia-ml into the container. Where the image has its own, they
     clash: `file exists` at the start, or `Driver/library version mismatch`.
@@ -131,9 +131,7 @@ def own_driver(view: ImageView, host: Host) -> CheckVerdict:
     found = [
         path
         for path, file in view.files.items()
-        if basename(path).startswith(("libcuda.so", "libnvidia-ml.so"))
-        and file.kind == "file"
-        and not any(part in path for part in ("/compat/", "/stubs/"))
+        if file.kind == "file" and not any(part in path for part in ("/compat/", "/stubs/"))
     ]
     if found:
         fix = "remove the driver's packages (libnvidia-*, nvidia-driver) from the image"
@@ -141,17 +139,13 @@ def own_driver(view: ImageView, host: Host) -> CheckVerdict:
     return absent(view, passed("none"))
 
 
-@check("CUDA's libraries once", *RUNTIMES)
+@check("CUDA's libraries once", *RUNTIMES, matching=r".*/libcublasLt\.so[.\d]*")
 def cuda_once(view: ImageView, host: Host) -> CheckVerdict:
     """Wheels of torch bring cuBLAS and cuDNN with them; a CUDA base image has them too: gigabytes that nothing uses,
     and a chance to load the wrong ones.
     Source: replicate/cog #972; GLT's IGBH Dockerfile
     """
-    places = sorted(
-        path
-        for path, file in view.files.items()
-        if basename(path).startswith(CUBLAS) and file.kind == "file" and file.size > _ON_A_LAYER
-    )
+    places = sorted(path for path, file in view.files.items() if file.kind == "file" and file.size > _ON_A_LAYER)
     wheels = [path for path in places if "-packages/" in path]
     others = [path for path in places if "-packages/" not in path]
     wheels = wheels or [name for name in view.distributions if name.startswith("nvidia-cublas")]

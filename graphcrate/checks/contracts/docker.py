@@ -9,6 +9,7 @@ _MOST_LAYERS = 125  #: of the engine's own making: 127 would be overlay2's end, 
 _CLONE3_GLIBC, _CLONE3_DOCKER = "2.34", "20.10.10"
 _ZSTD_DOCKER = "23.0"
 _SERVERS = ("jupyterlab", "notebook", "jupyter-server")
+_NOTEBOOKS = ("jupyter", "jupyter-lab", "jupyter-notebook")
 #: what `docker run` gives where nobody says otherwise, and what loaders of samples fill soon
 _DEFAULT_SHM, _ENOUGH_SHM = 64 << 20, 1 << 30
 
@@ -83,13 +84,13 @@ def shm(view: ImageView, host: Host) -> CheckVerdict:
     return passed(told) if host.shm >= _ENOUGH_SHM else warned(told, "docker run --shm-size=8g")
 
 
-@check("a notebook server", "pai")
+@check("a notebook server", "pai", programs=_NOTEBOOKS)
 def notebook(view: ImageView, host: Host) -> CheckVerdict:
     """Users of PAI DSW open the image as a notebook; DLC jobs do without.
     Source: PAI DSW on custom images; what it requires is nowhere written down
     """
     servers = [f"{name} {view.distributions[name]}" for name in _SERVERS if name in view.distributions]
-    servers += [view.programs[name] for name in ("jupyter", "jupyter-lab", "jupyter-notebook") if name in view.programs]
+    servers += [view.programs[name] for name in _NOTEBOOKS if name in view.programs]
     if servers:
         return passed(servers[0])
     return absent(view, warned("none in the image", "pip install jupyterlab, where it shall open in DSW"))

@@ -25,7 +25,7 @@ def _without_cuda(view: ImageView) -> CheckVerdict | None:
     return unknown("which CUDA is not known") if view.torch else absent(view, passed("no CUDA and no torch found"))
 
 
-@check("driver new enough", *RUNTIMES)
+@check("driver new enough", *RUNTIMES, matching=r".*/libcuda\.so[.\d]*")
 def driver(view: ImageView, host: Host) -> CheckVerdict:
     """The driver is the host's. It runs programs of its own CUDA version and older ones; from CUDA 11 on any of the
     same major version, but then it cannot compile PTX.

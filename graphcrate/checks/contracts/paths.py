@@ -1,12 +1,19 @@
 """Paths of an image as its own kernel would walk them: links are followed inside the image, never out of it."""
 
+import contextlib
 import posixpath
+import re
+import shlex
 from collections.abc import Iterable, Mapping
 
+from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT
+from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry
 
 _MOST_LINKS = 40  #: as Linux has it
+#: Apptainer's own script for an image of a registry has its entry point in a variable
+_OCI_ENTRYPOINT = re.compile(r"^OCI_ENTRYPOINT=(.*)$", re.MULTILINE)
 
 
 def resolve_path(entries: Mapping[str, Entry], path: str) -> str:
@@ -40,6 +47,30 @@ def find_program(entries: Mapping[str, Entry], name: str, folders: Iterable[str]
         if entry is not None and entry.kind == "file":
             return place
     return ""
+
+
+def program_paths(settings: Settings, word: str) -> list[str]:
+    """Where the first word of a command may lie, in the order of PATH."""
+    folders = (settings.variables.get("PATH") or SYSTEM_PATH).split(":")
+    return [word] if "/" in word else [f"{folder.rstrip('/')}/{word}" for folder in folders if folder]
+
+
+def entry_words(settings: Settings | None, script: str) -> tuple[str, ...]:
+    """The words of the entry point; of a SIF, whose `script` starts it, those that the script runs."""
+    if not script:
+        return settings.entrypoint if settings else ()
+    with contextlib.suppress(ValueError):  # a shell's word, within which the words are quoted once more
+        if found := _OCI_ENTRYPOINT.search(script):
+            return tuple(shlex.split("".join(shlex.split(found[1]))))
+    return (SIF_SCRIPT,)
+
+
+def named_paths(settings: Settings, script: str) -> set[str]:
+    """Paths that an image's settings name, without a slash at their end; `script` as for `entry_words`."""
+    named = {settings.working_folder, *settings.volumes, *settings.variables.get("LD_LIBRARY_PATH", "").split(":")}
+    for words in (settings.entrypoint, entry_words(settings, script), settings.command):
+        named |= {*program_paths(settings, words[0]), *words[1:]} if words else set()
+    return {path.rstrip("/") or "/" for path in named if path.startswith("/")}
 
 
 def is_below(path: str, *folders: str) -> bool:

@@ -3,10 +3,10 @@
 import re
 from posixpath import basename
 
+from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, since, unknown, warned
-from graphcrate.checks.contracts.paths import folders_in_path
-from graphcrate.checks.contracts.start import entry_words
-from graphcrate.checks.contracts.view import is_file, text_of
+from graphcrate.checks.contracts.paths import entry_words, folders_in_path
+from graphcrate.checks.contracts.view import is_file, start_script, text_of
 from graphcrate.compat import facts
 from graphcrate.compat.facts import is_older
 from graphcrate.compat.planning import SYSTEM_PATH
@@ -21,10 +21,11 @@ _SHELLS_WITH_KILL = ("sh", "dash", "bash", "busybox", "ash", "ksh", "zsh", "mksh
 _RESET = re.compile(r"""^\s*(?:export\s+)?PATH=(?![^\n]*\$\{?PATH)""", re.MULTILINE)
 _CAPABILITIES = {"all", "compute", "compat32", "display", "graphics", "utility", "video"}
 _USERS = ("/etc/passwd", "/etc/group")
+_STARTS = ("/etc/rc", "/etc/environment")  #: by which enroot starts a squashfs
 _ENROOT_VERSION = "--runtime pyxis --runtime-version VERSION    (enroot version on a node)"
 
 
-@check("a form that pyxis takes", "pyxis")
+@check("a form that pyxis takes", "pyxis", files=_STARTS)
 def importable(view: ImageView, host: Host) -> CheckVerdict:
     """pyxis imports images of registries, and starts a squashfs whose path begins with `.` or `/`; nothing else.
     Source: pyxis 0.24, --container-image; pyxis #127
@@ -33,7 +34,7 @@ def importable(view: ImageView, host: Host) -> CheckVerdict:
         return failed(f"a {view.form}", "push the image to a registry, or make a squashfs of it")
     if view.form != "squashfs":
         return passed("layers")
-    missing = [path for path in ("/etc/rc", "/etc/environment") if not is_file(view, path)]
+    missing = [path for path in _STARTS if not is_file(view, path)]
     if missing:
         fix = "make it with enroot import, which writes both"
         return failed(f"a squashfs without {' and '.join(missing)}, by which enroot starts it", fix)
@@ -103,7 +104,7 @@ def index_platform(view: ImageView, host: Host) -> CheckVerdict:
     return failed(f"{view.without_platform} entries of the index have no platform", fix)
 
 
-@settings_check("PATH survives a login shell", "pyxis")
+@settings_check("PATH survives a login shell", "pyxis", files=("/etc/profile",), matching=r"/etc/profile\.d/.+\.sh")
 def path_login(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """enroot starts a login shell, and the /etc/profile of Debian and Ubuntu gives PATH a new value: what the image put
     in front is gone, and `python` is not found.
@@ -118,7 +119,7 @@ def path_login(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
         return absent(view, passed("no /etc/profile"))
     if not _RESET.search(profile):
         return passed("/etc/profile keeps PATH")
-    scripts = [path for path in view.files if path.startswith("/etc/profile.d/") and path.endswith(".sh")]
+    scripts = [path for path in view.files if path.startswith("/etc/profile.d/")]
     texts = [profile, *(text_of(view, path) for path in scripts if "/etc/profile.d" in profile)]
     lost = [folder for folder in own if not any(folder in text for text in texts)]
     if not lost:
@@ -196,7 +197,7 @@ def infiniband(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     )
 
 
-@check("the shell can stop itself", "pyxis")
+@check("the shell can stop itself", "pyxis", files=("/bin/sh",), programs=("kill",))
 def kill(view: ImageView, host: Host) -> CheckVerdict:
     """pyxis starts a container with `sh -c "kill -STOP $$ ; exit 0"` and joins it while it stands: `kill` has to be in
     the shell, or a program.
@@ -211,7 +212,7 @@ def kill(view: ImageView, host: Host) -> CheckVerdict:
     return absent(view, failed("neither a program `kill` nor a shell that has it", "install dash or bash"))
 
 
-@check("/etc is a folder with users in it", "pyxis", "apptainer")
+@check("/etc is a folder with users in it", "pyxis", "apptainer", files=("/etc", *_USERS))
 def etc(view: ImageView, host: Host) -> CheckVerdict:
     """enroot and Apptainer write the user's own line into /etc/passwd and /etc/group before the image starts: they have
     to be files in a folder that can be written; a link leads out to the host.
@@ -231,7 +232,7 @@ def etc(view: ImageView, host: Host) -> CheckVerdict:
     return passed("a folder with passwd and group")
 
 
-@check("/etc/localtime can be replaced", "pyxis")
+@check("/etc/localtime can be replaced", "pyxis", files=("/etc/localtime",))
 def localtime(view: ImageView, host: Host) -> CheckVerdict:
     """enroot copies the host's /etc/localtime over it: a folder there, or a link to one, makes the start fail.
     Source: enroot 4.1.2, hook 10-localtime.sh
@@ -251,18 +252,18 @@ def volumes(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     Source: seen with enroot 4.1.2
     """
     for path in settings.volumes:
-        if (path.rstrip("/") or "/") not in view.files:
+        if path not in view.files:
             return absent(view, failed(f"VOLUME {path}, which the image lacks", "leave VOLUME out, or mkdir it"))
     told = " ".join(settings.volumes)
     return warned(f"VOLUME {told}", "leave VOLUME out") if told else passed("none")
 
 
-@settings_check("needs no entry point", "pyxis")
+@settings_check("needs no entry point", "pyxis", files=(SIF_SCRIPT,))
 def skipped_entrypoint(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """pyxis skips ENTRYPOINT unless --container-entrypoint is given: what such a script sets up is not there.
     Source: NVIDIA/pyxis 0.24, --container-entrypoint
     """
-    words = entry_words(view)
+    words = entry_words(settings, start_script(view))
     if not words or basename(words[0]) in ("tini", "dumb-init", "env", "sh", "bash"):
         return passed("none that sets anything up")
     fix = "put what it does into ENV or /etc/profile.d; srun --container-entrypoint"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from graphcrate.checks.contracts import apptainer, contents, docker, gpu, pyxis, start
-from graphcrate.checks.contracts.check import Check
+from graphcrate.checks.contracts.check import Check, asked_by
 from graphcrate.model.contract import RUNTIMES, ContractFinding, Host, ImageView, Runtime
 
 #: Every check, in the order in which findings are shown.
@@ -13,6 +13,8 @@ CHECKS = tuple(
     for one in vars(module).values()
     if type(one) is Check
 )
+#: what a reader of an image has to look for
+ASKED = asked_by(CHECKS)
 
 
 def judge(view: ImageView, host: Host, runtimes: Sequence[Runtime]) -> tuple[ContractFinding, ...]:

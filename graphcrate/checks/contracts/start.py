@@ -1,22 +1,19 @@
 """Contracts about what starts: entry point, command, shell, user, and variables that every runtime hands on."""
 
-import contextlib
 import re
 import shlex
 from posixpath import basename
 
 from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT
 from graphcrate.checks.contracts.check import absent, check, failed, is_root, passed, settings_check, unknown, warned
-from graphcrate.checks.contracts.view import LARGEST_TEXT, is_file, text_of
-from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.checks.contracts.paths import entry_words, program_paths
+from graphcrate.checks.contracts.view import LARGEST_TEXT, is_file, start_script, text_of
 from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
 
 #: programs that run what follows them
 _PASSING = ("tini", "dumb-init", "catatonit", "env", "nice", "setarch", "docker-init", "tini-static")
 _RUNS_THE_REST = re.compile(r"""\bexec\s+(?:[^\n;&|]*\s)?"?\$(?:@|\{@\}|\*)"?""")
 _PLAIN_REST = re.compile(r"""^\s*(?:[\w./-]+\s+)*"?\$(?:@|\{@\})"?\s*$""", re.MULTILINE)
-#: Apptainer's own script for an image of a registry has its entry point in a variable
-_OCI_ENTRYPOINT = re.compile(r"^OCI_ENTRYPOINT=(.*)$", re.MULTILINE)
 _NETWORK = re.compile(
     r"\b(?:pip3?|uv|conda|mamba)\b[^\n;&|]*\binstall\b|\b(?:apt|apt-get|yum|dnf|apk)\b[^\n;&|]*\b(?:install|update|add)\b"
     r"|\b(?:curl|wget)\b\s[^\n]*\b(?:https?|ftp)://|\bgit\s+clone\b"
@@ -24,31 +21,18 @@ _NETWORK = re.compile(
 _RANK = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK")
 
 
-def entry_words(view: ImageView) -> tuple[str, ...]:
-    """The words of the entry point; of a SIF those that its script runs."""
-    script = text_of(view, SIF_SCRIPT) if view.form in ("sif", "squashfs", "folder") else ""
-    if not script:
-        return view.settings.entrypoint if view.settings else ()
-    with contextlib.suppress(ValueError):  # a shell's word, within which the words are quoted once more
-        if found := _OCI_ENTRYPOINT.search(script):
-            return tuple(shlex.split("".join(shlex.split(found[1]))))
-    return (SIF_SCRIPT,)
-
-
 def _place(view: ImageView, word: str) -> str:
     """The path of a word that names a program; empty where it is not in the image."""
-    folders = (view.settings and view.settings.variables.get("PATH")) or SYSTEM_PATH
-    places = [word] if "/" in word else [f"{folder.rstrip('/')}/{word}" for folder in folders.split(":")]
-    return next((place for place in places if is_file(view, place)), "")
+    return next((path for path in program_paths(view.settings or Settings(), word) if is_file(view, path)), "")
 
 
-@settings_check("entry point runs the command", "docker", "apptainer", "pai")
+@settings_check("entry point runs the command", "docker", "apptainer", "pai", files=(SIF_SCRIPT,))
 def entrypoint(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """What users type after the image's name is handed to the entry point: it has to end in `exec "$@"`, or
     `singularity run image python train.py` and `docker run image python train.py` run something else.
     Source: Docker's reference on ENTRYPOINT; Apptainer's user guide on OCI images
     """
-    words = entry_words(view)
+    words = entry_words(settings, start_script(view))
     if not words:
         return passed("none: the command runs as it is")
     first, told = basename(words[0]), shlex.join(words)
@@ -95,7 +79,7 @@ def command(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     return absent(view, failed(f"{words[0]} is not in the image", "correct CMD, or install the program"))
 
 
-@check("a shell at /bin/sh", "apptainer", "pyxis", "pai")
+@check("a shell at /bin/sh", "apptainer", "pyxis", "pai", files=("/bin/sh",))
 def shell(view: ImageView, host: Host) -> CheckVerdict:
     """Apptainer's and enroot's start scripts, and PAI's jobs, are run by the image's /bin/sh.
     Source: enroot 4.1.2 (switchroot and /etc/rc); apptainer /.singularity.d/actions; PAI on custom images
@@ -108,7 +92,7 @@ def shell(view: ImageView, host: Host) -> CheckVerdict:
     return passed(f"/bin/sh{f' → {file.link}' if file.link else ''}")
 
 
-@settings_check("the user is known", "docker", "pai")
+@settings_check("the user is known", "docker", "pai", files=("/etc/passwd",))
 def user_known(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Docker looks a named USER up in the image's /etc/passwd, and refuses to start without it.
     Source: Docker's reference on USER
@@ -132,21 +116,24 @@ def ranks(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     return warned(f"the image sets {names}", "leave them to the job") if names else passed("none is set")
 
 
-@settings_check("no network at the start", "docker", "pai")
+@settings_check("no network at the start", "docker", "pai", files=(SIF_SCRIPT,))
 def offline_start(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """Nodes of clusters and PAI's jobs often reach no package index; a `pip install` at the start takes what is newest
     that day, which need not fit the image's torch.
     Source: PAI's GLT tutorial, whose `pip install graphlearn-torch` now gets a build for another torch
     """
-    words = (*entry_words(view), *settings.command)
-    texts = [*words, *(text_of(view, place) for word in words if (place := _place(view, word)))]
+    commands = (entry_words(settings, start_script(view)), settings.command)
+    words = [word for command in commands for word in command]
+    started = [_place(view, command[0]) for command in commands if command]
+    started += [word for command in commands for word in command[1:] if is_file(view, word)]
+    texts = [*words, *(text_of(view, path) for path in started if path)]
     if found := next(filter(None, map(_NETWORK.search, texts)), None):
         return warned(f"the start runs `{found[0].strip()[:80]}`", "install it when the image is built")
     verdict = passed("nothing is fetched by entry point or command")
     return absent(view, verdict) if words else verdict
 
 
-@settings_check("Python looks in the image alone", "apptainer", "pyxis")
+@settings_check("Python looks in the image alone", "apptainer", "pyxis", programs=("python3",))
 def user_site(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """The host's home is there inside, and packages in its ~/.local come before those of the image: users meet other
     versions than the image has.

@@ -1,18 +1,20 @@
 """From the tree of an image to what contracts ask about. Pure: whoever read the tree gives it, with its contents."""
 
+import hashlib
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.artifacts.formats.runtime_files import read_settings
+from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT, read_settings
 from graphcrate.artifacts.tree.binaries import RELEASES
 from graphcrate.artifacts.tree.reader import OpenedTree
-from graphcrate.checks.contracts.paths import find_program, is_below, resolve_path
+from graphcrate.checks.contracts.paths import find_program, named_paths, resolve_path
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, LayerFact, Settings
-from graphcrate.model.tree import Entry
+from graphcrate.model.tree import Entry, Form
 from graphcrate.oci import spec
 from graphcrate.oci.entries import HARMLESS_DEVICES
 
@@ -40,36 +42,42 @@ _DIST_INFO = re.compile(r"(.*/(?:site|dist)-packages)/([^/]+)-([^-/]+)\.(?:dist-
 _CONDA = re.compile(r"(.*/conda-meta)/([^/]+)-([^-/]+)-[^-/]+\.json")
 #: what useradd copies into a new home, and package managers leave there; what engines put into /run
 _SKELETON = re.compile(r"/(?:root|home/[^/]+)/\.[^/]+(?:/.*)?|/run/(?:systemd/container|\.containerenv)")
-_ASKED_FOLDERS = ("/", "/etc", "/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/root", "/home", "/run", "/var/run")
-_ASKED_FILES = (
-    *("/etc/passwd", "/etc/group", "/etc/profile", "/etc/environment", "/etc/rc", "/etc/localtime"),
-    *("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/bin/sh", "/.singularity.d/runscript"),
-    *RELEASES,
-)
-_PROGRAMS = ("sh", "bash", "kill", "python", "python3", "jupyter", "jupyter-lab", "jupyter-notebook")
-#: libraries of the driver, and large ones that CUDA's toolkit and its wheels both have
-_LIBRARIES = re.compile(r".*/(?:libcuda|libnvidia-ml|libcublasLt)\.so[.\d]*")
-CUBLAS = "libcublasLt.so"
 _BOOTSTRAPPED = HARMLESS_DEVICES | {"c 5:1", "c 5:2"}  #: console and ptmx too: bootstrap programs leave them in /dev
 
 
-def wants_content(path: str, size: int) -> bool:
-    """Whether a reader has to keep this file's content: some contract reads it, or the view is made of it."""
-    if _LIBRARY.fullmatch(path):
-        return size <= _LARGEST_LIBRARY
-    if size > LARGEST_TEXT:
-        return False
-    if path in _ASKED_FILES or path.endswith(".sh") or path.count("/") <= 2 or "entrypoint" in path:
-        return True
-    return any(folder in path for folder in _SCRIPT_FOLDERS) or _TORCH_VERSION.fullmatch(path) is not None
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the checks look at in an image, all of them together: a reader keeps small files of it with their text."""
+
+    files: frozenset[str]
+    matching: str
+    programs: tuple[str, ...]
+
+    def has(self, path: str) -> bool:
+        """Whether a check looks at this path."""
+        return path in self.files or re.fullmatch(self.matching, path) is not None
+
+    def keeps(self, path: str, size: int) -> bool:
+        """Whether a reader keeps this file's content: a check reads it, or the view is made of it."""
+        if _LIBRARY.fullmatch(path):
+            return size <= _LARGEST_LIBRARY
+        if size > LARGEST_TEXT:
+            return False
+        if path in self.files or path.endswith(".sh") or path.count("/") <= 2 or "entrypoint" in path:
+            return True
+        return any(folder in path for folder in _SCRIPT_FOLDERS) or _TORCH_VERSION.fullmatch(path) is not None
+
+    @property
+    def name(self) -> str:
+        """Another one for other paths: what a reader remembers of a layer has the content of these alone."""
+        return hashlib.sha256("\0".join((*sorted(self.files), self.matching)).encode()).hexdigest()[:12]
 
 
-def view_of(name: str, opened: OpenedTree) -> ImageView:
-    """The view of an artifact, from its tree and its documents."""
+def view_of(name: str, opened: OpenedTree, asked: Asked) -> ImageView:
+    """The view of an artifact, from its tree and its documents; of its files what checks declare (`asked`)."""
     entries = opened.entries
 
     def read(path: str) -> bytes | None:
-        if path not in entries or not wants_content(path, entries[path].size):
+        if path not in entries or not asked.keeps(path, entries[path].size):
             return None
         try:
             return opened.read(path)
@@ -89,6 +97,8 @@ def view_of(name: str, opened: OpenedTree) -> ImageView:
     named = {package: version for found in packages.values() for package, version in found.items()}
     path = (settings.variables.get("PATH") or SYSTEM_PATH).split(":")
     torch, cuda = _torch(entries, read, named, settings)
+    paths = {"/", *asked.files, *(path for path in entries if asked.has(path))}
+    paths |= named_paths(settings, _script(opened.form, _fact(entries, SIF_SCRIPT, read)))
     return ImageView(
         name=name,
         form=opened.form,
@@ -99,10 +109,8 @@ def view_of(name: str, opened: OpenedTree) -> ImageView:
         unread=(*opened.unread, *opened.left),
         broken=opened.broken.what if opened.broken else "",
         compression=opened.compression,
-        files={
-            _readable(place): fact for place in _asked(entries, settings, path) if (fact := _fact(entries, place, read))
-        },
-        programs={one: place for one in _PROGRAMS if (place := find_program(entries, one, path))},
+        files={_readable(place): fact for place in paths if (fact := _fact(entries, place, read))},
+        programs={one: place for one in asked.programs if (place := find_program(entries, one, path))},
         hidden=_hidden(entries),
         packages=tuple(sorted(packages)),
         distributions=named,
@@ -116,17 +124,6 @@ def view_of(name: str, opened: OpenedTree) -> ImageView:
             if entry.kind == "device" and entry.link not in _BOOTSTRAPPED
         ),
     )
-
-
-def _asked(entries: Mapping[str, Entry], settings: Settings, path: Sequence[str]) -> Iterator[str]:
-    """Paths that contracts ask about."""
-    asked = {*_ASKED_FOLDERS, *_ASKED_FILES, settings.working_folder}
-    asked |= {place for place in entries if is_below(place, "/etc/profile.d") or _LIBRARIES.fullmatch(place)}
-    asked |= {volume.rstrip("/") or "/" for volume in settings.volumes}
-    asked |= {*settings.variables.get("LD_LIBRARY_PATH", "").split(":")}
-    for words in (settings.entrypoint, settings.command):
-        asked |= {find_program(entries, words[0], path) if words else "", *words[1:]}
-    return (place for place in asked if place.startswith("/"))
 
 
 def _fact(entries: Mapping[str, Entry], path: str, read: Read) -> FileFact | None:
@@ -196,6 +193,15 @@ def _c_library(entries: Mapping[str, Entry], read: Read) -> CLibrary | None:
             kernel = ".".join(map(str, struct.unpack("<III", needs[1]))) if needs else ""
             return CLibrary(name="glibc", version=release[1].decode() if release else "", kernel=kernel)
     return CLibrary(name="musl") if resolve_path(entries, _MUSL) in entries else None
+
+
+def start_script(view: ImageView) -> str:
+    """The script by which Apptainer starts a SIF; empty for an image without one."""
+    return _script(view.form, view.files.get(SIF_SCRIPT))
+
+
+def _script(form: Form, fact: FileFact | None) -> str:
+    return (fact.text or "") if fact and form in ("sif", "squashfs", "folder") else ""
 
 
 def text_of(view: ImageView, path: str) -> str:
