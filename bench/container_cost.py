@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench.page import Section, machine, say, spread, today  # noqa: E402
-from graphcrate.engines import backend  # noqa: E402
+from graphcrate.engines import table  # noqa: E402
 from graphcrate.engines.embedded import run as embedded  # noqa: E402
 from graphcrate.engines.trials import artifact as subject  # noqa: E402
 from graphcrate.host import process, settings  # noqa: E402
@@ -98,7 +98,7 @@ def places(
     for name in given.runners.split(","):
         try:
             artifact = subject.find(given.image, name, ("torch",), ctx, given.output).artifact
-            runner = backend.runner(artifact.kind)
+            runner = table.runner(artifact.kind)
             told = runner.runtime(ctx.environment)
             inside = stack.enter_context(runner.opened(artifact, cache=ctx.cache, progress=ctx.progress))
         except GraphcrateError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bench.page import Section, machine, say, spread, today
-from graphcrate.engines import backend
+from graphcrate.engines import table
 from graphcrate.engines.trials import artifact
 from graphcrate.host import gpu
 from graphcrate.host.context import Context
@@ -77,7 +77,7 @@ def measured(image: str, given: argparse.Namespace, ctx: Context, on_gpu: bool) 
     devices: Sequence[Literal["cpu", "cuda"]] = ("cuda", "cpu") if on_gpu else ("cpu",)
     cases = [(name, device) for name in suites for device in devices]
     reports: dict[tuple[str, str], list[SmokeReport]] = {case: [] for case in cases}
-    runner = backend.runner(trial.artifact.kind)
+    runner = table.runner(trial.artifact.kind)
     runner.runtime(ctx.environment)
     with (
         runner.opened(trial.artifact, cache=ctx.cache, progress=ctx.progress) as inside,

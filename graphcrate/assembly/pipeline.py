@@ -12,7 +12,6 @@ import msgspec
 from graphcrate.artifacts import names
 from graphcrate.artifacts.reports import read_report
 from graphcrate.assembly import extensions, summary, with_engine
-from graphcrate.assembly.with_engine import Engine
 from graphcrate.checks import new_image
 from graphcrate.compat import explain, own, planning, rules, slim
 from graphcrate.compat.addresses import cuda_label
@@ -20,7 +19,8 @@ from graphcrate.compat.catalog import lock_path, read_lock
 from graphcrate.compat.expected import compared, refuse_others
 from graphcrate.compat.programs import examples
 from graphcrate.compat.request import BuildRequest
-from graphcrate.engines import run_suites
+from graphcrate.engines import run_suites, table
+from graphcrate.engines.backend import Engine
 from graphcrate.host import documents, settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
@@ -56,7 +56,7 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
                 f"{request.engine} installs wheels as they are: it cuts nothing",
                 next_step="leave ENGINE out where SLIM is wanted; engines take the image that comes out",
             )
-        return _build_and_test(_start(request, ctx, with_engine.find(request.engine)))
+        return _build_and_test(_start(request, ctx, table.engine(request.engine)))
     job = _start(request, ctx, with_engine.EMBEDDED)
     try:
         return _build_and_test(job)
@@ -112,7 +112,7 @@ def _start(request: BuildRequest, ctx: Context, engine: Engine) -> _Job:
 
 
 def _build_and_test(job: _Job) -> BuildReport:
-    if version := job.engine.check(job.ctx):
+    if version := job.engine.check(job.ctx.environment):
         job.ctx.progress.note(f"engine: {version}")
     resolution = _resolve(job)
     stack, additions = _for_gpus(job, resolution), job.request.additions
@@ -130,7 +130,7 @@ def _build_and_test(job: _Job) -> BuildReport:
 
 def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     """What `build_image` would make and from what, in words and as a value. Resolves, and makes nothing."""
-    engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
+    engine = with_engine.EMBEDDED if request.engine == "auto" else table.engine(request.engine)
     job = _start(request, ctx, engine)
     resolution = _resolve_all(job)
     if not request.sources.locked:
@@ -345,7 +345,11 @@ def _reuse(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport | None:
     """Return the report of an image that was built from the same plan and is whole."""
     folder = job.folder(plan.name, plan.tag)
     report = read_report(folder / "report.json", job.ctx.progress.warn)
-    if report is None or report.build_key != job.engine.key(plan) or not job.engine.exists(report, folder, job.ctx):
+    if (
+        report is None
+        or report.build_key != job.engine.key(plan)
+        or not job.engine.exists(report, folder, job.ctx.environment)
+    ):
         return None
     # What is out is out for the reasons of today; tests are no part of a plan.
     own, short = _own_tests(resolution.lock, job.request.additions), planning.short_name(plan, resolution.candidate)
@@ -364,7 +368,7 @@ def _build(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport:
     if (needed := _room(job, plan, lock, _to_fetch(job, lock))) is not None:
         needed.require(f"{plan.name}:{plan.tag}", job.request, ctx.cache)
     try:
-        artifact, layers = job.engine.build(plan, lock, job.request.own_sources, folder, ctx)
+        artifact, layers = with_engine.build(job.engine, plan, lock, job.request.own_sources, folder, ctx)
     except BaseException:
         with contextlib.suppress(OSError):  # empty: the first image of this name
             folder.parent.rmdir()
@@ -491,7 +495,7 @@ def _plan_lines(job: _Job, title: str, resolution: Resolution, plan: Plan | None
 
 def _to_fetch(job: _Job, lock: Lock) -> int:
     """Bytes that the lock names and that are not here, beside what was compiled before."""
-    return job.engine.bytes_to_fetch(lock, job.ctx, extensions.built(lock, job.ctx))
+    return with_engine.size_to_fetch(job.engine, lock, job.ctx, extensions.built(lock, job.ctx))
 
 
 def _room(job: _Job, plan: Plan, lock: Lock, to_fetch: int) -> "room.Room | None":

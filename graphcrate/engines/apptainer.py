@@ -15,11 +15,12 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from graphcrate.engines import context
-from graphcrate.engines.backend import BuildOrder, RuntimeVersion, file_digest
+from graphcrate.engines import backend, context
+from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion, file_digest
 from graphcrate.engines.output import COLOUR, LOG, Output, last_word
 from graphcrate.engines.render import definition
 from graphcrate.host import gpu as gpus
@@ -31,7 +32,7 @@ from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Exec, check_binds
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import Plan, WheelsStep
-from graphcrate.model.report import Artifact
+from graphcrate.model.report import Artifact, BuildReport
 
 NAMES = ("apptainer", "singularity")
 ELSEWHERE = "or use another engine: --engine docker, --engine embedded"
@@ -59,7 +60,7 @@ NO_NETWORK = ["--net", "--network", "none"]
 SECONDS_TO_TRY = 300
 
 
-class ApptainerEngine(msgspec.Struct, frozen=True, kw_only=True):
+class ApptainerClient(msgspec.Struct, frozen=True, kw_only=True):
     """An engine that answers. `name` as it calls itself, `version` as a tuple, `text` as it says ("1.4.5-1.el9")."""
 
     program: str
@@ -89,17 +90,17 @@ class ApptainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         return chosen | {f"{prefix}ENV_{name}": value for name, value in inside.items()}
 
 
-def parse_version(program: str, said: str) -> ApptainerEngine | None:
+def parse_version(program: str, said: str) -> ApptainerClient | None:
     """Read what `--version` of a program says; None if it is none of these engines."""
     found = _VERSION.fullmatch(said.strip())
     if found is None:
         return None
     version = tuple(int(number or 0) for number in found.groups()[1:])
     name = (found[1] or "singularity").lower()
-    return ApptainerEngine(program=program, name=name, version=version, text=said.strip().split()[-1])
+    return ApptainerClient(program=program, name=name, version=version, text=said.strip().split()[-1])
 
 
-def find(environment: Mapping[str, str]) -> ApptainerEngine:
+def find(environment: Mapping[str, str]) -> ApptainerClient:
     """The engine in this environment's PATH, Apptainer before Singularity. Raises HostError when there is none."""
     variables = settings.select_for_child(environment)
     complaints = []
@@ -126,54 +127,88 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-def runtime(environment: Mapping[str, str]) -> RuntimeVersion:
-    """The engine that is found here. Raises HostError when there is none."""
-    engine = find(environment)
-    return RuntimeVersion(engine.name, engine.text)
+@dataclass(frozen=True)
+class ApptainerEngine(backend.Engine):
+    """Apptainer or Singularity, whichever is here: builds a SIF, and runs any. `name`: how the user calls it."""
 
+    name: Literal["apptainer", "singularity"]
 
-def check(environment: Mapping[str, str]) -> str:
-    """The engine's name and version. Raises HostError when it is missing or too old to build."""
-    engine = find(environment)
-    if not engine.builds_stages:
-        raise HostError(
-            f"{engine.name} {engine.text} is too old for a definition in stages that copy links as links: that needs "
-            f"{'.'.join(map(str, OLDEST_SINGULARITY))} or later",
-            cause=f"The program is {engine.program}.",
-            next_step=f"module avail apptainer    (shows what else a cluster has), {ELSEWHERE}",
+    def check(self, environment: Mapping[str, str]) -> str:
+        """The engine's name and version. Raises HostError when it is missing or too old to build."""
+        engine = find(environment)
+        if not engine.builds_stages:
+            raise HostError(
+                f"{engine.name} {engine.text} is too old for a definition in stages that copy links as links: that "
+                f"needs {'.'.join(map(str, OLDEST_SINGULARITY))} or later",
+                cause=f"The program is {engine.program}.",
+                next_step=f"module avail apptainer    (shows what else a cluster has), {ELSEWHERE}",
+            )
+        return f"{engine.name} {engine.text}"
+
+    def build(self, order: BuildOrder) -> Built:
+        """Build the plan's image as `<folder>/<name>.sif`. See `Engine.build`."""
+        engine, plan, log = find(order.environment), order.plan, order.folder / LOG
+        packages = [package for step in plan.of(WheelsStep) for package in step.packages]
+        room = _ROOM_FOR_BASE + _ROOM * sum(package.file.size for package in packages)
+        order.cache.require(room, f"building {plan.name}:{plan.tag} with {engine.name}")
+        sif = order.folder / f"{plan.name}.sif"
+        with _build_folder(order) as folder, log.open("w", encoding="utf-8") as stream:
+            text = definition(plan) if order.base is None else definition(plan, bootstrap="oci", base=BASE)
+            (folder / "context").mkdir()
+            context.write(folder / "context", order, text, f"{plan.name}.def")
+            if order.base is not None:
+                (folder / "context" / BASE).symlink_to(context.base_layout(order.base, order.cache).path)
+            hidden = context.secrets(context.arguments(order, ""))
+            output = Output(stream, order.progress.note, STEPS, prefix=engine.name, secrets=hidden)
+            with writing(sif, 0o755) as part:
+                if not _run(engine, order, folder, output, part):
+                    raise explain(engine, output.lines, log) or _failure(engine, plan, output, log, text)
+        size, digest = sif.stat().st_size, file_digest(sif)
+        artifact = Artifact(engine="apptainer", kind="sif", reference=str(sif), digest=digest, bytes=size, log=str(log))
+        return Built(artifact)
+
+    def exists(self, report: BuildReport, folder: Path, environment: Mapping[str, str]) -> bool:
+        """Whether the file has all its bytes. Its hash is not computed: that takes as long as a smoke test."""
+        path = Path(report.artifact.reference)
+        return path.is_file() and path.stat().st_size == report.artifact.bytes
+
+    def runtime(self, environment: Mapping[str, str]) -> RuntimeVersion:
+        """The engine that is found here. Raises HostError when there is none."""
+        engine = find(environment)
+        return RuntimeVersion(engine.name, engine.text)
+
+    @contextlib.contextmanager
+    def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["ApptainerImage"]:
+        """The image, once the engine has run something in it. Raises HostError when it cannot."""
+        image = Path(artifact.reference).absolute()
+        if not image.is_file():
+            raise HostError(
+                f"{image} does not exist",
+                next_step="make image … ENGINE=apptainer    (builds it; it was moved or removed)",
+            )
+        engine = find(settings.environment())
+        said: list[str] = []
+        # Root that lacks some capability, as in a container, can only run with none at all.
+        for rights in ([], ["--no-privs"], ["--userns"]) if is_root() else ([], ["--userns"]):
+            for network_off in (NO_NETWORK, []):
+                inside = ApptainerImage(engine, image, cache, rights, network_off)
+                tried = inside.run(Exec(["/bin/sh", "-c", ":"], timeout=SECONDS_TO_TRY))
+                if not tried.returncode:
+                    if not network_off:
+                        progress.note(
+                            f"{engine.name} cannot shut the network off here: the image's programs may see it"
+                        )
+                    yield inside
+                    return
+                said += tried.lines
+        raise explain(engine, said) or HostError(
+            f"{engine.name} cannot run {image}",
+            cause=last_word(said),
+            next_step=f"{engine.program} exec {image} true    shows the same",
         )
-    return f"{engine.name} {engine.text}"
 
 
-def build(order: BuildOrder) -> Artifact:
-    """Build the plan's image as `<folder>/<name>.sif`. See `Builder.build`."""
-    engine, plan, log = find(order.environment), order.plan, order.folder / LOG
-    packages = [package for step in plan.of(WheelsStep) for package in step.packages]
-    room = _ROOM_FOR_BASE + _ROOM * sum(package.file.size for package in packages)
-    order.cache.require(room, f"building {plan.name}:{plan.tag} with {engine.name}")
-    sif = order.folder / f"{plan.name}.sif"
-    with _build_folder(order) as folder, log.open("w", encoding="utf-8") as stream:
-        text = definition(plan) if order.base is None else definition(plan, bootstrap="oci", base=BASE)
-        (folder / "context").mkdir()
-        context.write(folder / "context", order, text, f"{plan.name}.def")
-        if order.base is not None:
-            (folder / "context" / BASE).symlink_to(context.base_layout(order.base, order.cache).path)
-        hidden = context.secrets(context.arguments(order, ""))
-        output = Output(stream, order.progress.note, STEPS, prefix=engine.name, secrets=hidden)
-        with writing(sif, 0o755) as part:
-            if not _run(engine, order, folder, output, part):
-                raise explain(engine, output.lines, log) or _failure(engine, plan, output, log, text)
-    return Artifact(
-        engine="apptainer",
-        kind="sif",
-        reference=str(sif),
-        digest=file_digest(sif),
-        bytes=sif.stat().st_size,
-        log=str(log),
-    )
-
-
-def _run(engine: ApptainerEngine, order: BuildOrder, folder: Path, output: Output, part: Path) -> bool:
+def _run(engine: ApptainerClient, order: BuildOrder, folder: Path, output: Output, part: Path) -> bool:
     """Write the SIF to `part`. A plain user, and root that lacks capabilities, has them all in a user namespace."""
     # The image keeps none of these. The engine hands proxies on by itself, as the programs in it spell them.
     variables = engine.environment(
@@ -194,7 +229,7 @@ def _run(engine: ApptainerEngine, order: BuildOrder, folder: Path, output: Outpu
     return not done.returncode
 
 
-def _failure(engine: ApptainerEngine, plan: Plan, output: Output, log: Path, text: str) -> BuildError:
+def _failure(engine: ApptainerClient, plan: Plan, output: Output, log: Path, text: str) -> BuildError:
     what = f"{engine.name} build of {plan.name}:{plan.tag}"
     failed = output.failure(what, log)
     if "conveyor failed to get" not in failed.cause:
@@ -245,7 +280,7 @@ def clear(folder: Path) -> None:
 class ApptainerImage:
     """An image that the engine can run here. Nothing that runs in it can change it."""
 
-    engine: ApptainerEngine
+    engine: ApptainerClient
     image: Path
     cache: Cache
     rights: Sequence[str]  #: options with which the engine runs anything at all for this user
@@ -271,41 +306,7 @@ class ApptainerImage:
             return process.run(words, environment=variables, on_line=command.on_line, timeout=command.timeout)
 
 
-def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
-    """Whether the file is there with all its bytes. Its hash is not computed: that takes as long as a smoke test."""
-    path = Path(artifact.reference)
-    return path.is_file() and path.stat().st_size == artifact.bytes
-
-
-@contextlib.contextmanager
-def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[ApptainerImage]:
-    """The image, once the engine has run something in it. Raises HostError when it cannot."""
-    image = Path(artifact.reference).absolute()
-    if not image.is_file():
-        raise HostError(
-            f"{image} does not exist", next_step="make image … ENGINE=apptainer    (builds it; it was moved or removed)"
-        )
-    engine = find(settings.environment())
-    said: list[str] = []
-    # Root that lacks some capability, as in a container, can only run with none at all.
-    for rights in ([], ["--no-privs"], ["--userns"]) if is_root() else ([], ["--userns"]):
-        for network_off in (NO_NETWORK, []):
-            inside = ApptainerImage(engine, image, cache, rights, network_off)
-            tried = inside.run(Exec(["/bin/sh", "-c", ":"], timeout=SECONDS_TO_TRY))
-            if not tried.returncode:
-                if not network_off:
-                    progress.note(f"{engine.name} cannot shut the network off here: the image's programs may see it")
-                yield inside
-                return
-            said += tried.lines
-    raise explain(engine, said) or HostError(
-        f"{engine.name} cannot run {image}",
-        cause=last_word(said),
-        next_step=f"{engine.program} exec {image} true    shows the same",
-    )
-
-
-def explain(engine: ApptainerEngine, lines: Sequence[str], log: Path | None = None) -> GraphcrateError | None:
+def explain(engine: ApptainerClient, lines: Sequence[str], log: Path | None = None) -> GraphcrateError | None:
     """The error for a machine that this engine cannot work on, by what it said; None if it says nothing of the kind."""
     text = COLOUR.sub("", "\n".join(lines))
     message = last_word(lines)

@@ -1,37 +1,26 @@
-"""What builds images and what runs them, each a module that is imported when it is used: it needs its own libraries.
+"""What an engine that builds images has to do, and what runs them; `engines.table` has them by name.
 
 Engines build from the plan's Dockerfile or definition, on the lock's own base, so that all end with the same files.
 """
 
 import hashlib
-import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Inside
 from graphcrate.inputs.bases import Base
-from graphcrate.model.plan import Plan
-from graphcrate.model.report import Artifact
+from graphcrate.model.plan import Plan, content_id
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord
 
 #: The form of layers, for keys. Raise it whenever the same plan would give other bytes: places of files, RECORD,
 #: bytecode, or the tar and gzip stream (`oci.layer` has a number of its own, which base layers share).
 LAYER_FORMAT = 1
-#: names of engines that build, and kinds of artifacts that are run → module
-MODULES = {
-    "docker": "oci",
-    "podman": "oci",
-    "apptainer": "apptainer",
-    "singularity": "apptainer",
-    "sif": "apptainer",
-    "layout": "embedded.run",
-    "sqsh": "pyxis",
-    "registry": "pyxis",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,24 +41,48 @@ class BuildOrder:
     progress: Progress
 
 
+class Built(NamedTuple):
+    """What an engine built. Other engines than our own keep their layers to themselves."""
+
+    artifact: Artifact
+    layers: tuple[LayerRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class Engine(ABC):
+    """What builds images, by its name. One that builds the plan's text has its images in a folder of its own."""
+
+    name: str
+
+    @abstractmethod
+    def check(self, environment: Mapping[str, str]) -> str:
+        """Version of the engine. Raises HostError when it is missing, not running or too old, with what to type."""
+
+    @abstractmethod
+    def build(self, order: BuildOrder) -> Built:
+        """Build the image. Raises BuildError with the last lines and the log's path; leaves nothing half-made."""
+
+    @abstractmethod
+    def exists(self, report: BuildReport, folder: Path, environment: Mapping[str, str]) -> bool:
+        """Whether the image that this report in `folder` is of is still there. Raises HostError where nobody tells."""
+
+    def folder(self, image: Path) -> Path:
+        """Where the files of an image lie that this engine builds; `image` is the folder of its name and tag."""
+        return image / self.name
+
+    def key(self, plan: Plan) -> str:
+        """What the image depends on, as one word: plan, engine and text."""
+        from graphcrate.engines import render
+
+        text = render.dockerfile(plan) + render.definition(plan)
+        return f"{content_id(plan)}-{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
 class RuntimeVersion(NamedTuple):
     """What runs an image, as it calls itself: ("apptainer", "1.4.5")."""
 
     name: str
     version: str
-
-
-class Builder(Protocol):
-    """What builds with an engine."""
-
-    def check(self, environment: Mapping[str, str]) -> str:
-        """Version of the engine. Raises HostError when it is missing, not running or too old, with what to type."""
-
-    def build(self, order: BuildOrder) -> Artifact:
-        """Build the image. Raises BuildError with the last lines and the log's path; leaves nothing half-made."""
-
-    def exists(self, artifact: Artifact, environment: Mapping[str, str]) -> bool:
-        """Whether the engine still has this very image. Raises HostError when the engine cannot be asked."""
 
 
 class Runner(Protocol):
@@ -82,22 +95,7 @@ class Runner(Protocol):
         """Open the image to run commands in it. Raises HostError when the engine cannot be used."""
 
 
-def builder(engine: str) -> Builder:
-    """Load what builds with docker, podman, apptainer or singularity."""
-    return cast("Builder", _load(engine))
-
-
-def runner(kind: str) -> Runner:
-    """Load what runs artifacts of this kind."""
-    return cast("Runner", _load(kind))
-
-
 def file_digest(path: Path) -> str:
     """The digest of a file."""
     with path.open("rb") as stream:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
-
-
-def _load(name: str) -> Any:  # noqa: ANN401
-    module = importlib.import_module(f"graphcrate.engines.{MODULES[name]}")
-    return module.StoreEngine(name) if name in ("docker", "podman") else module

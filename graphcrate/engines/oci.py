@@ -14,8 +14,8 @@ from typing import Any, Literal
 import msgspec
 
 from graphcrate.artifacts.formats import docker_archive
-from graphcrate.engines import context
-from graphcrate.engines.backend import BuildOrder, RuntimeVersion
+from graphcrate.engines import backend, context
+from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import LOG, Output, ends_with_us
 from graphcrate.engines.render import dockerfile
 from graphcrate.host import gpu, oci_engine, settings
@@ -26,7 +26,7 @@ from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Exec, check_binds
 from graphcrate.model.errors import BuildError, HostError, UsageError
 from graphcrate.model.plan import LAYER_MTIME
-from graphcrate.model.report import Artifact
+from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.oci.reference import parse
 
 #: A step begins: classic Docker, buildah, BuildKit; and the one that BuildKit names as failed. Its names for what
@@ -56,8 +56,8 @@ _GPU_TROUBLES = {
 
 
 @dataclass(frozen=True)
-class StoreEngine:
-    """Docker or podman, as `engines.backend` has builders and runners; and the images in its store."""
+class StoreEngine(backend.Engine):
+    """Docker or podman, which build and run, and the images in its store."""
 
     name: Literal["docker", "podman"]
 
@@ -88,10 +88,10 @@ class StoreEngine:
         known = self._found(environment).inspect(reference)
         return None if known is None else self._artifact(reference, known)
 
-    def exists(self, artifact: Artifact, environment: Mapping[str, str]) -> bool:
+    def exists(self, report: BuildReport, folder: Path, environment: Mapping[str, str]) -> bool:
         """Whether the engine still has this very image. Raises HostError when it cannot be asked."""
-        found = self.inspect(artifact.reference, environment)
-        return found is not None and found.digest == artifact.digest
+        found = self.inspect(report.artifact.reference, environment)
+        return found is not None and found.digest == report.artifact.digest
 
     def load(self, archive: Path, environment: Mapping[str, str]) -> Artifact:
         """Load the image of an archive. Raises UsageError for an archive without one, HostError as `inspect`."""
@@ -107,8 +107,8 @@ class StoreEngine:
             )
         return artifact
 
-    def build(self, order: BuildOrder) -> Artifact:
-        """Build the plan's image as `name:tag`. See `Builder.build`."""
+    def build(self, order: BuildOrder) -> Built:
+        """Build the plan's image as `name:tag`. See `Engine.build`."""
         engine = self._found(order.environment, "engine")
         with order.cache.folder() as folder, (order.folder / LOG).open("w", encoding="utf-8") as stream:
             for name in ("context", "tmp"):
@@ -118,9 +118,8 @@ class StoreEngine:
             secrets = context.secrets(arguments)
             output = Output(stream, order.progress.note, STEPS, prefix=engine.name, secrets=secrets)
             built = _build(engine, order, folder, arguments, output)
-        return msgspec.structs.replace(
-            self._artifact(f"{order.plan.name}:{order.plan.tag}", built), log=str(order.folder / LOG)
-        )
+        artifact = self._artifact(f"{order.plan.name}:{order.plan.tag}", built)
+        return Built(msgspec.structs.replace(artifact, log=str(order.folder / LOG)))
 
     @contextlib.contextmanager
     def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["EngineImage"]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.engines import backend, slurm
+from graphcrate.engines import slurm, table
 from graphcrate.host import gpu
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
@@ -99,7 +99,7 @@ class _Test(NamedTuple):
 def _tests(order: TrialOrder, ctx: Context) -> list[_Test]:
     """Return what an order runs, each with its past pass on this kind of node. Raises HostError without a runner."""
     on_gpu = smoke.runs_on_gpu(order.device)
-    runtime = backend.runner(order.artifact.kind).runtime(ctx.environment)
+    runtime = table.runner(order.artifact.kind).runtime(ctx.environment)
     here = {
         "image": memory.content(order.artifact.digest),
         "device": gpu.device(ctx.environment, on_gpu=on_gpu),
@@ -116,7 +116,7 @@ def _tests(order: TrialOrder, ctx: Context) -> list[_Test]:
 
 
 def _opened(artifact: Artifact, ctx: Context) -> AbstractContextManager[Inside]:
-    return backend.runner(artifact.kind).opened(artifact, cache=ctx.cache, progress=ctx.progress)
+    return table.runner(artifact.kind).opened(artifact, cache=ctx.cache, progress=ctx.progress)
 
 
 def _results(

@@ -130,11 +130,15 @@ class PackageLine(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
 
 
+#: what runs it: `engines.table.runner`
+ArtifactKind = Literal["layout", "docker", "podman", "sif", "sqsh", "registry"]
+
+
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     """What a builder made. `digest` of manifest (layout), image (docker, podman) or file (sif) with `sha256:`."""
 
     engine: str  #: embedded, docker, podman, apptainer; pyxis for what it alone opens
-    kind: Literal["layout", "docker", "podman", "sif", "sqsh", "registry"]
+    kind: ArtifactKind
     reference: str
     digest: ImageName
     bytes: Size  #: compressed (layout, sif); as the engine counts it (docker, podman)

@@ -21,6 +21,7 @@ from tests.engines.workplace import call, running, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("apptainer", "unsquashfs")]
 
+ENGINE = apptainer.ApptainerEngine("apptainer")
 HEADER = "Bootstrap: oci\nFrom: base\nStage: %s\n"
 BUILD = HEADER % "build"
 FINAL = HEADER % "final"
@@ -62,7 +63,7 @@ def image(cache, tmp_path_factory):
     order = tiny.order(folder, cache, settings.environment())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(apptainer, "definition", lambda plan, **_: GOOD)
-        return apptainer.build(order), order
+        return ENGINE.build(order).artifact, order
 
 
 def unpacked(path, folder):
@@ -94,7 +95,7 @@ def test_a_step_that_fails_is_shown_and_leaves_the_earlier_image(cache, tmp_path
     (tmp_path / "graphcrate-test.sif").write_text("the one before")
     written(f"{BUILD}\n%post\n    echo begun\n    ls /no/such/folder\n    echo never\n")
     with pytest.raises(BuildError) as caught:
-        apptainer.build(tiny.order(tmp_path, cache, settings.environment()))
+        ENGINE.build(tiny.order(tmp_path, cache, settings.environment()))
     error = caught.value
     assert "failed at step ls /no/such/folder" in error.what
     assert "No such file or directory" in error.what
@@ -130,7 +131,7 @@ def test_nothing_of_proxies_certificates_and_mirrors_stays(cache, tmp_path, writ
     order = tiny.order(
         folder, cache, environment, arguments={"PACKAGE_INDEX": mirror}, certificates=authorities, name="pyg"
     )
-    artifact = apptainer.build(order)
+    artifact = ENGINE.build(order).artifact
     log = Path(artifact.log).read_text()
     assert "an authority for the build alone" in log
     assert "proxy: http://***@127.0.0.1:9 http://***@127.0.0.1:9" in log
@@ -164,14 +165,14 @@ def test_an_interrupted_build_leaves_nothing_that_the_next_does_not_remove(numbe
         assert left_over(cache, tmp_path) == []
     assert not (tmp_path / "graphcrate-test.sif").exists()
     written(f"{BUILD}\n%post\n    umask 022\n")
-    apptainer.build(tiny.order(tmp_path, cache, settings.environment()))
+    ENGINE.build(tiny.order(tmp_path, cache, settings.environment()))
     assert left_over(cache, tmp_path) == []
 
 
 def test_a_command_runs_with_the_images_variables_and_ours(image, cache, monkeypatch):
     monkeypatch.setenv("APPTAINERENV_STRAY", "from the host")
     monkeypatch.setenv("STRAY", "from the host")
-    with apptainer.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
+    with ENGINE.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
         done = inside.run(Exec(["env"], {"ODD": "a $HOME `ls`", "TINY_WORD": "ours"}))
         assert done.returncode == 0
         assert {"ODD=a $HOME `ls`", "TINY_WORD=ours"} <= {*done.lines}
@@ -187,7 +188,7 @@ def test_a_command_runs_with_the_images_variables_and_ours(image, cache, monkeyp
 
 def test_the_host_is_out_of_reach_but_for_binds(image, cache, tmp_path):
     (tmp_path / "in").write_text("given\n")
-    with apptainer.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
+    with ENGINE.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
         binds = [Bind(tmp_path / "in", "/in"), Bind(tmp_path, "/out", read_only=False)]
         done = inside.run(Exec(["sh", "-c", "cat /in; echo written > /out/file; ls /tmp; echo no > /in"], binds=binds))
         assert done.returncode != 0
@@ -216,11 +217,12 @@ os.chdir(root)
 os.setgroups([]); os.setgid(int(group)); os.setuid(int(user))
 cache = Cache(Path(root, "cache"))
 artifact = Artifact(engine="apptainer", kind="sif", reference=given, digest="", bytes=0)
-with apptainer.opened(artifact, cache=cache, progress=tiny.Told()) as inside:
+engine = apptainer.ApptainerEngine("apptainer")
+with engine.opened(artifact, cache=cache, progress=tiny.Told()) as inside:
     done = inside.run(Exec(["sh", "-c", "cat /opt/made/text; cat /proc/self/uid_map; cat /proc/mounts"]))
 print(*done.lines[:2], sep="\\n")
 apptainer.definition = lambda plan, **_: text
-print(apptainer.build(tiny.order(Path(root), cache, settings.environment())).reference)
+print(engine.build(tiny.order(Path(root), cache, settings.environment())).artifact.reference)
 """
 
 

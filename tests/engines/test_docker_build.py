@@ -19,6 +19,7 @@ from tests.conftest import ROOT, program
 from tests.engines import tiny
 from tests.engines.daemons import shared_docker, shared_podman
 from tests.engines.workplace import running, until
+from tests.unit.test_gate import report
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +64,9 @@ class Site:
     def has(self, reference):
         asked = [*self.command, "image", "inspect", reference]
         return not subprocess.run(asked, env=self.environment, capture_output=True, check=False).returncode
+
+    def has_built(self, artifact):
+        return self.engine.exists(report(artifact=artifact), Path(), self.environment)
 
     def leftovers(self):
         """Containers of any kind. Images without a name are the engine's cache of finished steps."""
@@ -121,7 +125,7 @@ def write(site, monkeypatch):
 def built(site, write, tmp_path):
     write(GOOD)
     order = site.order(tmp_path)
-    return site.engine.build(order), order
+    return site.engine.build(order).artifact, order
 
 
 def word(site, reference="graphcrate-test:1.0"):
@@ -143,17 +147,17 @@ def test_an_image_is_built_named_and_nothing_else_is_left(site, built):
     assert site.leftovers() == []
     assert f"cat {UUID}" in Path(artifact.log).read_text()
     assert any("RUN cat" in note for note in order.progress.notes)
-    assert site.engine.exists(artifact, site.environment)
+    assert site.has_built(artifact)
 
 
 def test_a_second_build_takes_the_steps_of_the_first_and_a_changed_image_its_place(site, write, built, tmp_path):
     first = word(site)
-    assert site.engine.build(site.order(tmp_path)).digest
+    assert site.engine.build(site.order(tmp_path)).artifact.digest
     assert word(site) == first
     write(GOOD.replace("two words", "three words"))
-    artifact = site.engine.build(site.order(tmp_path))
+    artifact = site.engine.build(site.order(tmp_path)).artifact
     assert artifact.digest != built[0].digest
-    assert not site.engine.exists(built[0], site.environment)
+    assert not site.has_built(built[0])
     assert not site.has(built[0].digest.removeprefix("sha256:"))
     assert site.leftovers() == []
 
@@ -222,7 +226,7 @@ COPY --from=build /opt /opt
         arguments={"MIRROR": "https://you:hushed-3@203.0.113.2/simple"},
         certificates=tmp_path / "authorities.pem",
     )
-    artifact = site.engine.build(order)
+    artifact = site.engine.build(order).artifact
     log = Path(artifact.log).read_text()
     assert "BEGIN hushed-authority" in log
     seen = "http://***@203.0.113.1:8 http://***@203.0.113.1:8 http://***@203.0.113.1:8 https://***@203.0.113.2/simple"
@@ -259,7 +263,7 @@ def test_commands_run_inside(site, built, tmp_path):
     assert not running("sleep", SLEEP)
     assert site.leftovers() == []
     site.call("rmi", artifact.reference)
-    assert not site.engine.exists(artifact, site.environment)
+    assert not site.has_built(artifact)
     with pytest.raises(HostError, match=r"has no image graphcrate-test:1\.0"):
         with site.engine.opened(artifact, cache=order.cache, progress=order.progress):
             raise AssertionError("it was opened")

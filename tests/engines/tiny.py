@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from graphcrate.engines import apptainer, oci
+from graphcrate.engines import apptainer, oci, table
 from graphcrate.engines.backend import BuildOrder
 from graphcrate.host import oci_engine, process, settings
 from graphcrate.host.cache import Cache
@@ -27,9 +27,9 @@ def main(engine, folder, cache, text):
     apptainer.definition = oci.dockerfile = lambda *_, **__: text
     if engine == "classic":
         oci_engine._has_buildkit = lambda *_: False
-    builder = apptainer if engine == "apptainer" else oci.StoreEngine("podman" if engine == "podman" else "docker")
+    builder = table.engine("docker" if engine in ("classic", "buildkit") else engine)
     try:
-        print(builder.build(order(Path(folder), Cache(Path(cache)), settings.environment())))
+        print(builder.build(order(Path(folder), Cache(Path(cache)), settings.environment())).artifact)
     except KeyboardInterrupt:
         print("interrupted")
         sys.exit(130)

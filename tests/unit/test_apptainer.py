@@ -16,6 +16,9 @@ from graphcrate.model.report import Artifact
 from tests.made import refused
 from tests.unit.conftest import Recorder
 from tests.unit.test_embedded_builder import planned
+from tests.unit.test_gate import report
+
+ENGINE = apptainer.ApptainerEngine("apptainer")
 
 
 def engine(said="apptainer version 1.4.5"):
@@ -53,17 +56,17 @@ def test_it_is_looked_for_in_the_given_path_apptainer_first_and_an_old_one_is_re
     monkeypatch.setattr("graphcrate.host.settings.SYSTEM_FOLDERS", ())
     path = {"PATH": str(tmp_path)}
     with refused(HostError, "neither apptainer nor singularity is installed", "module load apptainer"):
-        apptainer.check(path)
+        ENGINE.check(path)
     (tmp_path / "singularity").touch(mode=0o755)
     answers(monkeypatch, 1, "Endgame: Singularity (a game)")
     with refused(HostError, "singularity --version ends with code 1: Endgame"):
-        apptainer.check(path)
+        ENGINE.check(path)
     answers(monkeypatch, 0, "singularity version 3.5.2")
     with refused(HostError, "singularity 3.5.2 is too old for", "needs 3.5.3 or later"):
-        apptainer.check(path)
+        ENGINE.check(path)
     (tmp_path / "apptainer").touch(mode=0o755)
     asked = answers(monkeypatch, 0, "WARNING: something", "apptainer version 1.4.5")
-    assert apptainer.check(path) == "apptainer 1.4.5"
+    assert ENGINE.check(path) == "apptainer 1.4.5"
     assert asked[0][0] == [str(tmp_path / "apptainer"), "--version"]
 
 
@@ -93,10 +96,11 @@ def test_a_command_sees_what_it_is_given_and_nothing_of_the_host(tmp_path, cache
 
 def test_a_sif_is_there_while_it_has_the_size_that_was_reported(tmp_path):
     artifact = Artifact(engine="apptainer", kind="sif", reference=str(tmp_path / "x.sif"), digest="", bytes=5)
-    assert not apptainer.exists(artifact, {})
+    built = report(artifact=artifact)
+    assert not ENGINE.exists(built, tmp_path, {})
     for content in (b"12345", b"1234"):
         (tmp_path / "x.sif").write_bytes(content)
-        assert apptainer.exists(artifact, {}) is (content == b"12345")
+        assert ENGINE.exists(built, tmp_path, {}) is (content == b"12345")
 
 
 #: as the engines say it: Apptainer 1.4.5, SingularityCE 3.11, Singularity 3.5.3
@@ -182,7 +186,7 @@ def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_pat
     )  # fmt: skip
     pull = "apptainer pull docker://a:1 "
     with refused(BuildError, "apptainer build of pkg:1.0 failed: the base image a:1 is not", pull):
-        apptainer.build(order)
+        ENGINE.build(order)
     (first, *_), (argv, environment, written) = asked
     assert (first[1:3], argv[1:4]) == (["build", "--force"], ["build", "--force", "--fakeroot"])
     assert (environment["APPTAINERENV_MIRROR"], environment["http_proxy"], written) == ("m", "http://p:1", text)

@@ -1,6 +1,7 @@
 """From a request to a report: the engine and what it is told, what is said; with engines that only remember."""
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,8 @@ import pytest
 from graphcrate.assembly import pipeline, summary, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
-from graphcrate.engines import backend, render
+from graphcrate.engines import backend, render, table
+from graphcrate.host import oci_engine
 from graphcrate.inputs.bases import mirrors
 from graphcrate.model.errors import BuildError, HostError, NetworkError, UsageError
 from graphcrate.model.lock import decode_lock
@@ -34,11 +36,13 @@ def plan_of(lock=LOCK):
 ARTIFACT = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:0", bytes=1)
 
 
-class Engine:
-    """A builder that remembers its orders, or is not there."""
+@dataclasses.dataclass(frozen=True)
+class PlayedEngine(backend.Engine):
+    """An engine that remembers its orders, or is not there, and has the artifacts in `store`."""
 
-    def __init__(self, missing):
-        self.missing, self.orders = missing, []
+    missing: bool = False
+    orders: list = dataclasses.field(default_factory=list)
+    store: list = dataclasses.field(default_factory=list)
 
     def check(self, environment):
         if self.missing:
@@ -47,7 +51,10 @@ class Engine:
 
     def build(self, order):
         self.orders.append(order)
-        return ARTIFACT
+        return backend.Built(ARTIFACT)
+
+    def exists(self, report, folder, environment):
+        return report.artifact in self.store
 
 
 @pytest.fixture
@@ -56,15 +63,15 @@ def there(monkeypatch):
     monkeypatch.setattr(mirrors, "own_mirror", lambda _: None)
 
     def install(*names):
-        found = {name: Engine(name not in names) for name in ("docker", "podman", "apptainer")}
-        monkeypatch.setattr(backend, "builder", found.__getitem__)
+        found = {name: PlayedEngine(name, name not in names) for name in ("docker", "podman", "apptainer")}
+        monkeypatch.setattr(table, "engine", {**found, "embedded": with_engine.EMBEDDED}.__getitem__)
         return found
 
     return install
 
 
 def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx, there, monkeypatch):
-    there("podman")
+    podman = there("podman")["podman"]
     tried, error = [], HostError("user namespaces are off")
 
     def proven(job):
@@ -75,7 +82,7 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx,
 
     monkeypatch.setattr(pipeline, "_build_and_test", proven)
     request = BuildRequest(name="pyg", cuda="11.8")
-    assert pipeline.build_image(request, ctx) is with_engine.find("podman")
+    assert pipeline.build_image(request, ctx) is podman
     assert tried == ["embedded", "podman"]
     assert ctx.progress.lines == ["user namespaces are off; building with podman instead"]
     with pytest.raises(HostError, match="user namespaces"):
@@ -141,7 +148,7 @@ def test_an_engine_gets_the_locks_own_base_and_else_pulls_its_like_and_it_is_sai
         return own
 
     monkeypatch.setattr(resolve_base, "prepare_base", prepare)
-    artifact, _ = with_engine.find("docker").build(plan_of(), LOCK, SourceOptions(), tmp_path / "out", ctx)
+    artifact, _ = with_engine.build(docker, plan_of(), LOCK, SourceOptions(), tmp_path / "out", ctx)
     assert (tmp_path / "out").is_dir()
     assert docker.orders[0].base is (own if made else None)
     assert docker.orders[0].certificates is None
@@ -172,25 +179,24 @@ def test_an_image_depends_on_plan_engine_and_text_or_the_form_of_layers(tmp_path
     plan = plan_of()
 
     def keys():
-        return [with_engine.find(name).key(one) for name in ("docker", "podman", "embedded") for one in (plan, other)]
+        return [table.engine(name).key(each) for name in ("docker", "podman", "embedded") for each in (plan, other)]
 
     other = msgspec.structs.replace(plan, tag="other")
-    folders = {engine.folder(tmp_path) for engine in with_engine.ENGINES.values()}
-    assert len(folders) == len(with_engine.ENGINES)
+    folders = {table.engine(name).folder(tmp_path) for name in table.ENGINES}
+    assert len(folders) == len(table.ENGINES)
     before = keys()
     monkeypatch.setattr(render, "dockerfile", lambda plan: "other")
-    monkeypatch.setattr(with_engine, "LAYER_FORMAT", with_engine.LAYER_FORMAT + 1)
+    monkeypatch.setattr(backend, "LAYER_FORMAT", backend.LAYER_FORMAT + 1)
     assert len({*before, *keys()}) == 12
 
 
-def test_an_image_is_asked_for_where_it_lies(ctx, tmp_path, monkeypatch):
-    report, there = SimpleNamespace(artifact=ARTIFACT, digest=f"sha256:{'0' * 64}"), []
-    builder = SimpleNamespace(exists=lambda artifact, environment: artifact in there)
-    monkeypatch.setattr(backend, "builder", {"docker": builder}.__getitem__)
-    assert not with_engine.find("docker").exists(report, tmp_path, ctx)
-    there.append(ARTIFACT)
-    assert with_engine.find("docker").exists(report, tmp_path, ctx)
-    assert not with_engine.EMBEDDED.exists(report, tmp_path, ctx), "no layout, whatever docker has"
+def test_an_image_is_asked_for_where_it_lies(tmp_path, monkeypatch):
+    built = report(artifact=ARTIFACT, digest=f"sha256:{'0' * 64}")
+    for store, there in (({}, False), ({"x:1": {"Id": "sha256:0"}}, True), ({"x:1": {"Id": "sha256:1"}}, False)):
+        known = SimpleNamespace(inspect=store.get)
+        monkeypatch.setattr(oci_engine, "find", lambda *_, known=known: known)
+        assert table.engine("docker").exists(built, tmp_path, {}) is there
+    assert not with_engine.EMBEDDED.exists(built, tmp_path, {}), "no layout, whatever docker has"
 
 
 def test_an_engine_gets_the_wheels_of_a_folder(lock, cache, server, tmp_path):
@@ -318,3 +324,8 @@ def test_a_note_that_names_many_packages_is_a_line_that_can_be_read():
     short = "`pip check` complains: torch pins other versions of a, b-c and 2 more; the recipe overrides them"
     few = "nvcc 11.8 makes no code for 9.0, 10.0, which is a pity: a, b and c"
     assert [summary._shortened(note) for note in (many, few)] == [short, few]
+
+
+def test_unknown_engine_is_refused_with_all_names():
+    with refused(UsageError, "there is no engine 'kaniko'; there are embedded, docker, podman, apptainer, singularity"):
+        table.engine("kaniko")

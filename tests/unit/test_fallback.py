@@ -14,6 +14,8 @@ from graphcrate.cli import tables
 from graphcrate.compat import catalog, explain, facts, rules
 from graphcrate.compat.targets import Target
 from graphcrate.engines import run_suites
+from graphcrate.engines.backend import Built
+from graphcrate.engines.embedded.engine import EmbeddedEngine
 from graphcrate.host.context import Context
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import Artifact, CandidateOutcome
@@ -41,11 +43,11 @@ def call(context, monkeypatch, typed):
     monkeypatch.setattr(pipeline, "_draw", lambda *_: None)  # there is no layout to read
     monkeypatch.setattr(pipeline, "_resolve", resolved)
 
-    def built(_self, _plan, _lock, _sources, folder, _ctx):
-        return msgspec.structs.replace(ARTIFACT, reference=str(folder / "oci")), ()
+    def built(_engine, _plan, _lock, _sources, folder, _ctx):
+        return Built(msgspec.structs.replace(ARTIFACT, reference=str(folder / "oci")))
 
-    monkeypatch.setattr(with_engine.Embedded, "build", built)
-    monkeypatch.setattr(with_engine.Embedded, "exists", lambda *_: True)
+    monkeypatch.setattr(with_engine, "build", built)
+    monkeypatch.setattr(EmbeddedEngine, "exists", lambda *_: True)
     monkeypatch.setattr(run_suites, "prove", lambda report, *_, **__: report)
     audit = new_image.Audited(binaries=1, fail=0, warn=0, note=0)
     monkeypatch.setattr(new_image, "vet", lambda report, *_: msgspec.structs.replace(report, audit=audit))

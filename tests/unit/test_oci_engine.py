@@ -31,6 +31,7 @@ from tests.unit import tars
 from tests.unit.docker_daemon import DockerDaemon
 from tests.unit.test_build_context import make_layer
 from tests.unit.test_embedded_builder import BASE, planned
+from tests.unit.test_gate import report
 
 MADE, STEP, OLD = "ab" * 32, "cd" * 32, "ef" * 32
 
@@ -196,7 +197,7 @@ def test_an_engine_that_cannot_build_is_refused(environment, daemon, program, na
 
 
 def test_a_build_starts_from_the_loaded_base(order, program, name):
-    artifact = oci.StoreEngine(name).build(order)
+    artifact, _ = oci.StoreEngine(name).build(order)
     ((words, environment),) = [call for call in program.calls if call[0][1] == "build"]
     base = context.base_name(context.base_layout(order.base, order.cache))
     assert environment["BASE"] == (f"localhost/{base}" if name == "podman" else base)
@@ -261,7 +262,8 @@ def test_from_a_lock_to_the_base_that_the_engine_builds_on(
     monkeypatch.setattr(oci, "ends_with_us", lambda: ())
     lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
     plan = planning.make_plan(RECIPES["pyg"], lock, RECIPES["pyg"].variant("11.8").candidates[1], examples={})
-    with_engine.find(name).build(plan, lock, SourceOptions(), tmp_path / "out", place(cache, environment, progress))
+    at = place(cache, environment, progress)
+    with_engine.build(oci.StoreEngine(name), plan, lock, SourceOptions(), tmp_path / "out", at)
     assert asked == [lock.base]
     ((words, variables),) = [call for call in program.calls if call[0][1] == "build"]
     given = variables["BASE"] if "BASE" in words else ""
@@ -449,4 +451,4 @@ def test_an_image_is_there_while_its_name_means_it(program, environment, name):
     assert known.runtime(environment) == (name, {"docker": "20.10.24", "podman": "4.3.1"}[name])
     for images, exists in (({"pkg:1.0": MADE}, True), ({"pkg:1.0": OLD}, False), ({}, False)):
         program.images = images
-        assert known.exists(artifact(name), environment) is exists
+        assert known.exists(report(artifact=artifact(name)), Path(), environment) is exists

@@ -137,7 +137,7 @@ class Image:
 
     def __init__(self, monkeypatch):
         self.ran, self.opened_times, self.failing, self.breaking, self.version = [], 0, set(), set(), "1.0"
-        monkeypatch.setattr(run_suites.backend, "runner", {"layout": self}.__getitem__)
+        monkeypatch.setattr(run_suites.table, "runner", {"layout": self}.__getitem__)
         monkeypatch.setattr(smoke.gpu, "detect", HostGpu)
         monkeypatch.setattr(smoke, "run", self.run)
 

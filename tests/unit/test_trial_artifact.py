@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphcrate.artifacts.formats import squashfs
-from graphcrate.engines import backend, pyxis
+from graphcrate.engines import pyxis, table
 from graphcrate.engines.render import jobs
 from graphcrate.engines.render.jobs import JobRuntime
 from graphcrate.engines.trials import artifact as subject
@@ -200,5 +200,5 @@ def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, mo
 
 def test_every_kind_of_artifact_has_a_runner():
     for kind in Artifact.__annotations__["kind"].__args__:
-        runner = backend.runner(kind)
+        runner = table.runner(kind)
         assert all(map(callable, (runner.runtime, runner.opened)))

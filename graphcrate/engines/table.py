@@ -1,0 +1,53 @@
+"""The engines that build and what runs each kind of artifact: one row each, which mypy compares with its type.
+
+A row imports its module when it is asked for: each needs libraries of its own.
+"""
+
+from graphcrate.engines.backend import Engine, Runner
+from graphcrate.model.errors import UsageError
+from graphcrate.model.report import ArtifactKind
+
+#: `singularity` is `apptainer` by its older name, and by the name of SingularityCE
+ENGINES = ("embedded", "docker", "podman", "apptainer", "singularity")
+
+
+def engine(name: str) -> Engine:
+    """The engine of this name. Raises UsageError."""
+    match name:
+        case "embedded":
+            from graphcrate.engines.embedded.engine import EMBEDDED
+
+            return EMBEDDED
+        case "docker" | "podman":
+            from graphcrate.engines.oci import StoreEngine
+
+            return StoreEngine(name)
+        case "apptainer" | "singularity":
+            from graphcrate.engines.apptainer import ApptainerEngine
+
+            return ApptainerEngine(name)
+    raise UsageError(
+        f"there is no engine {name!r}; there are {', '.join(ENGINES)}",
+        next_step="make image CUDA=11.8    (picks one that works here)",
+    )
+
+
+def runner(kind: ArtifactKind) -> Runner:
+    """What runs artifacts of this kind."""
+    match kind:
+        case "layout":
+            from graphcrate.engines.embedded import run
+
+            return run
+        case "docker" | "podman":
+            from graphcrate.engines.oci import StoreEngine
+
+            return StoreEngine(kind)
+        case "sif":
+            from graphcrate.engines.apptainer import ApptainerEngine
+
+            return ApptainerEngine("apptainer")
+        case "sqsh" | "registry":
+            from graphcrate.engines import pyxis
+
+            return pyxis
