@@ -1,6 +1,7 @@
 """One blob to a registry: asked for, mounted from a sister repository, or sent in chunks that resume after a break.
 
-Distribution specification 1.1, "Pushing blobs". The file is read piece by piece; the registry checks its digest.
+Distribution specification 1.1, "Pushing blobs". The file is read piece by piece and hashed on the way: the last piece
+of a blob with another digest is not sent, so that no registry ever has all of it.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from graphcrate.host.connections import HttpError, NoAnswer, host_of
 from graphcrate.host.http import Response
 from graphcrate.model.errors import LayoutError, NetworkError
 from graphcrate.oci import spec
+from graphcrate.oci.blob import Hash
 from graphcrate.oci.layout import REBUILD
 from graphcrate.oci.registry import Repository
 
@@ -67,13 +69,17 @@ class UploadBlob(msgspec.Struct, frozen=True, kw_only=True):
             raise LayoutError(f"{self.path} cannot be read: {error.strerror}") from error
 
     def check(self) -> None:
-        """Raises LayoutError for other bytes than the digest says."""
-        actual = hashlib.sha256()
+        """Read all of it. Raises LayoutError for other bytes than the digest says."""
+        hashed = hashlib.sha256()
         for piece in self.pieces(0, self.size):
-            actual.update(piece)
-        if f"sha256:{actual.hexdigest()}" != self.descriptor.digest:
+            hashed.update(piece)
+        self.check_hash(hashed)
+
+    def check_hash(self, hashed: Hash) -> None:
+        """Raises LayoutError where the hash of all bytes is not the digest."""
+        if (actual := f"sha256:{hashed.hexdigest()}") != self.descriptor.digest:
             raise LayoutError(
-                f"the blob {self.descriptor.digest} has other bytes: sha256:{actual.hexdigest()}",
+                f"the blob {self.descriptor.digest} has other bytes: {actual}",
                 cause="The file was changed after it was written, or its disk is faulty.",
                 next_step=REBUILD,
             )
@@ -146,6 +152,7 @@ class _Upload:
         self._url, self._offset = "", 0  #: of the upload in the registry; empty where none is begun
         self._interrupted = False  #: whether the registry may have more or less than `_offset`
         self._losses = 0  #: uploads that the registry forgot or refused
+        self._hash, self._hashed = hashlib.sha256(), 0  #: of the bytes up to there, each as it was read first
         self._shown = self._sent = 0
 
     def run(self) -> tuple[UploadOutcome, int]:
@@ -222,7 +229,7 @@ class _Upload:
             return False
         answer = self._repository.ask("GET", self._url)
         there = arrived_bytes(answer.headers.get("Range")) if answer.status in _ACCEPTED else None
-        if there is None or there > self._blob.size:
+        if there is None or there > self._hashed:
             self._lose()
             return False
         self._url, self._offset = self._repository.resolved(answer) or self._url, there
@@ -255,6 +262,8 @@ class _Upload:
     def _close(self, length: int) -> bool:
         """Close the upload with its last `length` bytes, all or none; false where they were too many."""
         digest = self._blob.descriptor.digest
+        if not length:
+            self._blob.check_hash(self._hash)
         url = f"{self._url}{'&' if '?' in self._url else '?'}{urllib.parse.urlencode({'digest': digest})}"
         answer = self._send("PUT", url, {}, length)
         if answer.status in (200, 201, 204):
@@ -274,7 +283,7 @@ class _Upload:
             return HttpError.of(NoAnswer.CUT, self._url, "the registry has another part of the blob")
         self._lose()
         codes = self._repository.codes(answer)
-        if "DIGEST_INVALID" in codes:
+        if "DIGEST_INVALID" in codes:  # changed between two tries, if not on the way
             self._blob.check()
         if closing and answer.status != 404:  # which says that the upload is gone, whatever was sent
             self._pace.closes_empty = True
@@ -291,12 +300,21 @@ class _Upload:
         return self._repository.once(method, url, headers, (lambda: self._pieces(length)) if length else None)
 
     def _pieces(self, length: int) -> Generator[bytes, None, None]:
-        """The bytes of a request, counted when they are gone."""
+        """The bytes of a request, counted when they are gone.
+
+        Raises LayoutError before the blob's last piece where its bytes are not those of its digest.
+        """
         at = self._offset
         if self._repository.retry.failures:
             self._repository.retry.sleep(LISTEN)
         for piece in self._blob.pieces(at, length):
-            at += len(piece)
+            end = at + len(piece)
+            if end > self._hashed:
+                self._hash.update(memoryview(piece)[self._hashed - at :])
+                self._hashed = end
+            if end == self._blob.size:
+                self._blob.check_hash(self._hash)
+            at = end
             self._sent += len(piece)
             self._show(at)
             yield piece

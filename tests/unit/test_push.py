@@ -246,11 +246,42 @@ def test_a_layout_without_one_of_its_blobs_is_refused_before_anything_is_sent(re
     assert registry.asked == []
 
 
-def test_a_blob_that_was_altered_is_never_finished(registry, layout):
+@pytest.mark.parametrize("at", [0, -1], ids=["first byte", "last byte"])
+@pytest.mark.parametrize("whole", [False, True], ids=["in chunks", "in one request"])
+def test_last_piece_of_a_damaged_blob_is_not_sent(registry, layout, at, whole, monkeypatch):
+    registry.chunks = not whole
+    if whole:
+        monkeypatch.setattr(upload.RequestSize, "next", lambda self, rest, failed: rest)
     damaged = layout.blob(layout.layers[0].digest)
-    data = damaged.read_bytes()
-    tars.overwrite(damaged, data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(LayoutError, match="other bytes"):
+    data = bytearray(damaged.read_bytes())
+    data[at] ^= 1
+    tars.overwrite(damaged, bytes(data))
+    with refused(LayoutError, "other bytes", "remove the image's folder"):
+        send(registry, layout)
+    assert layout.layers[0].digest not in registry.homes.get("team/image", ())
+    (received,) = registry.uploads.values()
+    last = layout.layers[0].size % upload.PIECE
+    assert len(received) == layout.layers[0].size - last < layout.layers[0].size
+    assert registry.received < blob_bytes(layout)
+
+
+def test_a_blob_that_changes_between_two_tries_is_named(registry, layout):
+    """Its first bytes were hashed before they changed; the registry notices, then they are read again."""
+    damaged = layout.blob(layout.layers[0].digest)
+
+    changed = []
+
+    def change(handler):
+        uploads, number = upload_of(handler)
+        if changed or handler.command != "PATCH" or len(uploads.get(number, b"")) < 100 * KIB:
+            return False
+        data = damaged.read_bytes()
+        tars.overwrite(damaged, bytes([data[0] ^ 1]) + data[1:])
+        changed.append(uploads.pop(number))  # so that it is sent from its begin again
+        return False
+
+    registry.moods = [change]
+    with refused(LayoutError, "other bytes"):
         send(registry, layout)
     assert layout.layers[0].digest not in registry.homes.get("team/image", ())
 
