@@ -102,8 +102,7 @@ class _Job:
 def _start(request: BuildRequest, ctx: Context, engine: Engine) -> _Job:
     """Find the recipe's variant, and the CUDA version and the GPUs that the request amounts to."""
     start = settings.now()
-    again = lambda cuda: msgspec.structs.replace(request, cuda=cuda).command()  # noqa: E731
-    recipe, variant, gpu, usable, out = explain.select_variant(ctx, request.name, request.cuda, request.machine, again)
+    recipe, variant, gpu, usable, out = explain.select_variant(request, ctx)
     machine = msgspec.structs.replace(request.machine, gpu=gpu)
     request = msgspec.structs.replace(request, cuda=variant.cuda, machine=machine)
     return _Job(

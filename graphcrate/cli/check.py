@@ -155,7 +155,9 @@ def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[st
 
 
 def explain(
-    stack: Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch.", metavar="[STACK]")] = "pyg",
+    name: Annotated[
+        str, typer.Argument(help="Recipe: pyg, glt or torch, or the file of one of your own.", metavar="[NAME]")
+    ] = "pyg",
     target: options.Target = "",
     cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="Show this CUDA version first.")] = None,
     gpu: options.Gpus = None,
@@ -168,7 +170,7 @@ def explain(
 ) -> None:
     """Say which CUDA version runs on a machine, and why others do not."""
     from graphcrate.cli import tables
-    from graphcrate.compat import catalog
+    from graphcrate.compat import catalog, own
     from graphcrate.compat import explain as explaining
     from graphcrate.host import settings
 
@@ -182,10 +184,12 @@ def explain(
         kernel=kernel,
         glibc=glibc,
     )
-    recipe = catalog.find_recipe(ctx, stack)
+    stack = own.find_stack(name, cuda)
+    recipe, cuda = catalog.find_recipe(ctx, stack.name), stack.cuda
     if cuda is not None:
-        catalog.refuse_unknown_cuda(recipe, cuda, lambda other: command("explain", stack, cuda=other))
-    found = explaining.explain(recipe, explaining.find_target(ctx, said), said, cuda, settings.today())
+        catalog.refuse_unknown_cuda(recipe, cuda, lambda other: command("explain", name, cuda=other))
+    machine = explaining.find_target(ctx, said)
+    found = explaining.explain(recipe, machine, said, cuda, settings.today(), stack.file)
     tables.write(found, explaining.answer(found), as_json=as_json)
     if explaining.chosen_row(found) is None:
         raise explaining.nothing_runs(found)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
 from graphcrate.cli import options
@@ -14,6 +15,7 @@ from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, 
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from graphcrate.compat.request import BuildRequest
     from graphcrate.host.context import Context
 
 
@@ -100,10 +102,10 @@ def publish(
         replace=replace,
     )
     publication.destination_of(request, ctx, to)  # fail before anything is built
-    if image.endswith(".toml") or (":" not in image and not Path(image).exists()):  # a recipe
-        policy.refuse_early(request, Path(image).stem, cuda)
-        if not plan:
-            request = dataclasses.replace(request, ref=_built(image, cuda, gpu_list(gpu), target, output, ctx))
+    if _is_recipe(image, ctx):
+        build = _build_request(image, cuda, gpu_list(gpu), target, output)
+        policy.refuse_early(request, build.additions.name or build.name, build.cuda)
+        request = dataclasses.replace(request, ref=_built(build, ctx, plan=plan, as_json=as_json))
     elif cuda or gpu or target:
         raise UsageError(
             f"{image} is built: --cuda, --gpu and --target are for a recipe, which is built first",
@@ -135,24 +137,40 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
         sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
 
 
-def _built(name: str, cuda: str | None, gpu: str, target: str, output: Path, ctx: "Context") -> str:
-    """Build the recipe's image, or find it unchanged."""
-    from graphcrate.assembly import pipeline
-    from graphcrate.compat.request import BuildRequest
+def _is_recipe(image: str, ctx: "Context") -> bool:
+    """Whether a recipe is meant, which is built first, and no image. NAME goes before a folder of that name."""
+    from graphcrate.compat import catalog
+
+    if image.endswith(".toml"):
+        return True
+    if ":" in image or "/" in image:
+        return False
+    if not Path(image).exists():
+        return True
+    is_known = catalog.recipe_path(ctx, image).is_file()
+    if is_known:
+        ctx.progress.note(f"{image} is the recipe of that name; ./{image} means the folder")
+    return is_known
+
+
+def _build_request(name: str, cuda: str | None, gpu: str, target: str, output: Path) -> "BuildRequest":
+    """Ask for the image that is published: as a layout, which is what is sent."""
+    from graphcrate.cli.requests import build_request
     from graphcrate.compat.targets import MachineRequest
 
-    report = pipeline.build_image(
-        BuildRequest(
-            name=name,
-            cuda=cuda,
-            machine=MachineRequest(gpu=gpu, target=target),
-            output=output,
-            engine="embedded",
-            verb="publish",
-        ),
-        ctx,
-    )
-    return f"{report.name}:{report.tag}"
+    request = build_request("publish", name, cuda, machine=MachineRequest(gpu=gpu, target=target))
+    return msgspec.structs.replace(request, output=output, engine="embedded")
+
+
+def _built(request: "BuildRequest", ctx: "Context", *, plan: bool, as_json: bool) -> str:
+    """Build what is published, or find it unchanged; its name. With `plan`: print what would be built."""
+    from graphcrate.assembly import pipeline
+
+    if not plan:
+        return pipeline.build_image(request, ctx).image
+    lines, value = pipeline.plan_image(request, ctx)
+    write(value, "".join(f"{line}\n" for line in lines), as_json=as_json)
+    return f"{value.name}:{value.tag}"
 
 
 def verify(

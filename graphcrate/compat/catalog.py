@@ -19,9 +19,14 @@ from graphcrate.model.recipe import Candidate, Recipe, Variant
 Again = Callable[[str], Command]
 
 
+def recipe_path(ctx: Context, name: str) -> Path:
+    """Where a recipe of this name is, if there is one."""
+    return ctx.root / "recipes" / f"{name}.toml"
+
+
 def find_recipe(ctx: Context, name: str) -> Recipe:
     """The recipe of this name. Raises UsageError with the nearest that exist."""
-    path = ctx.root / "recipes" / f"{name}.toml"
+    path = recipe_path(ctx, name)
     if not path.is_file():
         near = difflib.get_close_matches(name, [other.stem for other in path.parent.glob("*.toml")], n=2, cutoff=0.3)
         raise UsageError(

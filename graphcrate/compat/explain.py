@@ -75,7 +75,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ExplainRow, ...]
 
 
-class Settled(NamedTuple):
+class VariantChoice(NamedTuple):
     """What a request amounts to: of the variant's candidates those that run on its machine, and what is out."""
 
     recipe: Recipe
@@ -114,20 +114,20 @@ def find_partition(ctx: Context, name: str, target: str) -> tuple[str, Partition
     return None
 
 
-def select_variant(
-    ctx: Context, name: str, cuda: str | None, said: MachineRequest, again: catalog.Again | None = None
-) -> Settled:
-    """Settle the CUDA version, the GPUs and the candidates of a request, with a note of what was chosen.
+def select_variant(request: BuildRequest, ctx: Context) -> VariantChoice:
+    """Choose the CUDA version, the GPUs and the candidates of a request, with a note of what was chosen.
 
-    `again`: the command that was typed, for another CUDA version.
     Raises UsageError, RecipeError, ResolutionError where nothing runs.
     """
-    if said == MachineRequest():
+    cuda, machine = request.cuda, request.machine
+    again = lambda cuda: msgspec.structs.replace(request, cuda=cuda).command()  # noqa: E731
+    if machine == MachineRequest():
         if cuda is None:
             ctx.progress.note(f"CUDA {USUAL_CUDA}: {_USUAL}; GPU=… or TARGET=… takes the newest that runs there")
-        recipe, variant = catalog.find_variant(ctx, name, cuda or USUAL_CUDA, again)
-        return Settled(recipe, variant, "", variant.candidates)
-    explanation = explain(catalog.find_recipe(ctx, name), find_target(ctx, said), said)
+        recipe, variant = catalog.find_variant(ctx, request.name, cuda or USUAL_CUDA, again)
+        return VariantChoice(recipe, variant, "", variant.candidates)
+    recipe = catalog.find_recipe(ctx, request.name)
+    explanation = explain(recipe, find_target(ctx, machine), machine, own=request.recipe)
     if was_chosen := cuda is None:
         row = chosen_row(explanation)
         if row is None:
@@ -136,13 +136,13 @@ def select_variant(
         ctx.progress.note(f"CUDA {cuda} for {_machine(explanation)}: the newest of {row.recipe} that runs there")
         for line in _details(row, row.cuda):
             ctx.progress.note(f"  {line}")
-    recipe, variant = catalog.find_variant(ctx, name, cuda, again)
+    recipe, variant = catalog.find_variant(ctx, request.name, cuda, again)
     usable, out = _usable(variant, explanation)
     if not was_chosen:
         verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == cuda}
         for line in verdicts[usable[0].name].lost:
             ctx.progress.note(line)
-    return Settled(recipe, variant, ",".join(explanation.target.gpus or ()).lower(), usable, out)
+    return VariantChoice(recipe, variant, ",".join(explanation.target.gpus or ()).lower(), usable, out)
 
 
 def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate, ...], tuple[CandidateOutcome, ...]]:
@@ -169,28 +169,33 @@ def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate
 
 
 def explain(
-    recipe: Recipe, target: Target, said: MachineRequest, cuda: str | None = None, today: datetime.date | None = None
+    recipe: Recipe,
+    target: Target,
+    machine: MachineRequest,
+    cuda: str | None = None,
+    today: datetime.date | None = None,
+    own: Path | None = None,
 ) -> Explanation:
     """Judge every candidate, the newest first. `cuda`: the version that was asked about.
 
-    `today`: say which bases get no security updates any more.
+    `today`: say which bases get no security updates any more. `own`: the user's own recipe, for the commands.
 
     Chosen is the newest that runs, by machine code or by PTX, else the newest that nobody knows of; where there is no
     GPU the variant for the CPU, which is a tenth of the size; where nothing was said of the machine the usual one.
     """
-    rows = [row for variant in recipe.variants for row in _rows(recipe, variant, target, said)]
+    rows = [row for variant in recipe.variants for row in _rows(recipe, variant, target, machine, own)]
     rows.sort(key=_age, reverse=True)  # stable: candidates stay in the recipe's order
     if today:
         rows = [_with_support(row, rows, today) for row in rows]
     accepted = [row for row in rows if row.verdict.accepted]
     if target.gpus == ():
         accepted = [row for row in accepted if row.cuda == "cpu"] or accepted
-    if said == MachineRequest():
+    if machine == MachineRequest():
         accepted = [row for row in accepted if row.cuda == USUAL_CUDA] or accepted
     chosen = next(iter([row for row in accepted if row.verdict.status != "unknown"] or accepted), None)
     return Explanation(
         target=target,
-        name=said.target,
+        name=machine.target,
         asked=cuda or "",
         rows=tuple(msgspec.structs.replace(row, chosen=row is chosen) for row in rows),
     )
@@ -289,10 +294,12 @@ def by_capability(
     return found
 
 
-def _rows(recipe: Recipe, variant: Variant, target: Target, said: MachineRequest) -> Iterator[ExplainRow]:
-    gpu = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
-    machine = MachineRequest(target=said.target, gpu=gpu, driver=said.driver)
-    request = BuildRequest(name=recipe.name, cuda=variant.cuda, machine=machine)
+def _rows(
+    recipe: Recipe, variant: Variant, target: Target, machine: MachineRequest, own: Path | None
+) -> Iterator[ExplainRow]:
+    gpu = ",".join(facts.gpu_models(machine.gpu)).lower() if machine.gpu and not machine.target else ""
+    machine = MachineRequest(target=machine.target, gpu=gpu, driver=machine.driver)
+    request = BuildRequest(name=recipe.name, cuda=variant.cuda, machine=machine, recipe=own)
     for candidate in candidates_of(variant):
         judged = judge_target(recipe, variant, candidate, target)
         yield ExplainRow(

@@ -14,7 +14,7 @@ from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
 from tests import ROOT
-from tests.made import RECIPES, SHIPPED, refused
+from tests.made import RECIPES, SHIPPED, build_request, refused
 
 GOLDEN = Path(__file__).parent / "golden"
 CTX = Context(root=ROOT, environment={})
@@ -113,7 +113,7 @@ def test_image_takes_what_explain_chooses(monkeypatch, call, arguments, cuda, gp
 
 
 def usable(cuda, **said):
-    found = explain.select_variant(CTX, "pyg", cuda, MachineRequest(**said))
+    found = explain.select_variant(build_request(cuda=cuda, **said), CTX)
     return [candidate.name for candidate in found.usable], {one.candidate: one.constraint for one in found.out}
 
 
@@ -139,7 +139,7 @@ def test_what_cannot_run_is_refused_with_what_does(cuda, said, what, cause, next
 def test_where_nothing_of_a_stack_runs_others_are_a_command_away():
     for cuda in ("12.1", None):
         with refused((UsageError, ResolutionError), "B200 (sm_100)", "next:  ./build.py list --gpus "):
-            explain.select_variant(CTX, "glt", cuda, MachineRequest(gpu="b200"))
+            explain.select_variant(build_request(name="glt", cuda=cuda, gpu="b200"), CTX)
 
 
 def test_the_gpus_that_a_torch_is_said_to_have_code_for_run_natively_where_nothing_else_is_compiled():

@@ -96,6 +96,13 @@ def test_another_builders_provenance_is_none_of_ours(ctx, registry, publish, key
         {"externalParameters": {"recipe": "torch"}, "resolvedDependencies": [{"digest": {"sha256": "0"}}]},
         {"externalParameters": {"recipe": "torch", "variant": "cpu"}, "resolvedDependencies": []},
         {"externalParameters": {"recipe": "torch", "variant": "cpu"}, "resolvedDependencies": [{"name": "lock"}]},
+        *(
+            {
+                "externalParameters": {"recipe": "torch", "variant": "cpu", field: "every"},
+                "resolvedDependencies": [{"name": "lock", "digest": {"sha256": "0"}}],
+            }
+            for field in ("extensions", "slim")
+        ),
     ],
 )
 def test_a_provenance_that_lacks_what_to_build_from(ctx, registry, publish, definition):
