@@ -112,7 +112,7 @@ def job(
     output: options.Output = Path("dist"),
 ) -> None:
     """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
-    from graphcrate.compat import explain
+    from graphcrate.compat import catalog, explain
     from graphcrate.engines.render import jobs
 
     ctx = here()
@@ -121,7 +121,7 @@ def job(
         runtime=where,
         name=name or jobs.job_name(ref),
         image=jobs.find_image(ref, where, output),
-        command=command or jobs.default_command(ref),
+        command=command or jobs.default_command(ref, output, catalog.all_recipes(ctx)),
         partition=partition,
         nodes=nodes,
         gpus=gpus,

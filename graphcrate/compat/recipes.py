@@ -22,6 +22,7 @@ _FORMS = {
     "torch": (_VERSION, 'is not an exact version such as "2.0.1+cu118"'),
     "torch_geometric": (rf"{_VERSION}|", 'is not an exact version such as "2.3.1"'),
     "suffix": (r"(-[a-z0-9.]+)?", 'cannot end a tag: write "-compat"'),
+    "program": (r"([a-z0-9_]+\.py)?", 'is not a file of examples/: write "dna.py"'),
     "architectures": (
         r"[1-9]\d?\.\d(\+PTX)?",
         'is not a compute capability: write "8.0", or "9.0+PTX" for newer GPUs too',

@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.compat import targets
+from graphcrate.compat import recipes, targets
 from graphcrate.engines.render import jobs
 from graphcrate.engines.render.jobs import Job, JobRuntime, Mount
 from graphcrate.model.errors import UsageError
+from graphcrate.model.lock import encode
+from graphcrate.model.report import BuildParameters
 from graphcrate.oci.reference import parse
 from tests import ROOT
+from tests.unit import small_layouts, tars
 
 GOLDEN = Path(__file__).parent / "jobs"
 REGISTRY = "registry.example.com/team/pyg:2.3.1-torch2.0.1-cu118-py311"
@@ -193,12 +196,47 @@ def test_names_and_programs_follow_the_image():
     assert jobs.image_name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
     assert jobs.image_name("/lustre/pyg.sif") == "pyg"
     assert [jobs.job_name(ref) for ref in ("./my pyg.sqsh", "/lustre/pyg.sif", "./ .sif")] == ["my-pyg", "pyg", "job"]
-    assert jobs.default_command("torch:2").endswith("/torch_check.py")
-    assert jobs.default_command("pyg:2").endswith("/dna.py")
-    with pytest.raises(UsageError, match="what shall run in mine:1"):
-        jobs.default_command("mine:1")
     for name, runtime in {"apptainer": "singularity", "enroot": "pyxis", "podman": "docker"}.items():
         assert jobs.read_runtime(name) == runtime
+
+
+STACKS = [recipes.load(path) for path in sorted((ROOT / "recipes").glob("*.toml"))]
+
+
+@pytest.mark.parametrize(
+    ("ref", "program"),
+    [
+        ("torch:2", "torch_check.py"),
+        ("pyg:2", "dna.py"),
+        ("registry.example.com/team/pyg:2.3.1", "dna.py"),
+        ("/lustre/pyg-cu118.sif", "dna.py"),
+        ("/lustre/torch_2.0.1.sif", "torch_check.py"),
+        ("torchrec-lab:1", ""),
+        ("pygmalion:1", ""),
+        ("torch-lab:1", ""),
+        ("mine:1", ""),
+    ],
+)
+def test_an_image_named_like_a_stack_gets_its_program_and_another_none(ref, program, tmp_path):
+    if program:
+        assert jobs.default_command(ref, tmp_path, STACKS) == f"python /opt/graphcrate/examples/{program}"
+    else:
+        with pytest.raises(UsageError, match="what shall run in"):
+            jobs.default_command(ref, tmp_path, STACKS)
+
+
+@pytest.mark.parametrize("ref", ["torchrec-lab:1", "{output}/torchrec-lab/1/torchrec-lab.sif"])
+def test_an_own_image_gets_the_program_of_the_stack_that_it_extends(ref, tmp_path):
+    folder = tmp_path / "torchrec-lab" / "1"
+    layout = small_layouts.layout(folder, [tars.file("a")], tag="1")
+    asked = BuildParameters(recipe="pyg", variant="11.8")
+    report = small_layouts.report(layout, name="torchrec-lab", asked=asked)
+    (folder / "report.json").write_bytes(encode(report))
+    assert jobs.default_command(ref.format(output=tmp_path), tmp_path, STACKS).endswith("/dna.py")
+
+
+def test_programs_of_stacks_are_examples():
+    assert [stack.name for stack in STACKS if not (ROOT / "examples" / (stack.program or "none")).is_file()] == []
 
 
 def test_what_users_of_a_published_image_type():

@@ -49,6 +49,7 @@ def parse(text):
         ('architectures = ["7.0", "8.0"]', "", "variant[0]", "architectures: extensions may have to be compiled"),
         ('cuda = "11.6"', "", "variant[0]", "Object missing required field `cuda`"),
         ('name = "pyg"', 'name = "PyG"', "name", "image name"),
+        ('program = "dna.py"', 'program = "../dna.py"', "program", "file of examples/"),
     ],
 )
 def test_a_mistake_is_told_with_line_and_field(old, new, field, words):

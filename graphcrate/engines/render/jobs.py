@@ -3,18 +3,21 @@
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.artifacts.locate import check_given_digest
+from graphcrate.artifacts.reports import read_report
 from graphcrate.compat import addresses, facts
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.targets import ALSO_CALLED, Partition
 from graphcrate.engines import slurm_batch
 from graphcrate.engines.render.layout import render_template
 from graphcrate.model.errors import UsageError
+from graphcrate.model.recipe import Recipe
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
 
@@ -68,8 +71,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 #: files that a runtime of Slurm opens; older releases of Singularity wrote the last two
 _OPENS = {JobRuntime.SINGULARITY: (".sif", ".simg", ".img"), JobRuntime.PYXIS: (".sqsh",)}
-#: stack → what of its examples proves it
-_PROGRAMS = {"torch": "torch_check.py", "pyg": "dna.py", "glt": "dna.py"}
 #: what no path that pyxis mounts may have, with its name
 _NO_MOUNT = {" \t": "a space", ",": "a comma", ":": "a colon"}
 BY_A_LINK = 'ln -s "THE FOLDER" ~/data    gives it a name without, which is mounted alike'
@@ -148,15 +149,29 @@ def job_name(ref: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", image_name(ref)).strip("._+-") or "job"
 
 
-def default_command(ref: str) -> str:
-    """Return the command of the program that proves an image of our stacks. Raises UsageError for another image."""
-    program = next((program for stack, program in _PROGRAMS.items() if image_name(ref).startswith(stack)), "")
+def default_command(ref: str, output: Path, stacks: Sequence[Recipe]) -> str:
+    """Return the command of the program that proves an image of a stack. Raises UsageError for another image.
+
+    The stack is what built the image; where that is not known, the image's name is that of a stack, or begins with it
+    and a version. `output`: the folder of builds.
+    """
+    program = next((stack.program for stack in stacks if stack.name == _stack_of(ref, output, stacks)), "")
     if not program:
         raise UsageError(
             f"what shall run in {ref}? It is not an image of a stack, which bring a program",
             next_step="--command 'python train.py'",
         )
     return f"python {EXAMPLES}/{program}"
+
+
+def _stack_of(ref: str, output: Path, stacks: Sequence[Recipe]) -> str:
+    name = image_name(ref)
+    for folder in (output / ref.partition("@")[0].replace(":", "/"), Path(ref).parent):
+        report = read_report(folder / "report.json")
+        if report is not None and report.name == name:
+            return report.asked.recipe if report.asked else report.name
+    named = (stack.name for stack in stacks if re.fullmatch(rf"{re.escape(stack.name)}([-_.](cu\d|cpu|\d).*)?", name))
+    return next(named, "")
 
 
 def text(job: Job) -> str:
