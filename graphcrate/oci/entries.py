@@ -3,7 +3,6 @@
 A layer that keeps the rules for names unpacks alike everywhere, and never outside its root.
 """
 
-import itertools
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +64,9 @@ def read_entries(stream: TarStream, keep: Callable[[str, tarfile.TarInfo], Kept]
         path = entry_path(member.name)
         if path in layer.folders or path in others:
             raise LayoutError(f"{path or 'the root'} is in it twice")
-        for parent in itertools.takewhile(lambda parent: parent and parent not in above, parents(path)):
+        for parent in parents(path):
+            if not parent or parent in above:
+                break  # those above it are known, too
             if parent in others:
                 raise LayoutError(f"{path} is below {parent}, which is not a folder")
             above.add(parent)

@@ -64,6 +64,13 @@ class Addition(NamedTuple):
     content: bytes | None = None  #: of a file
     link: str = ""  #: target of a symbolic link; with neither it is a folder, and one that is there stays
 
+    @property
+    def kind(self) -> bytes:
+        """Type flag of the tar format."""
+        if self.content is not None:
+            return _FILE
+        return _LINK if self.link else _FOLDER
+
 
 def check_digest(what: str, digest: str, seen: str) -> None:
     """Raises LayoutError where the bytes of a layout's blob have another digest."""
@@ -80,8 +87,7 @@ def with_additions(image: Mapping[str, Inode], additions: Iterable[Addition], mt
     paths = dict(image)
     for addition in additions:
         standing = paths.get(addition.path)
-        folder = addition.content is None and not addition.link
-        if standing is not None and folder:
+        if standing is not None and addition.kind == _FOLDER:
             continue
         if standing is not None and standing.is_folder:
             raise LayoutError(f"/{addition.path} is a folder in the image, and a runtime needs a file there")
@@ -89,9 +95,14 @@ def with_additions(image: Mapping[str, Inode], additions: Iterable[Addition], mt
             above = paths.setdefault(parent, msgspec.structs.replace(IMPLIED, mtime=mtime))
             if not above.is_folder:
                 raise LayoutError(f"/{parent} is not a folder in the image, and a runtime needs /{addition.path} in it")
-        kind, content = _FOLDER if folder else _LINK if addition.link else _FILE, addition.content or b""
+        content = addition.content or b""
         paths[addition.path] = Inode(
-            kind=kind, mode=addition.mode, mtime=mtime, size=len(content), link=addition.link, content=content
+            kind=addition.kind,
+            mode=addition.mode,
+            mtime=mtime,
+            size=len(content),
+            link=addition.link,
+            content=content,
         )
     return paths
 
