@@ -139,8 +139,9 @@ def interrupt_once() -> list[str]:
 def uninterrupted() -> Iterator[None]:
     """Put off what would end this program (Ctrl-C, SIGTERM, a closed terminal) until the end of what is done here.
 
-    For what may not be left in the middle, and takes seconds: a second Ctrl-C ends it all the same. For the main
-    thread, which alone gets interrupts; in others it does nothing.
+    For what may not be left in the middle, and takes seconds: a second Ctrl-C ends it all the same. Programs that are
+    started meanwhile lead sessions of their own, which a terminal's Ctrl-C does not reach. For the main thread, which
+    alone gets interrupts; in others it does nothing.
     """
     came: dict[int, None] = {}
 
@@ -216,8 +217,9 @@ def _started(
     program = argv[0] if "/" in argv[0] else find(argv[0])
     if program is None or not Path(program).exists():
         raise missing(argv[0])
-    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "start_new_session": True, **options}
-    with subprocess.Popen([program, *argv[1:]], env=variables, **options) as process:
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **options}
+    # No option of a caller's may replace it: `uninterrupted` and `_end_group` count on it.
+    with subprocess.Popen([program, *argv[1:]], env=variables, start_new_session=True, **options) as process:
         _running.add(process)
         try:
             yield process

@@ -1,5 +1,6 @@
 """What of `host.process` needs no process; the rest is in tests/engines/test_process_run.py."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from graphcrate.host import process
 from graphcrate.model.errors import HostError
 from tests.made import refused
+from tests.unit.test_imports import GUESTS, SOURCES, tree_of
 
 
 def lines_of(pieces):
@@ -88,6 +90,34 @@ def test_a_child_leads_a_group_that_ends_with_it(monkeypatch):
     monkeypatch.setattr(os, "killpg", lambda *told: sent.append(told))
     process._end_group(SimpleNamespace(pid=77, wait=lambda seconds=None: 0))
     assert sent == [(77, signal.SIGTERM), (77, signal.SIGKILL)]
+
+
+def test_no_caller_takes_a_child_into_the_terminals_session(monkeypatch):
+    """A Ctrl-C of the terminal would reach it, also while `uninterrupted` puts that off."""
+    started = []
+    monkeypatch.setattr(process.subprocess, "Popen", lambda argv, **options: started.append(options))
+    with (
+        pytest.raises(TypeError, match="start_new_session"),
+        process._started(["/bin/sh"], {}, start_new_session=False),
+    ):
+        pass
+    assert started == []
+
+
+def test_every_program_is_started_in_a_session_of_its_own_but_the_one_that_a_user_talks_to():
+    starters = {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"}
+    calls = [
+        (module, node)
+        for module in SOURCES
+        if module not in GUESTS
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in starters
+        if isinstance(node.func.value, ast.Name) and node.func.value.id == "subprocess"
+    ]
+    own = {module for module, node in calls if any(option.arg == "start_new_session" for option in node.keywords)}
+    assert own == {"graphcrate.host.process"}
+    assert {module for module, _ in calls} - own == {"graphcrate.host.attach"}
+    assert not [module for module in SOURCES if "from subprocess import" in SOURCES[module].read_text()]
 
 
 @pytest.fixture
