@@ -36,9 +36,22 @@ def test_versions_are_ordered_as_debian_orders_them():
         "2.36-9 2.36-9+deb12u9 2.36-9+deb12u14 2.36-10~ 2.36-10",
     ):
         assert all(version_key(a) < version_key(b) for a, b in itertools.pairwise(ordered.split()))
-    assert version_key("1.0") == version_key("1.0-0")
+    assert version_key("1.0") == version_key("1.0-0") == version_key("0:01.00")
     taken = {relation: [version for version in "012" if fits(version, f"{relation} 1")] for relation in RELATIONS}
     assert taken == RELATIONS
+
+
+@pytest.mark.parametrize(
+    "ordered",
+    [
+        "1.0 1:0.9 1:2:3 1:2:4 2:0",  # the first colon ends the epoch (Policy 5.6.12)
+        "0 a:1",  # no number before the colon: no epoch
+        f"1 {'9' * 5000} 1{'0' * 5000}",  # more digits than Python makes a number of
+    ],
+    ids=["more colons", "no epoch", "many digits"],
+)
+def test_versions_of_anybodys_lock_have_an_order(ordered):
+    assert all(version_key(a) < version_key(b) for a, b in itertools.pairwise(ordered.split()))
 
 
 def test_the_newest_of_all_archives_with_all_that_it_depends_on(debian):

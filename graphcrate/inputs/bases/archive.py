@@ -335,14 +335,28 @@ def fits(version: str, constraint: str) -> bool:
 @functools.cache
 def version_key(version: str) -> tuple[object, ...]:
     """What versions are ordered by (deb-version(7)): epoch, upstream's version, revision."""
-    epoch, _, rest = version.rpartition(":")
+    epoch, _, rest = version.partition(":")
+    if not epoch.isdecimal() or not rest:
+        epoch, rest = "0", version
     upstream, dash, revision = rest.rpartition("-")
-    return int(epoch or 0), _parts(upstream if dash else rest), _parts(revision if dash else "0")
+    return _number(epoch), _parts(upstream if dash else rest), _parts(revision if dash else "0")
 
 
 def _parts(text: str) -> tuple[object, ...]:
-    """Letters sort before other characters, and a tilde before the end."""
-    return tuple(
-        ((*(-1 if c == "~" else ord(c) if c.isalpha() else ord(c) + 256 for c in letters), 0), int(digits or 0))
-        for letters, digits in re.findall(r"(\D*)(\d*)", text)
-    )
+    """Split a part of a version into pairs of what is no digit and a number, which are compared in turn."""
+    end = 0
+    pairs = re.findall(r"([^0-9]*)([0-9]*)", text)
+    return tuple(((*map(_order, others), end), _number(digits)) for others, digits in pairs)
+
+
+def _order(character: str) -> int:
+    """Place of a character that is no digit: a tilde before the end of the text (0), then letters, then all others."""
+    if character == "~":
+        return -1
+    return ord(character) if character.isalpha() else ord(character) + 256
+
+
+def _number(digits: str) -> tuple[int, str]:
+    """What numbers of any length are ordered by: Python makes none of more than 4300 digits."""
+    significant = digits.lstrip("0")
+    return len(significant), significant
