@@ -6,11 +6,9 @@ A place that lacks a file, has other bytes, or does not answer is a line in the 
 import itertools
 import re
 import threading
-import urllib.parse
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 
@@ -20,10 +18,9 @@ from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.retry import TRIES
-from graphcrate.inputs.bases import BaseDriftError
+from graphcrate.inputs.bases import BaseDriftError, snapshot
 from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.inputs.bases.mirrors import ABSENT, Archives, addresses, archives, is_path, is_time
-from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.lock import DebianPackage, LockedFile
 from graphcrate.model.words import joined, printable
@@ -158,19 +155,16 @@ class DebSearch:
         service = self._known.snapshot
         if not service or server_of(service) in self._silent:
             return
-        name, version = urllib.parse.quote(package.name, safe=""), urllib.parse.quote(package.version, safe=":+~")
-        url = f"{service}/mr/binary/{name}/{version}/binfiles"
+        url = snapshot.question(service, package)
         failure: _Failure
         try:
-            answer = codec.decode(self._client.request("GET", url).body, _Files)
+            files = snapshot.files(service, package, self._client.request("GET", url).body)
         except HttpError as error:
             failure = self._sorted(url, error)
         except UNREADABLE:
             failure = IntegrityError(f"{redacted(url)}: an answer that is not understood")
         else:
-            for one in answer.result:
-                if one.architecture == package.architecture:
-                    yield f"{service}/file/{one.hash}"
+            yield from files
             return
         if self._take_down(server_of(url), package.file, {url: failure}):
             self._busy[server_of(url)] = _why(failure)
@@ -279,16 +273,3 @@ def _named(packages: Sequence[DebianPackage]) -> str:
 
 def _why(failure: _Failure) -> str:
     return failure.constraint.partition(" (")[0] if isinstance(failure, HttpError) else failure.what
-
-
-class _Found(msgspec.Struct, frozen=True):
-    """A file of a package at the snapshot service, by its SHA-1."""
-
-    hash: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")]
-    architecture: str
-
-
-class _Files(msgspec.Struct, frozen=True):
-    """The service's answer to /mr/binary/NAME/VERSION/binfiles (its machine-usable interface)."""
-
-    result: tuple[_Found, ...]

@@ -4,18 +4,14 @@ No file is fetched, so its size is compared and not its hash.
 """
 
 import itertools
-import urllib.parse
 from collections.abc import Iterator, Sequence
-from typing import Annotated
-
-import msgspec
 
 from graphcrate.host.connections import HttpError, server_of
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.reach import Reach, is_absent, words
+from graphcrate.inputs.bases import snapshot
 from graphcrate.inputs.bases.mirrors import addresses, archives, is_path, is_time
-from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.lock import DebianPackage
 from graphcrate.model.standing import FilePlace, Kind, Sighting
@@ -73,11 +69,11 @@ class Presence:
         service = self._known.snapshot
         if not service or any(one.has for one in found.values()):
             return
-        name, version = urllib.parse.quote(package.name, safe=""), urllib.parse.quote(package.version, safe=":+~")
-        url = f"{service}/mr/binary/{name}/{version}/binfiles"
+        url = snapshot.question(service, package)
         place = FilePlace("snapshot", server_of(url))
         try:
-            answer = codec.decode(self._reach.ask(url, lambda: self._client.request("GET", url)).body, _Files)
+            answer = self._reach.ask(url, lambda: self._client.request("GET", url))
+            files = snapshot.files(service, package, answer.body)
         except HttpError as error:
             if is_absent(error):
                 found.setdefault(place, Sighting(place=place, has=False, why=words(error)))
@@ -86,20 +82,6 @@ class Presence:
         except UNREADABLE:
             found[place] = Sighting(place=place, has=None, why="an answer that is not understood")
         else:
-            files = [one.hash for one in answer.result if one.architecture == package.architecture]
             if not files:
-                found.setdefault(place, Sighting(place=place, has=False, why="has it for no amd64"))
-            yield from (f"{service}/file/{sha1}" for sha1 in files)
-
-
-class _Found(msgspec.Struct, frozen=True):
-    """A file of a package at the snapshot service, by its SHA-1."""
-
-    hash: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")]
-    architecture: str
-
-
-class _Files(msgspec.Struct, frozen=True):
-    """The service's answer to /mr/binary/NAME/VERSION/binfiles (its machine-usable interface)."""
-
-    result: tuple[_Found, ...]
+                found.setdefault(place, Sighting(place=place, has=False, why=f"has it for no {package.architecture}"))
+            yield from files
