@@ -15,7 +15,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, ResolutionError
-from graphcrate.model.lock import PLATFORM
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.report import LayerRecord, PackageBytes
 from graphcrate.oci import access, spec
 from graphcrate.oci.blob import open_blob
@@ -31,23 +31,23 @@ THREADS = 4  #: downloads at once
 PIECE = 1 << 20  #: uncompressed bytes of one gzip member, where a layer is compressed again
 LEVEL = 6
 GROWTH = 5  #: from compressed bytes to those on the disk, with all that is unpacked
-_ANOTHER = "name another tag of it, whose manifest is an image for linux/amd64"
+_ANOTHER = f"name another tag of it, whose manifest is an image for {DEFAULT.name}"
 _Document = TypeVar("_Document")
 
 
-def find(reference: Reference, ctx: Context) -> tuple[Repository, str]:
-    """Ask for the image for linux/amd64 that a reference means today: its repository and digest. Raises as `documents`.
+def find(reference: Reference, ctx: Context, platform: Platform = DEFAULT) -> tuple[Repository, str]:
+    """Ask for the image for a platform that a reference means today: its repository and digest. Raises as `documents`.
 
     Its manifest is in the cache then.
     """
     source = access.repository(reference, ctx)
-    document = for_platform(source, source.manifest(reference.digest or reference.tag), str(reference))
+    document = for_platform(source, source.manifest(reference.digest or reference.tag), str(reference), platform)
     _cached(ctx.cache, document.digest, lambda: document.data)
     return source, document.digest
 
 
-def for_platform(source: Repository, document: Document, name: str) -> Document:
-    """The manifest for linux/amd64 that this document is or lists. Raises ResolutionError."""
+def for_platform(source: Repository, document: Document, name: str, platform: Platform = DEFAULT) -> Document:
+    """The manifest for this platform that this document is or lists. Raises ResolutionError."""
     for _ in range(spec.DEEPEST_INDEX):
         if document.media_type in spec.MANIFEST_TYPES:
             return document
@@ -57,14 +57,11 @@ def for_platform(source: Repository, document: Document, name: str) -> Document:
                 cause="It is an artifact of another kind, or an image in Docker's format of before 2016.",
                 next_step=_ANOTHER,
             )
-        listed = {
-            entry.digest: (entry.platform.os, entry.platform.architecture)
-            for entry in decode(document.data, spec.ImageIndex, name).manifests
-            if entry.platform is not None
-        }
-        fitting = [digest for digest, platform in listed.items() if "/".join(platform) == PLATFORM]
+        manifests = decode(document.data, spec.ImageIndex, name).manifests
+        listed = {entry.digest: entry.platform for entry in manifests if entry.platform is not None}
+        fitting = [digest for digest, one in listed.items() if one.is_for(platform)]
         if not fitting:
-            raise _no_platform(name, listed.values())
+            raise _no_platform(name, [(one.os, one.architecture) for one in listed.values()], platform)
         document = source.manifest(fitting[0])
     raise ResolutionError(
         f"{name} is an index of indexes of indexes, and no image that can be used", next_step=_ANOTHER
@@ -72,11 +69,11 @@ def for_platform(source: Repository, document: Document, name: str) -> Document:
 
 
 def documents(
-    source: Repository, digest: str, cache: Cache, *, any_platform: bool = False
+    source: Repository, digest: str, cache: Cache, *, platform: Platform | None = DEFAULT
 ) -> tuple[spec.Manifest, spec.ImageConfig]:
     """Manifest and configuration of an image, from the cache or the registry. Raises ResolutionError, NetworkError.
 
-    Unless `any_platform`, of an image for linux/amd64.
+    Of an image for this platform; None: for any.
     """
     manifest = decode(_cached(cache, digest, lambda: source.manifest(digest).data), spec.Manifest, digest)
     if manifest.config.media_type not in spec.CONFIG_TYPES:
@@ -85,8 +82,8 @@ def documents(
         )
     data = _cached(cache, manifest.config.digest, lambda: source.config(manifest.config))
     config = decode(data, spec.ImageConfig, manifest.config.digest)
-    if not any_platform and f"{config.os}/{config.architecture}" != PLATFORM:
-        raise _no_platform(digest, [(config.os, config.architecture)])
+    if platform is not None and not platform.fits(config.os, config.architecture):
+        raise _no_platform(digest, [(config.os, config.architecture)], platform)
     if len(config.rootfs.diff_ids) != len(manifest.layers):
         raise IntegrityError(f"{digest} has {len(manifest.layers)} layers, its configuration tells of others")
     return manifest, config
@@ -107,7 +104,9 @@ def folder(digest: str, cache: Cache) -> Path:
     return cache.path("bases", "registry", f"{digest.removeprefix('sha256:')}-{FORMAT}", "rootfs").parent
 
 
-def pull(source: Repository, name: str, digest: str, ctx: Context) -> tuple[tuple[LayerRecord, ...], Path]:
+def pull(
+    source: Repository, name: str, digest: str, ctx: Context, platform: Platform = DEFAULT
+) -> tuple[tuple[LayerRecord, ...], Path]:
     """The image's layers, and its files as a root file system; at once where they are in the cache.
 
     `name` is the repository's, for titles. Raises NetworkError, IntegrityError, LayoutError, DiskFullError.
@@ -117,7 +116,7 @@ def pull(source: Repository, name: str, digest: str, ctx: Context) -> tuple[tupl
     if (known := _known(place, rootfs, cache)) is None:
         with cache.exclusively(f"base-{digest.removeprefix('sha256:')}"), cache.guard():
             if (known := _known(place, rootfs, cache)) is None:
-                known = _bring(source, name, digest, rootfs, ctx)
+                known = _bring(source, name, digest, rootfs, ctx, platform)
                 cache.keep(place, msgspec.json.encode(known))
     return known, rootfs
 
@@ -127,9 +126,11 @@ def _known(place: Path, rootfs: Path, cache: Cache) -> tuple[LayerRecord, ...] |
     return layers if layers is not None and all(cache.blob(layer.digest).is_file() for layer in layers) else None
 
 
-def _bring(source: Repository, name: str, digest: str, rootfs: Path, ctx: Context) -> tuple[LayerRecord, ...]:
+def _bring(
+    source: Repository, name: str, digest: str, rootfs: Path, ctx: Context, platform: Platform
+) -> tuple[LayerRecord, ...]:
     cache, progress = ctx.cache, ctx.progress
-    manifest, config = documents(source, digest, cache)
+    manifest, config = documents(source, digest, cache, platform=platform)
     for layer in manifest.layers:
         if layer.media_type not in spec.LAYER_TYPES:
             raise ResolutionError(
@@ -213,12 +214,12 @@ def _as_gzip(blob: LayerBlob, cache: Cache) -> tuple[str, int]:
     return name, size
 
 
-def _no_platform(name: str, known: Iterable[tuple[str, str]]) -> ResolutionError:
-    names = ", ".join(sorted({"/".join(platform) for platform in known} - {"unknown/unknown"})) or "no platform"
+def _no_platform(name: str, known: Iterable[tuple[str, str]], platform: Platform) -> ResolutionError:
+    names = ", ".join(sorted({"/".join(one) for one in known} - {"unknown/unknown"})) or "no platform"
     return ResolutionError(
-        f"{name} has no image for {PLATFORM}",
+        f"{name} has no image for {platform.name}",
         cause=f"It is for {names}.",
-        next_step=f"name a base that was built for {PLATFORM}",
+        next_step=f"name a base that was built for {platform.name}",
     )
 
 

@@ -17,10 +17,10 @@ from packaging.version import InvalidVersion, Version
 from graphcrate.artifacts.wheel_archive import HASHES, Member, WheelArchive, parse_hash
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.limits import METADATA
+from graphcrate.model.platform import DEFAULT, Platform
 
 #: RECORD cannot hold its own hash, nor those of the signatures over it.
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
-_OLD_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
 @dataclass(frozen=True)
@@ -82,22 +82,22 @@ def parse_name(filename: str) -> tuple[str, str, frozenset[Tag]]:
     return name, str(version), tags
 
 
-def check_tags(filename: str, python: str, glibc: str) -> None:
-    """Raises BuildError unless the wheel is for this Python ("3.11") and a glibc of this version on x86-64.
+def check_tags(filename: str, python: str, glibc: str, platform: Platform = DEFAULT) -> None:
+    """Raises BuildError unless the wheel is for this Python ("3.11") and a glibc of this version on the platform.
 
     Goes by the file name, as installers do: the WHEEL file inside of torch says `linux_x86_64`.
     """
     _, _, tags = parse_name(filename)
-    if tags.isdisjoint(supported_tags(python, glibc)):
+    if tags.isdisjoint(supported_tags(python, glibc, platform)):
         raise BuildError(
-            f"{filename} is not for this image: Python {python} on x86-64 Linux with glibc {glibc}",
+            f"{filename} is not for this image: Python {python} on {platform.title} Linux with glibc {glibc}",
             cause=f"Its tags are {', '.join(sorted(map(str, tags)))}.",
             next_step="lock the variant again (./build.py lock), or put the wheel for this Python into the folder",
         )
 
 
-def supported_tags(python: str, glibc: str) -> tuple[Tag, ...]:
-    """Every tag that CPython `python` ("3.11") on x86-64 Linux with this glibc can install, the best first.
+def supported_tags(python: str, glibc: str, platform: Platform = DEFAULT) -> tuple[Tag, ...]:
+    """Every tag that CPython `python` ("3.11") on the platform with this glibc can install, the best first.
 
     By PEP 425 and PEP 600.
     """
@@ -105,24 +105,22 @@ def supported_tags(python: str, glibc: str) -> tuple[Tag, ...]:
     interpreter = f"cp{version[0]}{version[1]}"
     # `packaging` asks the running system where it is not told; the image's is told throughout.
     abi = interpreter + ("m" if version < (3, 8) else "")
-    platforms = [*_platforms(glibc), "linux_x86_64"]
+    platforms = [*_manylinux(glibc, platform), platform.wheel_tag]
     return (
         *cpython_tags(version, abis=[abi], platforms=platforms),
         *compatible_tags(version, interpreter=interpreter, platforms=platforms),
     )
 
 
-def _platforms(glibc: str) -> Iterator[str]:
+def _manylinux(glibc: str, platform: Platform) -> Iterator[str]:
     major, minor = (int(part) for part in glibc.split(".")[:2])
     if major != 2:
         raise BuildError(
             f"glibc {glibc} is not known: manylinux is defined for glibc 2",
             next_step="take a base with glibc 2 (base.suite in the recipe)",
         )
-    for number in range(minor, 4, -1):
-        yield f"manylinux_2_{number}_x86_64"
-        if number in _OLD_MANYLINUX:
-            yield f"{_OLD_MANYLINUX[number]}_x86_64"
+    for number in range(minor, platform.oldest_glibc - 1, -1):
+        yield from platform.manylinux(number)
 
 
 def _dist_info(archive: WheelArchive, members: Mapping[str, Member], name: str, version: str) -> str:

@@ -1,4 +1,4 @@
-"""What packages need: what their metadata says for linux/amd64, what they do not say of themselves; and PyG.
+"""What packages need: what their metadata says for a platform, what they do not say of themselves; and PyG.
 
 The data are `optional.toml`, `opened.toml`, `features.toml`, `hidden.toml` and `pyg.toml`; which graphlearn-torch fits
 which torch says `compat.glt`.
@@ -17,6 +17,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from graphcrate.compat.facts import table
+from graphcrate.model.platform import DEFAULT, Platform
 
 
 class Optional(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,14 +164,14 @@ def has_wheels(torch: str, torch_cuda: str) -> bool | None:
     return None if known is None else torch_cuda in known
 
 
-def markers(python: str) -> dict[str, str]:
+def markers(python: str, platform: Platform = DEFAULT) -> dict[str, str]:
     """The environment of an image with this Python ("3.11"; empty: not known), without extras (PEP 508)."""
     return {
         **({"python_version": python, "python_full_version": f"{python}.0"} if python else {}),
         "sys_platform": "linux",
         "platform_system": "Linux",
         "os_name": "posix",
-        "platform_machine": "x86_64",
+        "platform_machine": platform.machine,
         "platform_python_implementation": "CPython",
         "implementation_name": "cpython",
         "extra": "",

@@ -104,7 +104,7 @@ def base_layout(base: Base, cache: Cache) -> Layout:
     machine. No labels: what an engine builds on it would inherit them.
     """
     config = ConfigStep(environment={}, labels={}, command=("/bin/bash",))
-    image = make_image(base.layers, config, LAYER_MTIME, base.environment)
+    image = make_image(base.layers, config, LAYER_MTIME, base.environment, base.platform)
     with cache.guard():
         return write_layout(cache.path("foundations", image.digest.removeprefix("sha256:")), image, cache.blob, "base")
 

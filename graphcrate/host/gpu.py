@@ -4,6 +4,7 @@ An image has CUDA's libraries but never the driver's: those must be the ones of 
 enroot bring them in with libnvidia-container, Apptainer with `--nv`; this does the same for our own sandbox.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ import msgspec
 
 from graphcrate.host import process
 from graphcrate.model.errors import GraphcrateError
+from graphcrate.model.platform import DEFAULT, Platform, of_machine
 
 FOLDER = "/.graphcrate/nvidia"  #: inside the image, made for the run alone
 LIBRARIES = f"{FOLDER}/lib"
@@ -35,12 +37,12 @@ DRIVER = Path("/proc/driver/nvidia/version")
 GPUS = Path("/proc/driver/nvidia/gpus")  #: has a folder for each GPU, written by the driver
 CPUS = Path("/proc/cpuinfo")
 #: where drivers lie that ldconfig does not know: Kubernetes nodes, WSL, old Red Hat packages
-FOLDERS = (
+_FOLDERS = (
     "/usr/local/nvidia/lib64",
     "/usr/lib64/nvidia",
     "/usr/lib64",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib/{triplet}",
+    "/usr/lib/{triplet}/nvidia/current",
     "/usr/lib/nvidia",
     "/usr/lib/wsl/lib",
     "/run/opengl-driver/lib",
@@ -59,9 +61,10 @@ def detect() -> HostGpu:
     """Look at this machine."""
     if not is_here():
         return HostGpu()
-    folders = {folder: _names(Path(folder)) for folder in FOLDERS}
+    platform = of_machine(os.uname().machine) or DEFAULT
+    folders = {folder: _names(Path(folder)) for folder in folders_of(platform)}
     programs = {name: path for name in PROGRAMS if (path := process.find(name))}
-    return choose(_names(Path("/dev")), _output("ldconfig", "-p"), folders, programs)
+    return choose(_names(Path("/dev")), _output("ldconfig", "-p"), folders, programs, platform)
 
 
 def is_here() -> bool:
@@ -69,8 +72,17 @@ def is_here() -> bool:
     return any(re.fullmatch(r"nvidia\d+|nvidiactl|dxg", name) for name in _names(Path("/dev")))
 
 
+def folders_of(platform: Platform) -> tuple[str, ...]:
+    """Where a driver may lie that ldconfig does not know."""
+    return tuple(folder.format(triplet=platform.triplet) for folder in _FOLDERS)
+
+
 def choose(
-    dev_names: Iterable[str], ldconfig: str, folders: Mapping[str, Iterable[str]], programs: Mapping[str, str]
+    dev_names: Iterable[str],
+    ldconfig: str,
+    folders: Mapping[str, Iterable[str]],
+    programs: Mapping[str, str],
+    platform: Platform = DEFAULT,
 ) -> HostGpu:
     """What to bring along, from the names in /dev, the output of `ldconfig -p`, and folders with their names.
 
@@ -79,7 +91,8 @@ def choose(
     devices = tuple(f"/dev/{name}" for name in sorted(dev_names) if DEVICES.fullmatch(name) or name == "dxg")
     if not devices:
         return HostGpu()
-    known = dict(reversed(re.findall(r"^\s*(\S+) \([^)]*x86-64[^)]*\) => (\S+)$", ldconfig, re.MULTILINE)))
+    ours = rf"^\s*(\S+) \([^)]*{re.escape(platform.ldconfig)}[^)]*\) => (\S+)$"
+    known = dict(reversed(re.findall(ours, ldconfig, re.MULTILINE)))
     libraries = {}
     for pattern in SONAMES:
         # the library without a stable soname carries the driver's version

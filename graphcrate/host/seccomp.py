@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from graphcrate.host.steps import Needs
 from graphcrate.host.syscalls import ALLOWED, ASKED, IGNORED, REFUSED, TRACING, syscall_numbers
+from graphcrate.model.platform import Platform, of_machine
 
-AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 #: the first kernel whose filters see what a tracer makes of a call
 SAFE_TRACING = (4, 8)
 #: CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. The first is a signal's bit in clone(2).
@@ -34,13 +34,14 @@ RETURN_ALLOW, RETURN_ERRNO = 0x7FFF0000, 0x00050000
 
 
 def program(needs: Needs, machine: str, kernel: tuple[int, ...]) -> bytes:
-    """The filter for a step on this machine ("x86_64", "aarch64") and kernel ((5, 10)). Empty on other machines."""
-    if machine not in AUDIT_ARCH:
+    """The filter for a step on this machine, as uname(1) names it, and kernel ((5, 10)). Empty for an unknown one."""
+    platform = of_machine(machine)
+    if platform is None or not platform.calls:
         return b""
-    answers = _answers(needs, machine, kernel)
+    answers = _answers(needs, platform, kernel)
     rules = [
         (LOAD, 0, 0, 4),  # the architecture: i386's calls have other numbers
-        (EQUAL, 1, 0, AUDIT_ARCH[machine]),
+        (EQUAL, 1, 0, platform.audit),
         _refuse(errno.ENOSYS),
         (LOAD, 0, 0, 0),  # the call's number
         *_tree(_ranges(answers)),
@@ -48,7 +49,7 @@ def program(needs: Needs, machine: str, kernel: tuple[int, ...]) -> bytes:
     return b"".join(struct.pack("=HBBI", *rule) for rule in rules)
 
 
-def _answers(needs: Needs, machine: str, kernel: tuple[int, ...]) -> dict[int, tuple[Rule, ...]]:
+def _answers(needs: Needs, platform: Platform, kernel: tuple[int, ...]) -> dict[int, tuple[Rule, ...]]:
     """Number of a call → what is done about it."""
     tracing = needs.tracing and kernel >= SAFE_TRACING
     alike = {
@@ -57,12 +58,12 @@ def _answers(needs: Needs, machine: str, kernel: tuple[int, ...]) -> dict[int, t
         TRACING: _allow() if tracing else _refuse(errno.EPERM),
     }
     answers: dict[str, Sequence[Rule]] = {
-        name: [rule] for table, rule in alike.items() for name in syscall_numbers(table, machine)
+        name: [rule] for table, rule in alike.items() for name in syscall_numbers(table, platform)
     }
     answers |= {name: answer(needs) for name, answer in _BY_ARGUMENTS.items()}
     if needs.ignored_owners:
         answers |= {name: [_refuse(0)] for name in IGNORED.split()}
-    known = [syscall_numbers(table, machine) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
+    known = [syscall_numbers(table, platform) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
     return {number: tuple(answers[name]) for table in known for name, number in table.items()}
 
 

@@ -7,6 +7,8 @@ capability that no step has (`REFUSED`). Of what it allows, clone3, openat2 and 
 first two have their flags and modes in memory, where a filter cannot read them.
 """
 
+from graphcrate.model.platform import Platform
+
 #: harmless whatever their arguments
 ALLOWED = """
 accept 43 202, accept4 288 242, access 21 -, alarm 37 -, arch_prctl 158 -, bind 49 200, brk 12 214,
@@ -90,8 +92,7 @@ fsync fdatasync sync sync_file_range syncfs
 """
 
 
-def syscall_numbers(table: str, machine: str) -> dict[str, int]:
-    """Name → number on `machine` ("x86_64", "aarch64") of a table's calls, those that the machine has."""
-    column = ("x86_64", "aarch64").index(machine) + 1
+def syscall_numbers(table: str, platform: Platform) -> dict[str, int]:
+    """Name → number of a table's calls, those that the platform has. There is a column for it."""
     rows = (row.split() for row in table.split(","))
-    return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
+    return {row[0]: int(row[platform.calls]) for row in rows if row[platform.calls] != "-"}

@@ -7,6 +7,7 @@ import msgspec
 
 from graphcrate.model.allowance import Check
 from graphcrate.model.contract import Settings
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.values import AnyDigest, Size
 
 #: `fail`: something cannot be loaded or cannot run; `warn`: it works, but not for everybody or not as one would think;
@@ -99,6 +100,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     distributions: tuple[Distribution, ...] = ()
     python: str = ""  #: "3.11"
     base: bool = True
+    platform: Platform = DEFAULT  #: that it is to run on
     folders: tuple[str, ...] = ()  #: where the loader looks for libraries, in its order
     preferred: tuple[str, ...] = ()  #: of LD_LIBRARY_PATH
     architectures: tuple[str, ...] = ()  #: that the image says its extensions are compiled for

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from graphcrate.model.lock import PLATFORM
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.tree import Form, Kind
 
 Runtime = Literal["docker", "apptainer", "pyxis", "pai"]
@@ -18,7 +18,7 @@ Status = Literal["pass", "warn", "fail", "unknown"]
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How containers of the image start. Empty is absent."""
 
-    platform: str = PLATFORM  #: empty: the artifact does not say
+    platform: str = DEFAULT.name  #: empty: the artifact does not say
     environment: tuple[str, ...] = ()  #: NAME=value, in order
     user: str = ""
     entrypoint: tuple[str, ...] = ()

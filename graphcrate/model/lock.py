@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from graphcrate.model import codec
+from graphcrate.model.platform import DEFAULT, PLATFORMS, Platform, platform_named
 from graphcrate.model.recipe import Channel
 from graphcrate.model.values import (
     AnyDigest,
@@ -20,6 +21,7 @@ from graphcrate.model.values import (
     ImagePath,
     Listed,
     PackageName,
+    PlatformName,
     PythonVersion,
     Repository,
     Sha256,
@@ -27,8 +29,6 @@ from graphcrate.model.values import (
     Time,
     Version,
 )
-
-PLATFORM = "linux/amd64"  #: of all images: operating system and processor, as OCI names them
 
 
 class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +97,16 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, tag="registry", ta
 
     reference: Repository
     digest: Digest  #: of the platform's manifest
-    platform: str = PLATFORM
+    platform: PlatformName = DEFAULT.name
     interpreter: ImagePath  #: absolute path of the wanted Python inside the image
+
+
+def platform_of(base: DebianBase | RegistryBase | None) -> Platform:
+    """What an image on this base runs on; the default one where the base is open, or its packages are for any."""
+    if isinstance(base, RegistryBase):
+        return platform_named(base.platform)
+    architectures = {package.architecture for package in base.packages} if base else set()
+    return next((platform for platform in PLATFORMS if platform.debian in architectures), DEFAULT)
 
 
 class DebianToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_field="provider", omit_defaults=True):
@@ -179,6 +187,11 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     def package(self, name: str) -> LockedPackage | None:
         """The package of this normalised name, or None."""
         return next((package for package in self.packages if package.name == name), None)
+
+    @property
+    def platform(self) -> Platform:
+        """What the image runs on."""
+        return platform_of(self.base)
 
     @property
     def additions(self) -> Added:

@@ -5,7 +5,16 @@ from typing import TypeVar
 
 import msgspec
 
-from graphcrate.model.lock import Compilation, DebianBase, LockedPackage, MissingPackage, RegistryBase, Toolkit
+from graphcrate.model.lock import (
+    Compilation,
+    DebianBase,
+    LockedPackage,
+    MissingPackage,
+    RegistryBase,
+    Toolkit,
+    platform_of,
+)
+from graphcrate.model.platform import Platform
 from graphcrate.model.recipe import Channel
 
 VENV = "/opt/venv"
@@ -140,6 +149,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, kind: type[AnyStep]) -> list[AnyStep]:
         """Return the steps of this kind."""
         return [step for step in self.steps if isinstance(step, kind)]
+
+    @property
+    def platform(self) -> Platform:
+        """What the image runs on."""
+        return platform_of(self.base.base)
 
     @property
     def base(self) -> BaseStep:

@@ -9,11 +9,14 @@ from typing import Annotated
 
 import msgspec
 
+from graphcrate.model.platform import SUPPORTED
+
 _HEX = "[0-9a-f]{64}"
 _CONTROL = "\\x00-\\x1f\\x7f-\\x9f"
 _PART = rf"[^/{_CONTROL}]{{1,255}}"  #: between slashes
 _VERSION = "[0-9A-Za-z][0-9A-Za-z.+!~:_-]*"
 _PACKAGE = "[a-z0-9]+(-[a-z0-9]+)*"
+_PLATFORM = f"({'|'.join(re.escape(platform.name) for platform in SUPPORTED)})"
 _DEBIAN = "[a-z0-9][a-z0-9+.-]*"
 
 
@@ -49,6 +52,7 @@ CudaVersion = Annotated[str, _form(r"(cpu|[0-9]+\.[0-9]+)")]
 PythonVersion = Annotated[str, _form(r"3\.[0-9]+")]
 Capability = Annotated[str, _form(r"[1-9][0-9]?\.[0-9](\+PTX)?")]  #: as in TORCH_CUDA_ARCH_LIST
 Listed = Annotated[str, _form("([0-9]{8}T[0-9]{6}Z)?")]  #: a time as Debian's snapshot service writes it, or empty
+PlatformName = Annotated[str, _form(_PLATFORM)]  #: that images are made for, as OCI has it
 #: of a registry and a repository there
 Repository = Annotated[str, _form(r"[A-Za-z0-9\[][A-Za-z0-9._:/\[\]-]*")]
 
@@ -71,6 +75,7 @@ _MEANINGS = {
     PythonVersion: "a Python version such as 3.11",
     Capability: "a compute capability such as 8.0 or 9.0+PTX",
     Listed: "a time such as 20261125T021215Z, or nothing",
+    PlatformName: f"a platform that images are made for: {' or '.join(platform.name for platform in SUPPORTED)}",
     Repository: "a registry and a repository, such as docker.io/library/python",
 }
 _BY_PATTERN = {form.__metadata__[0].pattern: words for form, words in _MEANINGS.items()}  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from graphcrate.model.plan import ConfigStep
+from graphcrate.model.platform import DEFAULT, OS, Platform
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import spec
 
@@ -19,6 +20,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     config: bytes
     manifest: bytes
     layers: tuple[LayerRecord, ...]  #: lowest first
+    platform: Platform = DEFAULT
 
     @property
     def digest(self) -> str:
@@ -36,6 +38,7 @@ def make_image(
     config: ConfigStep,
     created: int,
     base_environment: Mapping[str, str] | None = None,
+    platform: Platform = DEFAULT,
 ) -> Image:
     """The image of these layers, lowest first. `created` in Unix seconds; the same arguments give the same bytes.
 
@@ -46,8 +49,8 @@ def make_image(
     time = rfc3339(created)
     document = spec.ImageConfig(
         created=time,
-        architecture="amd64",
-        os="linux",
+        architecture=platform.architecture,
+        os=OS,
         config=spec.RunConfig(
             env=tuple(f"{name}={value}" for name, value in environment.items()),
             entrypoint=config.entrypoint or None,
@@ -67,7 +70,7 @@ def make_image(
             spec.Descriptor(media_type=layer.media_type, digest=layer.digest, size=layer.size) for layer in layers
         ),
     )
-    return Image(config=encoded, manifest=msgspec.json.encode(manifest), layers=tuple(layers))
+    return Image(config=encoded, manifest=msgspec.json.encode(manifest), layers=tuple(layers), platform=platform)
 
 
 def rfc3339(seconds: int) -> str:

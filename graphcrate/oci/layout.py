@@ -14,6 +14,7 @@ import msgspec
 from graphcrate.host.atomic import replacing
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, LayoutError
+from graphcrate.model.platform import DEFAULT, OS, Platform
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import spec
 from graphcrate.oci.image import TITLE, Image, digest_of
@@ -22,7 +23,6 @@ from graphcrate.oci.spec import LayerBlob
 #: A hard link shares its inode with the cache, so nobody may write through it.
 _BLOB_MODE = 0o444
 REBUILD = "remove the image's folder and build it again; unchanged parts come from the cache"
-_PLATFORM = spec.Platform(architecture="amd64", os="linux")
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 _Document = TypeVar("_Document")
 
@@ -92,7 +92,7 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
         digest=image.digest,
         size=len(image.manifest),
         annotations={spec.REF_NAME: tag},
-        platform=_PLATFORM,
+        platform=spec.DescriptorPlatform(architecture=image.platform.architecture, os=OS),
     )
     index = spec.ImageIndex(schema_version=2, media_type=spec.INDEX, manifests=(descriptor,))
     with replacing(destination) as partial:
@@ -111,10 +111,10 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
     return dataclasses.replace(read_layout(destination, tag), records=image.layers)
 
 
-def read_layout(path: Path, tag: str = "") -> Layout:
+def read_layout(path: Path, tag: str = "", platform: Platform = DEFAULT) -> Layout:
     """Read the layout at `path`: the image tagged `tag`, or its only one. Raises LayoutError.
 
-    Of an image for several platforms that for linux/amd64 is taken.
+    Of an image for several platforms that for `platform` is taken.
     """
     version = _decode(_read(path / "oci-layout"), dict[str, str], f"{path}/oci-layout").get("imageLayoutVersion")
     if version != spec.LAYOUT_VERSION:
@@ -130,7 +130,7 @@ def read_layout(path: Path, tag: str = "") -> Layout:
         )
     if index.schema_version != 2 or index.media_type not in ("", *spec.INDEX_TYPES):
         raise LayoutError(f"{path / 'index.json'}: not an image index of schema version 2")
-    descriptor, entries = _manifest_of(path, images[0])
+    descriptor, entries = _manifest_of(path, images[0], platform)
     if descriptor.media_type not in spec.MANIFEST_TYPES:
         raise LayoutError(f"{path / 'index.json'}: {descriptor.media_type} is not an image manifest")
     manifest = _document(path, descriptor, spec.Manifest)
@@ -141,8 +141,10 @@ def read_layout(path: Path, tag: str = "") -> Layout:
     return Layout(path=path, descriptor=descriptor, manifest=manifest, config=config, records=records, index=entries)
 
 
-def _manifest_of(path: Path, descriptor: spec.Descriptor) -> tuple[spec.Descriptor, tuple[spec.Descriptor, ...]]:
-    """The manifest for our platform that a descriptor stands for, and the entries of the index that lists it.
+def _manifest_of(
+    path: Path, descriptor: spec.Descriptor, platform: Platform
+) -> tuple[spec.Descriptor, tuple[spec.Descriptor, ...]]:
+    """The manifest for this platform that a descriptor stands for, and the entries of the index that lists it.
 
     buildx writes an index for each image, with attestations beside the manifest.
     """
@@ -151,11 +153,11 @@ def _manifest_of(path: Path, descriptor: spec.Descriptor) -> tuple[spec.Descript
         if descriptor.media_type not in spec.INDEX_TYPES:
             break
         entries = _document(path, descriptor, spec.ImageIndex).manifests
-        fitting = [entry for entry in entries if entry.platform == _PLATFORM]
+        fitting = [entry for entry in entries if entry.platform and entry.platform.is_for(platform)]
         fitting = fitting or [entry for entry in entries if entry.platform is None]
         if len(fitting) != 1:
             raise LayoutError(
-                f"{descriptor.digest}: {len(fitting)} of {len(entries)} images in the index are for linux/amd64"
+                f"{descriptor.digest}: {len(fitting)} of {len(entries)} images in the index are for {platform.name}"
             )
         descriptor = msgspec.structs.replace(
             fitting[0], annotations={**fitting[0].annotations, **descriptor.annotations}

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from graphcrate.model.errors import LayoutError
+from graphcrate.model.platform import Platform
 from graphcrate.model.values import ForeignDigest, Size
 
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -43,12 +44,16 @@ OPAQUE = ".wh..wh..opq"  #: an entry that empties its folder of what the layers 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
-class Platform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DescriptorPlatform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a manifest runs on."""
 
     architecture: str
     os: str
     variant: str = ""
+
+    def is_for(self, platform: Platform) -> bool:
+        """Whether it runs on that platform, whatever processor of it."""
+        return platform.fits(self.os, self.architecture, self.variant)
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -58,7 +63,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     digest: ForeignDigest
     size: Size
     annotations: dict[str, str] = {}
-    platform: Platform | None = None
+    platform: DescriptorPlatform | None = None
     artifact_type: str = ""
 
 

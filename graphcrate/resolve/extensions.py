@@ -195,7 +195,7 @@ def lock_toolkit(
     """
     if option.provider == "image":
         wanted = reference.parse(option.reference)
-        _, digest = pull.find(wanted, ctx)
+        _, digest = pull.find(wanted, ctx, target.platform)
         return ImageToolkit(version=option.version, reference=wanted.name, digest=digest)
     debs, listed = _debian(option, ctx) if option.provider == "debian" else ((), "")
     pins = toolkits.requirements(option, installed)

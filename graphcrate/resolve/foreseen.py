@@ -26,6 +26,7 @@ from graphcrate.inputs.bases.contents import ContentsIndex
 from graphcrate.model.audit import AuditFinding, Severity
 from graphcrate.model.errors import GraphcrateError, IntegrityError
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage, encode
+from graphcrate.model.platform import Platform
 from graphcrate.model.words import joined
 from graphcrate.resolve import libraries
 from graphcrate.resolve.fetch import fetch, is_stored
@@ -33,7 +34,7 @@ from graphcrate.resolve.fetch import fetch, is_stored
 LARGEST = 64 << 20  #: bytes of all wheels that are fetched to look at
 _LIBRARY = re.compile(r"\.so(\.\d+)*$")
 #: what every Debian has that runs programs: nobody is asked about it
-_ALWAYS = re.compile(r"(lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+|z|gomp)|ld-linux-x86-64)\.so\.\d+")
+_ALWAYS = re.compile(r"lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+|z|gomp)\.so\.\d+")
 
 
 class Linked(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +58,7 @@ def lines(lock: Lock, request: BuildRequest, ctx: Context) -> Iterator[str]:
     missed = list[AuditFinding]()
     with contextlib.suppress(GraphcrateError):
         found = _findings(lock, request, ctx)
-        index = contents.index(base.suite, ctx) if found else None
+        index = contents.index(base.suite, ctx, lock.platform) if found else None
         if index is not None:
             missed += _missed(found, base, index)
     yield from _told(missed, programs, request, base.suite)
@@ -76,7 +77,7 @@ def _findings(lock: Lock, request: BuildRequest, ctx: Context) -> list[AuditFind
     found = []
     for package, one in linked.items():
         for path, needed in one.needed.items():
-            missing = tuple(name for name in needed if name not in brought and not _is_known(name))
+            missing = tuple(name for name in needed if name not in brought and not _is_known(name, lock.platform))
             if missing:
                 is_idle = package_facts.reason(package.name, path, torch) is not None
                 severity: Severity = "note" if is_idle else "fail"
@@ -139,8 +140,10 @@ def _is_compiled(package: LockedPackage) -> bool:
     return package.file.name.endswith(".whl") and not package.file.name.endswith("-any.whl")
 
 
-def _is_known(name: str) -> bool:
-    return bool(_ALWAYS.fullmatch(name)) or elf.is_driver(name) or is_torch_library(name)
+def _is_known(name: str, platform: Platform) -> bool:
+    return (
+        bool(_ALWAYS.fullmatch(name)) or name == platform.loader_name or elf.is_driver(name) or is_torch_library(name)
+    )
 
 
 def _linked(packages: Sequence[LockedPackage], ctx: Context) -> dict[LockedPackage, Linked]:

@@ -49,7 +49,7 @@ def parse_pylock(text: str, target: WheelTarget) -> tuple[Offer, ...]:
     pinned = []
     for package in tomllib.loads(text).get("packages", ()):
         marker = package.get("marker")
-        if "archive" in package or (marker and not Marker(marker).evaluate(markers(target.python))):
+        if "archive" in package or (marker and not Marker(marker).evaluate(markers(target.python, target.platform))):
             continue
         name, version = canonicalize_name(package["name"]), str(package.get("version", ""))
         links = {link.name: link for link in map(_link_of, package.get("wheels", ()))}

@@ -9,6 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from graphcrate.artifacts.wheel import supported_tags
 from graphcrate.compat import suites
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import BaseSpec
 
 #: glibc of Debian's suites
@@ -20,16 +21,17 @@ UV_GLIBC = (28, *range(31, 41))
 
 
 class WheelTarget(msgspec.Struct, frozen=True):
-    """The image that wheels are chosen for: `python` "3.11", `glibc` "2.36"; always x86_64."""
+    """The image that wheels are chosen for: `python` "3.11", `glibc` "2.36"."""
 
     python: str
     glibc: str
+    platform: Platform = DEFAULT
 
     @property
     def uv_platform(self) -> str:
         """The name uv has for this platform, or for the newest older one it knows."""
         minor = int(self.glibc.split(".")[1])
-        return f"x86_64-manylinux_2_{max((known for known in UV_GLIBC if known <= minor), default=17)}"
+        return self.platform.uv_name(max((known for known in UV_GLIBC if known <= minor), default=17))
 
     def rank(self, name: str) -> tuple[int, tuple[int, str]] | None:
         """How well a wheel of this name fits, larger is better, None: not; the higher build number wins, as in pip."""
@@ -37,7 +39,7 @@ class WheelTarget(msgspec.Struct, frozen=True):
             _, _, build, tags = parse_wheel_filename(name)
         except (InvalidWheelFilename, InvalidVersion):
             return None
-        order = _order(self.python, self.glibc)
+        order = _order(self.python, self.glibc, self.platform)
         fitting = [order[tag] for tag in tags if tag in order]
         return (-min(fitting), build or (-1, "")) if fitting else None
 
@@ -48,13 +50,13 @@ class WheelTarget(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache
-def _order(python: str, glibc: str) -> dict[Tag, int]:
-    return {tag: place for place, tag in reversed(list(enumerate(supported_tags(python, glibc))))}
+def _order(python: str, glibc: str, platform: Platform) -> dict[Tag, int]:
+    return {tag: place for place, tag in reversed(list(enumerate(supported_tags(python, glibc, platform))))}
 
 
-def target_of(base: BaseSpec, python: str) -> WheelTarget:
+def target_of(base: BaseSpec, python: str, platform: Platform = DEFAULT) -> WheelTarget:
     """The image on this base. A registry reference is searched for a suite's name."""
-    return WheelTarget(python, GLIBC.get(suites.of_base(base), OLDEST_GLIBC))
+    return WheelTarget(python, GLIBC.get(suites.of_base(base), OLDEST_GLIBC), platform)
 
 
 def project_and_version(name: str) -> tuple[str, Version] | None:

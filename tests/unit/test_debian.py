@@ -7,6 +7,7 @@ import lzma
 import os
 import stat
 import tarfile
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -104,7 +105,7 @@ def test_packages_are_written_over_links_into_usr_before_dpkg_runs(tmp_path, mon
     assert (root / "usr/bin/su").stat().st_mode & 0o7777 == 0o755, "set-user-id bits are for dpkg to set, inside"
     assert (root / "usr/bin/b").read_bytes() == (root / "usr/bin/c").read_bytes() == b"su"
     assert (root / "usr/lib/d").is_file()
-    monkeypatch.setattr(install.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(install.os, "uname", lambda: SimpleNamespace(machine="aarch64"))
     with pytest.raises(HostError, match="cannot be made on aarch64"):
         install.install([], tmp_path / "other", "bookworm", lambda _: None)
 

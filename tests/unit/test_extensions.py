@@ -27,6 +27,7 @@ from graphcrate.inputs.extensions.worker import Compiler, Work, header_of
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CompileStep
+from graphcrate.model.platform import DEFAULT
 from tests.made import bookworm, deb, refused, sdist, wheel
 from tests.unit import races, tars
 from tests.unit.elfmaker import SASS, entry, fat_binary, make_elf
@@ -271,7 +272,7 @@ def test_what_has_cuda_sources_and_no_gpu_code_is_not_kept(
     path.touch()
     tag, library = "cp311-cp311-linux_x86_64", make_elf(needed=("libtorch_cpu.so",), defined=(), fatbin=fatbin)
     wheel = make_wheel(tmp_path, "torch_scatter", "2.1.1", {"x/_x.so": library}, tag=tag, purelib=False)
-    job = SimpleNamespace(step=made, base=SimpleNamespace(glibc="2.36"), cache=cache)
+    job = SimpleNamespace(step=made, base=SimpleNamespace(glibc="2.36", platform=DEFAULT), cache=cache)
     if kept:
         assert house.keep(job, {package: wheel}, tmp_path, build) == extensions.cached(made, cache)
     else:
@@ -295,7 +296,7 @@ def test_a_wheel_that_the_images_python_cannot_load_is_not_kept(tmp_path, cache,
     wheel = make_wheel(
         tmp_path, "torch_scatter", "2.1.1", {"x/_x.so": library}, tag="cp311-cp311-linux_x86_64", purelib=False
     )
-    job = SimpleNamespace(step=made, base=SimpleNamespace(glibc="2.36", rootfs=tmp_path), cache=cache)
+    job = SimpleNamespace(step=made, base=SimpleNamespace(glibc="2.36", rootfs=tmp_path, platform=DEFAULT), cache=cache)
     monkeypatch.setattr(house.sandbox, "run_in", lambda *_: ended)
     with refused(kind, words):
         house.keep(job, {package: wheel}, tmp_path, tmp_path / "build")

@@ -10,6 +10,7 @@ from graphcrate.inputs.bases import contents
 from graphcrate.model.allowance import Allowance
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.lock import RegistryBase, encode
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Additions
 from graphcrate.resolve import foreseen
 from tests.made import bookworm, deb, locked, place, wheel
@@ -64,6 +65,7 @@ class Lock(msgspec.Struct):
     packages: tuple
     additions: object
     compilation: object = None
+    platform: object = DEFAULT
 
 
 def told(lock, ctx, request=ASKED):

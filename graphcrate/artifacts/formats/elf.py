@@ -19,6 +19,7 @@ from elftools.elf.gnuversions import GNUVersionSection, Version, VersionAuxiliar
 
 from graphcrate.model.audit import Binary, NeededSymbol, VersionWanted
 from graphcrate.model.errors import IntegrityError
+from graphcrate.model.platform import Platform
 
 if TYPE_CHECKING:
     from elftools.elf.sections import Section
@@ -235,13 +236,16 @@ class _Reader:
         return exports, wanted, names
 
 
-MACHINE = "EM_X86_64"
-#: where glibc's loader looks last, on Debian and on RHEL (ld.so(8); Debian's multiarch)
-SYSTEM_FOLDERS = (
-    *("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"),
-    *("/usr/local/lib", "/usr/local/lib/x86_64-linux-gnu"),
-)
 _DRIVER = re.compile(r"lib(cuda|nvidia-[a-z-]+|nvcuvid|nvoptix|cudadebugger)\.so(\.\d+)*")
+
+
+def system_folders(platform: Platform) -> tuple[str, ...]:
+    """Where glibc's loader looks last, on Debian and on RHEL (ld.so(8); Debian's multiarch)."""
+    multiarch = platform.triplet
+    return (
+        *(f"/lib/{multiarch}", f"/usr/lib/{multiarch}", "/lib64", "/usr/lib64", "/lib", "/usr/lib"),
+        *("/usr/local/lib", f"/usr/local/lib/{multiarch}"),
+    )
 
 
 def is_driver(name: str) -> bool:

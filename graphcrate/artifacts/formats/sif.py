@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from graphcrate.model.errors import LayoutError
+from graphcrate.model.platform import PLATFORMS
 
 MAGIC = b"SIF_MAGIC\0"
 MAGIC_OFFSET = 32  #: after the launch line
@@ -23,8 +24,13 @@ _SQUASHFS = 1
 _FILE_SYSTEMS = {1: "squashfs", 2: "ext3", 3: "an archive", 4: "raw data", 5: "an encrypted squashfs"}
 _LAUNCH = b"#!/usr/bin/env run-singularity\n"
 _VERSION = b"01\0"
-#: `pkg/sif/arch.go`, by Go's names
-_ARCHITECTURES = {"386": b"01\0", "amd64": b"02\0", "arm": b"03\0", "arm64": b"04\0", "ppc64le": b"06\0"}
+#: `pkg/sif/arch.go`, by Go's names: those of platforms, and others that images of other people are for
+_ARCHITECTURES = {
+    "386": b"01\0",
+    "arm": b"03\0",
+    "ppc64le": b"06\0",
+    **{platform.architecture: b"%02d\0" % platform.sif for platform in PLATFORMS},
+}
 _DESCRIPTORS = 48  #: as many as the engines give an image; signatures take the free ones
 _DESCRIPTORS_OFFSET = 4096
 _DATA_OFFSET = _DESCRIPTORS_OFFSET + _DESCRIPTORS * _DESCRIPTOR.size

@@ -20,12 +20,12 @@ from graphcrate.host import oci_engine, process
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
 from graphcrate.model.limits import DOCUMENTS
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.tree import Form
 from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, MAX_READ, Chunks, TarStream, inflated, members
 
 _PIECE = 1 << 21
-_OURS = spec.Platform(architecture="amd64", os="linux")
 _Document = TypeVar("_Document")
 _Part = TypeVar("_Part")
 
@@ -157,9 +157,9 @@ class _Archive:
         entries: tuple[spec.Descriptor, ...] = ()
         index = self._decoded("index.json", spec.ImageIndex)
         for _ in range(spec.DEEPEST_INDEX + 1):
-            images = [entry for entry in index.manifests if entry.platform in (None, _OURS)]
+            images = [entry for entry in index.manifests if entry.platform is None or entry.platform.is_for(DEFAULT)]
             if len(images) != 1:
-                raise LayoutError(f"the archive has {len(images)} images for linux/amd64, one was expected")
+                raise LayoutError(f"the archive has {len(images)} images for {DEFAULT.name}, one was expected")
             if images[0].media_type not in spec.INDEX_TYPES:
                 break
             index = self._decoded(_blob(images[0]), spec.ImageIndex)

@@ -14,7 +14,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from graphcrate.artifacts.formats import elf, fatbin
-from graphcrate.artifacts.formats.elf import SYSTEM_FOLDERS, Extent, ForeignError, UnlistedError
+from graphcrate.artifacts.formats.elf import Extent, ForeignError, UnlistedError, system_folders
 from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools, whole_file
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.facts import numbers
@@ -180,7 +180,7 @@ def _described(found: Contents) -> Contents:
         found,
         distributions=tuple(_distributions(readable)),
         python=_python_of(found),
-        folders=tuple(dict.fromkeys((*_configured(readable), *SYSTEM_FOLDERS))),
+        folders=tuple(dict.fromkeys((*_configured(readable), *system_folders(found.platform)))),
         preferred=tuple(filter(None, variables.get("LD_LIBRARY_PATH", "").split(":"))),
         architectures=tuple(filter(None, re.split(r"[,;]", labels.get(_ARCHITECTURES, "")))),
         meant=any(label.startswith(_LABELS) for label in labels),

@@ -87,7 +87,7 @@ def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> OpenedTree
         if len(index) == 1 and index[0].platform is None:
             document = source.manifest(index[0].digest)
     document = pull.for_platform(source, document, str(name))
-    manifest, config = pull.documents(source, document.digest, tools.ctx.cache, any_platform=True)
+    manifest, config = pull.documents(source, document.digest, tools.ctx.cache, platform=None)
     brought, unread, left = _chosen(manifest.layers, fetch)
     with tools.ctx.progress.task(f"pulling {name}", sum(layer.size for layer in brought)) as task:
         pull.download(source, brought, tools.ctx.cache, task.advance)

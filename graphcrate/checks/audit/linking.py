@@ -8,7 +8,7 @@ from posixpath import basename
 import itanium_demangler
 import msgspec
 
-from graphcrate.artifacts.formats.elf import MACHINE, is_driver
+from graphcrate.artifacts.formats.elf import is_driver
 from graphcrate.checks.audit.loading import Loader, loadable
 from graphcrate.checks.audit.packages import BASE, TORCH, InstalledPackage, Packages, is_torch_library, short
 from graphcrate.compat import allowances
@@ -99,10 +99,12 @@ class Linking:
             for path, binary in self._contents.binaries.items()
             if binary.interpreter and self._packages.owner(path) == BASE
         ]
-        if self._contents.base and machines and MACHINE not in machines:
-            what = f"is made for {machines[0].removeprefix('EM_')}: of its {len(machines)} programs none is for x86-64"
+        platform = self._contents.platform
+        if self._contents.base and machines and platform.elf not in machines:
+            made, number = machines[0].removeprefix("EM_"), len(machines)
+            what = f"is made for {made}: of its {number} programs none is for {platform.title}"
             breaks = "nothing in it can be started: `exec format error`"
-            yield AuditFinding("files", "fail", BASE.name, "", what, breaks, "the image for linux/amd64")
+            yield AuditFinding("files", "fail", BASE.name, "", what, breaks, f"the image for {platform.name}")
 
     def _torch(self, package: InstalledPackage) -> str:
         return self._packages.version(self._packages.torch(package))
@@ -161,16 +163,17 @@ class Linking:
         found = _MODULE.search(path)
         pythons = self._packages.pythons(path) if found and found[2] else ()
         other = found and pythons and f"{found[2]}.{found[3]}" not in pythons
-        return not loadable(binary) or bool(other)
+        return not loadable(binary, self._contents.platform) or bool(other)
 
     def _foreign(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
         """A module for another Python lies idle where one for ours is beside it, and is missed where none is."""
         if not self._is_python_module(path):
             return
-        if binary.machine != MACHINE:
+        platform = self._contents.platform
+        if binary.machine != platform.elf:
             self.broken.add(path)
-            what = f"is made for {binary.machine.removeprefix('EM_')}, not for x86-64"
-            yield self._packages.finding("files", "fail", path, what, "Python does not load it", "a wheel for x86-64")
+            what, fix = f"is made for {binary.machine.removeprefix('EM_')}, not for {platform.title}", platform.title
+            yield self._packages.finding("files", "fail", path, what, "Python does not load it", f"a wheel for {fix}")
             return
         stem, found = _MODULE.sub("", path), _MODULE.search(path)
         twins = [other for other in self._contents.binaries if _MODULE.sub("", other) == stem]

@@ -11,10 +11,11 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from graphcrate.artifacts.formats.elf import MACHINE, is_driver
+from graphcrate.artifacts.formats.elf import is_driver
 from graphcrate.checks.audit.packages import BASE, InstalledPackage, Packages
 from graphcrate.checks.contracts.paths import resolve_path
 from graphcrate.model.audit import Binary, Contents, NeededSymbol
+from graphcrate.model.platform import Platform
 from graphcrate.model.tree import Entry
 
 _EXTENSION = re.compile(r"/_C(\.[^/]*)?\.so$")
@@ -25,7 +26,7 @@ _MANYLINUX = re.compile(
     r"(libgcc_s\.so\.1|libstdc\+\+\.so\.6|libm\.so\.6|libmvec\.so\.1|libdl\.so\.2|librt\.so\.1|libc\.so\.6|libnsl\.so\.1"
     r"|libutil\.so\.1|libpthread\.so\.0|libresolv\.so\.2|libX11\.so\.6|libXext\.so\.6|libXrender\.so\.1|libICE\.so\.6"
     r"|libSM\.so\.6|libGL\.so\.1|libgobject-2\.0\.so\.0|libgthread-2\.0\.so\.0|libglib-2\.0\.so\.0|libz\.so\.1"
-    r"|libexpat\.so\.1|ld-linux-x86-64\.so\.2|libatomic\.so\.1)"
+    r"|libexpat\.so\.1|libatomic\.so\.1)"
 )
 _OTHERS_SYMBOL = re.compile(r"_Z|cu[A-Z_]|cudnn|cublas|cufft|curand|cusolver|cusparse|nccl|nvrtc|nvtx|nvml|nvJit|MKL")
 #: of C++ itself: namespace std, its run time, new and delete, as the Itanium ABI mangles them
@@ -33,9 +34,9 @@ _STANDARD_SYMBOL = re.compile(r"_Z((T[ISTV])?N?K?(St|S[absiod]|10__cxxabiv1|9__g
 _SYSTEM_SYMBOL = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC|ZLIB)_")
 
 
-def loadable(binary: Binary) -> bool:
-    """Whether the loader of an x86-64 process takes this file at all; another one of that name, it looks further."""
-    return not binary.fault and (binary.machine == MACHINE or bool(binary.opaque))
+def loadable(binary: Binary, platform: Platform) -> bool:
+    """Whether the loader of a process there takes this file at all; else it looks further for another of that name."""
+    return not binary.fault and (binary.machine == platform.elf or bool(binary.opaque))
 
 
 class Loader:
@@ -96,7 +97,7 @@ class Loader:
         """Name → path, by the file's name and by its own."""
         names: dict[str, str] = {}
         for path in paths:
-            if loadable(self._contents.binaries[path]):
+            if loadable(self._contents.binaries[path], self._contents.platform):
                 for name in {posixpath.basename(path), self._contents.binaries[path].soname} - {""}:
                     names.setdefault(name, path)
         return names
@@ -105,13 +106,16 @@ class Loader:
         """Whether the host or a base that is not known will have this library."""
         if is_driver(name):
             return True
-        return not self._contents.base and (_MANYLINUX.fullmatch(name) is not None or name.startswith("libpython3."))
+        if self._contents.base:
+            return False
+        loader = self._contents.platform.loader_name
+        return _MANYLINUX.fullmatch(name) is not None or name == loader or name.startswith("libpython3.")
 
     def at(self, path: str) -> str:
         """The path of the program or library that lies there, links followed; empty for none."""
         place = resolve_path(self._links, posixpath.normpath(path))
         binary = self._contents.binaries.get(place)
-        return place if binary and loadable(binary) else ""
+        return place if binary and loadable(binary, self._contents.platform) else ""
 
     def is_assumed_symbol(self, symbol: NeededSymbol) -> bool:
         """Whether the interpreter or the C and C++ libraries of a base that is not known will have it."""

@@ -9,7 +9,7 @@ from graphcrate.checks.contracts.paths import folders_in_path, is_below
 from graphcrate.checks.contracts.view import distribution
 from graphcrate.compat import suites
 from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
-from graphcrate.model.lock import PLATFORM
+from graphcrate.model.platform import DEFAULT
 
 _LARGE = 10 * 10**9  #: bytes; takes minutes to import, and does not fit into many a node's /tmp
 _HOMES = ("/root", "/home", "/tmp")
@@ -17,16 +17,16 @@ _MOUNTED = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/home", "/root")
 _ON_A_LAYER = 1 << 20  #: a library of fewer bytes is a stub or a link
 
 
-@settings_check(f"made for {PLATFORM}", *RUNTIMES)
+@settings_check(f"made for {DEFAULT.name}", *RUNTIMES)
 def platform(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """The hosts are of that kind; anything else ends in `exec format error`.
     Source: OCI image specification 1.1, configuration
     """
     if not settings.platform:
         return unknown("the artifact does not say")
-    if settings.platform == PLATFORM:
-        return passed(PLATFORM)
-    return failed(settings.platform, f"build it for {PLATFORM} (docker build --platform)")
+    if settings.platform == DEFAULT.name:
+        return passed(settings.platform)
+    return failed(settings.platform, f"build it for {DEFAULT.name} (docker build --platform)")
 
 
 @check("layers that unpack alike everywhere", *RUNTIMES)

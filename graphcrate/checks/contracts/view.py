@@ -14,6 +14,7 @@ from graphcrate.artifacts.tree.reader import OpenedTree
 from graphcrate.checks.contracts.paths import find_program, named_paths, resolve_path
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, LayerFact, Settings
+from graphcrate.model.platform import PLATFORMS
 from graphcrate.model.tree import Entry, Form
 from graphcrate.oci import spec
 from graphcrate.oci.entries import HARMLESS_DEVICES
@@ -23,12 +24,12 @@ Read = Callable[[str], bytes | None]
 
 #: folders that Apptainer binds from the host, or that enroot covers with an empty file system
 _HIDDEN = ("/root", "/home", "/tmp", "/run", "/var/lock")
+_TRIPLETS = [platform.triplet for platform in PLATFORMS]
 _C_LIBRARIES = (
-    *("/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so.6"),
+    *(f"{folder}/{triplet}/libc.so.6" for triplet in _TRIPLETS for folder in ("/lib", "/usr/lib")),
     *("/lib64/libc.so.6", "/usr/lib64/libc.so.6", "/usr/lib/libc.so.6", "/lib/libc.so.6"),
 )
-_MUSL = "/lib/ld-musl-x86_64.so.1"
-_LIBRARY = re.compile(r"(?:/usr)?/lib(?:32|64)?/(?:x86_64-linux-gnu/)?libc(?:-2\.\d+)?\.so(?:\.6)?")
+_LIBRARY = re.compile(rf"(?:/usr)?/lib(?:32|64)?/(?:(?:{'|'.join(_TRIPLETS)})/)?libc(?:-2\.\d+)?\.so(?:\.6)?")
 _LARGEST_LIBRARY = 8 << 20
 LARGEST_TEXT = 1 << 16  #: a script of more than this is none
 _SCRIPT_FOLDERS = ("/bin/", "/sbin/", "/etc/profile.d/", "/.singularity.d/")
@@ -192,7 +193,8 @@ def _c_library(entries: Mapping[str, Entry], read: Read) -> CLibrary | None:
             needs = _ABI_NOTE.search(data)
             kernel = ".".join(map(str, struct.unpack("<III", needs[1]))) if needs else ""
             return CLibrary(name="glibc", version=release[1].decode() if release else "", kernel=kernel)
-    return CLibrary(name="musl") if resolve_path(entries, _MUSL) in entries else None
+    is_musl = any(resolve_path(entries, platform.musl) in entries for platform in PLATFORMS)
+    return CLibrary(name="musl") if is_musl else None
 
 
 def start_script(view: ImageView) -> str:

@@ -65,7 +65,8 @@ def build_layout(order: BuildOrder) -> Layout:
     made, base = build_layers(order, default_jobs()), order.base
     assert base is not None, "the embedded builder always has the lock's own base"
     _check_older([*base.layers, *made], order.cache, start)
-    image = make_image([*base.layers, *made], order.plan.config, order.plan.created, base.environment)
+    layers, plan = [*base.layers, *made], order.plan
+    image = make_image(layers, plan.config, plan.created, base.environment, plan.platform)
     return write_layout(order.folder / FOLDER, image, order.cache.blob, order.plan.tag)
 
 
@@ -103,6 +104,7 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
     shop = Workshop(
         python=python,
         glibc=base.glibc,
+        platform=base.platform,
         interpreter=InsidePython(rootfs=base.rootfs, python=base.python, version=base.python_version),
         files=order.files,
         cache=order.cache,

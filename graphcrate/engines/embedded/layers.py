@@ -27,6 +27,7 @@ from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, CacheError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, FilesStep, Slim, ToolkitStep, WheelsStep, content_id
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import layer as stream
 
@@ -53,6 +54,7 @@ class Workshop:
     files: Mapping[str, Path]
     cache: Cache
     environment: Mapping[str, str]
+    platform: Platform = DEFAULT
     compiled: dict[str, Path] = field(default_factory=dict)
 
     def key(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
@@ -111,7 +113,7 @@ class Workshop:
                     path = sdist.build_wheel(package, path, build, self.cache, self.environment)
                 if package.is_sdist or package.compiled:
                     sha256 = ""  # nobody promised the hash of what was built here
-                check_tags(path.name, self.python, self.glibc)
+                check_tags(path.name, self.python, self.glibc, self.platform)
                 if self.installation(origin) is None:
                     with open_wheel(path) as opened:
                         installation = place(opened, self.python)

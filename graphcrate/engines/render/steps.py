@@ -36,7 +36,7 @@ ADDED = "packages that were added"
 STAGES = {**dict(zip(GROUPS, ("cuda", "torch", "tools", "pyg"), strict=True)), ADDED: "added"}
 #: the same in the embedded build (`inputs.extensions.compile.environment`)
 FIXED = {"SOURCE_DATE_EPOCH": str(LAYER_MTIME), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-#: uv's version and the sha256 of its wheel for x86-64
+#: uv's `version`, and by platform the `sha256` of its wheel
 UV = tomllib.loads((importlib.resources.files(__package__) / "uv.toml").read_text(encoding="utf-8"))
 
 

@@ -72,7 +72,9 @@ def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
         "base": steps.base(plan),
         "added_files": steps.added_files(plan),
         "bytecode": shell("bytecode", plan.stack.python, False),
-        "tools": shell("tools", plan.base.image.brings_python, steps.UV),
+        "tools": shell(
+            "tools", plan.base.image.brings_python, {**steps.UV, "sha256": steps.UV["sha256"][plan.platform.name]}
+        ),
         "with_wheels": any(stage.uses(f"{CONTEXT}/wheels") for stage in stages),
     }
 
@@ -84,10 +86,11 @@ def requirements_text(plan: Plan) -> str:
     opened = plan.of(RequirementsStep)
     channels = {package.channel for package in (*locked, *compiled)} | {step.channel for step in opened}
     how = "--no-deps --require-hashes " if plan.stack.locked else ""
+    runs_on = f"Python {plan.stack.python}, {plan.platform.title}"
     lines = [
         f"# {plan.name}:{plan.tag}",
         *(comment(paragraph) for paragraph in about(plan)),
-        f"#     uv pip install {how}--requirement requirements.txt    (Python {plan.stack.python}, x86-64)",
+        f"#     uv pip install {how}--requirement requirements.txt    ({runs_on})",
         *(f"{option} {steps.address(plan, channel)}" for channel, option in _OPTIONS.items() if channel in channels),
         *_pinned(locked),
         *(text for step in opened for text in step.requirements),

@@ -10,6 +10,7 @@ from types import ModuleType
 import msgspec
 
 from graphcrate.model.errors import ResolutionError
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.report import LayerRecord
 
 
@@ -23,6 +24,7 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     glibc: str  #: "2.36"
     environment: dict[str, str]
     labels: dict[str, str]
+    platform: Platform = DEFAULT
 
 
 class BaseDriftError(ResolutionError):

@@ -25,8 +25,8 @@ from graphcrate.inputs.bases.mirrors import ABSENT, SECURITY_POOL, SNAPSHOT_TIME
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import DebianPackage, LockedFile
+from graphcrate.model.platform import DEFAULT, Platform
 
-ARCHITECTURE = "amd64"
 REGISTRY_INSTEAD = 'or take a base from a registry: base.provider = "registry" in the recipe'
 _KEYS = Path(__file__).with_name("debian-archive-keys.asc")
 _PACKINGS = (".xz", ".gz", ".bz2", "")
@@ -64,14 +64,14 @@ class Stanza(NamedTuple):
 class SuiteArchive:
     """What one suite has now, with its updates and its security archive."""
 
-    def __init__(self, suite: str, ctx: Context, components: Sequence[str] = ()) -> None:
+    def __init__(self, suite: str, ctx: Context, components: Sequence[str] = (), platform: Platform = DEFAULT) -> None:
         """Fetch the lists of main and these components. Raises NetworkError, IntegrityError for what is not signed.
 
         The suite comes from the first mirror that has it, its updates and its security archive from the first that have
         those; a suite that has left the mirrors from the archive of retired suites.
         """
         self._suite, self._ctx, self._client = suite, ctx, Client(ctx.environment, note=ctx.progress.note)
-        self._components = ("main", *components)
+        self._components, self._platform = ("main", *components), platform
         known = archives(ctx.environment)
         securities = [Place(mirror.security, f"{suite}-security") for mirror in known.listing if mirror.security]
         self._mains = mains(suite, known)
@@ -198,7 +198,7 @@ class SuiteArchive:
 
     def _list(self, release: "SignedRelease", component: str) -> bytes:
         """The list of packages of a component, by its hash in the Release file."""
-        found = release.file(f"{component}/binary-{ARCHITECTURE}/Packages")
+        found = release.file(f"{component}/binary-{self._platform.debian}/Packages")
         if found is None:
             raise NetworkError(
                 f"{redacted(release.url)} has no list of packages of {component}",

@@ -1,8 +1,8 @@
 """Which Debian package has a library, by the name that programs ask for: from Debian's own index of all files.
 
-The index (Contents-amd64: 11 MB, 150 inflated) counts only by its hash in a Release file that Debian signed. What is
-kept of it is which packages have which library where the loader looks (ld.so(8)). How a package for a library is named
-is Debian's policy, 8.1. Security updates have no index of their own, and bring no new names.
+The index (11 MB, 150 inflated) counts only by its hash in a Release file that Debian signed. What is kept of it
+is which packages have which library where the loader looks (ld.so(8)). How a package for a library is named is Debian's
+policy, 8.1. Security updates have no index of their own, and bring no new names.
 """
 
 import re
@@ -17,20 +17,18 @@ from graphcrate.host.connections import host_of, redacted
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.inflating import pieces
-from graphcrate.inputs.bases.archive import ARCHITECTURE, SignedRelease, mains
+from graphcrate.inputs.bases.archive import SignedRelease, mains
 from graphcrate.inputs.bases.mirrors import archives
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.limits import INDEX, Gauge
 from graphcrate.model.lock import encode
+from graphcrate.model.platform import DEFAULT, Platform
 
 FRESH = 30 * 86_400.0  #: seconds that an index counts without asking again: suites hardly change once they are out
-_STEM = f"main/Contents-{ARCHITECTURE}"
 _TRIES = 1  #: more of one request, while another mirror may answer
 _CONNECTING = 3.0  #: seconds: this is advice, and nobody waits long for it
 _LONGEST = 1 << 16  #: bytes of a line of the index
-_LINE = re.compile(
-    rb"^(?:usr/)?lib(?:64)?/(?:x86_64-linux-gnu/)?(?:([^/\s]+)/)?([^/\s]+\.so(?:\.[^/\s]+)?)[ \t]+(\S+)$", re.MULTILINE
-)
+_LINE = r"^(?:usr/)?lib(?:64)?/(?:{triplet}/)?(?:([^/\s]+)/)?([^/\s]+\.so(?:\.[^/\s]+)?)[ \t]+(\S+)$"  #: of the index
 #: packages for whoever compiles or debugs: nothing that runs should depend on one
 _NOT_TO_RUN = re.compile(r"(?:[^,]*/)?(?:debug|libdevel)/|.*-(?:dev|dbg|dbgsym|cross)$")
 
@@ -45,18 +43,18 @@ class ContentsIndex(msgspec.Struct, frozen=True, kw_only=True):
     format: Literal[1] = 1
 
 
-def index(suite: str, ctx: Context, *, ask: bool = True) -> ContentsIndex | None:
+def index(suite: str, ctx: Context, platform: Platform = DEFAULT, *, ask: bool = True) -> ContentsIndex | None:
     """The index of a suite: as it was read lately, else as Debian has it now, else as it was read once.
 
     `ask` False: none is fetched. None where there is none. Raises NetworkError, IntegrityError where one was asked for
     and nothing was read before.
     """
-    record = ctx.cache.path("bases", "contents", f"{suite}.json")
+    record = ctx.cache.path("bases", "contents", f"{suite}{'' if platform == DEFAULT else f'-{platform.debian}'}.json")
     known = kept(record, ContentsIndex)
     if not ask or (known is not None and 0 <= settings.now() - known.read < FRESH):
         return known
     try:
-        found = _today(suite, ctx, known)
+        found = _today(suite, ctx, known, platform)
     except (NetworkError, IntegrityError):
         if known is None:
             raise
@@ -84,12 +82,13 @@ def package_name(library: str) -> str:
     return name.replace("_", "-").lower()
 
 
-def libraries(pieces: Iterable[bytes]) -> dict[str, tuple[str, ...]]:
+def libraries(pieces: Iterable[bytes], platform: Platform = DEFAULT) -> dict[str, tuple[str, ...]]:
     """Read an index, which comes in pieces. Raises IntegrityError for one that is none."""
     usual: dict[str, set[str]] = {}
     inner: dict[str, set[str]] = {}
+    line = re.compile(_LINE.format(triplet=re.escape(platform.triplet)).encode(), re.MULTILINE)
     for block in _whole_lines(pieces):
-        for folder, name, names in _LINE.findall(block):
+        for folder, name, names in line.findall(block):
             library = name.decode("utf-8", "replace")
             for place in names.decode("utf-8", "replace").split(","):
                 package = place.rpartition("/")[2]
@@ -117,7 +116,7 @@ def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield rest
 
 
-def _today(suite: str, ctx: Context, known: ContentsIndex | None) -> ContentsIndex:
+def _today(suite: str, ctx: Context, known: ContentsIndex | None, platform: Platform) -> ContentsIndex:
     """What the first mirror says that has it. Raises what the last one did that has not."""
     client = Client(ctx.environment, note=ctx.progress.note)
     failures: list[NetworkError | IntegrityError] = []
@@ -126,7 +125,7 @@ def _today(suite: str, ctx: Context, known: ContentsIndex | None) -> ContentsInd
             failures.append(_unreached(f"{host_of(place.url)} takes no connection"))
             continue
         try:
-            return _of(SignedRelease.of(place, client, tries=_TRIES), suite, ctx, client.download, known)
+            return _of(SignedRelease.of(place, client, tries=_TRIES), suite, ctx, client.download, known, platform)
         except (NetworkError, IntegrityError) as error:
             failures.append(error)
     told = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
@@ -142,9 +141,14 @@ def _unreached(what: str) -> NetworkError:
 
 
 def _of(
-    release: SignedRelease, suite: str, ctx: Context, download: Callable[..., str], known: ContentsIndex | None
+    release: SignedRelease,
+    suite: str,
+    ctx: Context,
+    download: Callable[..., str],
+    known: ContentsIndex | None,
+    platform: Platform,
 ) -> ContentsIndex:
-    found = release.file(_STEM)
+    found = release.file(f"main/Contents-{platform.debian}")
     if found is None:
         raise _unreached(f"{redacted(release.url)} has no index of its files")
     if known is not None and known.sha256 == found.sha256:
@@ -158,5 +162,5 @@ def _of(
         download(found.address, packed, size=found.size, sha256=found.sha256, advance=task.advance)
         with packed.open("rb") as stream:
             gauge = Gauge(INDEX, what, packed=found.size)
-            packages = libraries(pieces(what, found.packing, stream, gauge))
+            packages = libraries(pieces(what, found.packing, stream, gauge), platform)
     return ContentsIndex(suite=suite, sha256=found.sha256, read=settings.now(), packages=packages)

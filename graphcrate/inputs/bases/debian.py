@@ -18,8 +18,9 @@ from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.inputs.bases.install import install
 from graphcrate.inputs.bases.normalise import entries, private_keys
 from graphcrate.model.errors import ResolutionError
-from graphcrate.model.lock import DebianBase
+from graphcrate.model.lock import DebianBase, platform_of
 from graphcrate.model.plan import LAYER_MTIME
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.model.report import LayerRecord, PackageBytes
 from graphcrate.oci.layer import LAYER_FORMAT, LayerWriter
@@ -32,12 +33,12 @@ EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
 SCRATCH_BYTES = 500_000_000  #: what inflated .debs, the tree and the layer take at most
 
 
-def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
+def lock(spec: BaseSpec, python: str, ctx: Context, platform: Platform = DEFAULT) -> DebianBase:
     """What the suite has today for this base. Raises ResolutionError (Python, packages), NetworkError, HostError."""
     ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
     with ctx.cache.guard():
-        archive = SuiteArchive(spec.suite, ctx)
+        archive = SuiteArchive(spec.suite, ctx, platform=platform)
         base = DebianBase(suite=spec.suite, packages=archive.resolve(wanted), listed=archive.listed)
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:
@@ -72,6 +73,7 @@ def prepare(lock: DebianBase, ctx: Context) -> Base:
         glibc=glibc_version(lock),
         environment={"PATH": SYSTEM_PATH},
         labels={},
+        platform=platform_of(lock),
     )
 
 
@@ -119,7 +121,7 @@ def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
         root, partial = folder / "root", folder / "layer"
         size = sum(path.stat().st_size for path in debs)
         with ctx.progress.task(f"installing {len(debs)} packages of Debian {lock.suite}", size) as task:
-            owners = install(debs, root, lock.suite, task.advance)
+            owners = install(debs, root, lock.suite, task.advance, platform_of(lock))
         keys = private_keys(root)
         for path in keys:
             ctx.progress.warn(

@@ -6,7 +6,7 @@ subordinate ids makes the same tree as root does. Who owns what is learned from 
 scripts ask for.
 """
 
-import platform
+import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -22,6 +22,7 @@ from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
 from graphcrate.inputs.bases.deb import FileOwner, extract, inflate_member
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import LAYER_MTIME
+from graphcrate.model.platform import DEFAULT, Platform
 
 #: From trixie on a package brings the links of folders into /usr.
 MERGED_HERE = ("bullseye", "bookworm")
@@ -57,7 +58,7 @@ _STEP = re.compile(r"(Unpacking|Setting up) ([^ :]+)")
 _FILES = {
     "etc/fstab": "# UNCONFIGURED FSTAB FOR BASE SYSTEM\n",
     "var/lib/apt/extended_states": "",
-    "var/lib/dpkg/arch": "amd64\n",
+    "var/lib/dpkg/arch": "{debian}\n",
 }
 _ENVIRONMENT = {
     "PATH": "/tmp/noting:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -70,18 +71,20 @@ _ENVIRONMENT = {
 }
 
 
-def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int], None]) -> dict[str, FileOwner]:
+def install(
+    debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int], None], platform: Platform = DEFAULT
+) -> dict[str, FileOwner]:
     """Make a system of these packages in the new folder `root`. Return the owners of paths that are not root's.
 
     Call `advance` with bytes of the packages as they are unpacked and set up: half of a package's size for each.
     Raises BuildError where one cannot be installed,
-    HostError where this machine is not x86-64 or has no user namespaces.
+    HostError where this machine is another one than the platform's, or has no user namespaces.
     """
-    if platform.machine() != "x86_64":
-        raise HostError(f"a base for x86-64 cannot be made on {platform.machine()}", next_step=REGISTRY_INSTEAD)
+    if (machine := os.uname().machine) != platform.machine:
+        raise HostError(f"a base for {platform.title} cannot be made on {machine}", next_step=REGISTRY_INSTEAD)
     root.mkdir(0o755)
     if suite in MERGED_HERE:
-        for name in ("bin", "sbin", "lib", "lib64"):
+        for name in dict.fromkeys(("bin", "sbin", "lib", platform.loader_folder)):
             rooted.make_folders(root / "usr" / name)
             (root / name).symlink_to(f"usr/{name}")
     with tempfile.TemporaryDirectory(dir=root.parent, ignore_cleanup_errors=True) as folder:
@@ -96,7 +99,7 @@ def install(debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int
         calls = _run_dpkg(root, work, _script(debs, suite), _counter(debs, advance))
     for name, text in _FILES.items():
         try:
-            rooted.write_text(root, name, text)
+            rooted.write_text(root, name, text.format(debian=platform.debian))
         except OSError as error:
             raise _no_tree(name, error) from error
     owners |= overridden(root)

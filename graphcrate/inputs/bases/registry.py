@@ -15,6 +15,7 @@ from graphcrate.host.steps import Step
 from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import RegistryBase
+from graphcrate.model.platform import DEFAULT, Platform, platform_named
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.oci import access, reference
 
@@ -26,23 +27,23 @@ _ANSWER = re.compile(r"graphcrate: (\d+\.\d+\.\d+\S*) (?:glibc (\d+\.\d+)|none)"
 _LIKELY_SECONDS = 120.0
 
 
-def lock(spec: BaseSpec, python: str, ctx: Context) -> RegistryBase:
-    """What the reference means today on linux/amd64, and where its Python ("3.11") lies; pulled only to find that.
+def lock(spec: BaseSpec, python: str, ctx: Context, platform: Platform = DEFAULT) -> RegistryBase:
+    """What the reference means today on the platform, and where its Python ("3.11") lies; pulled only to find that.
 
     Raises ResolutionError for no image, none for the platform, or none with this Python; NetworkError; IntegrityError.
     """
     wanted = reference.parse(spec.reference)
     ctx.progress.note(f"base: asking {wanted.host} for {wanted}")
-    source, digest = pull.find(wanted, ctx)
-    _, config = pull.documents(source, digest, ctx.cache)
+    source, digest = pull.find(wanted, ctx, platform)
+    _, config = pull.documents(source, digest, ctx.cache, platform=platform)
     if version := config.run.environment.get("PYTHON_VERSION"):  # the official Python images tell their version so
         if not f"{version}.".startswith(f"{python}."):
             raise _no_python(str(wanted), python, [version])
         interpreter = f"/usr/local/bin/python{python}"
     else:
-        _, rootfs = pull.pull(source, wanted.name, digest, ctx)
+        _, rootfs = pull.pull(source, wanted.name, digest, ctx, platform)
         interpreter = find_python(rootfs, python, str(wanted))
-    return RegistryBase(reference=wanted.name, digest=digest, interpreter=interpreter)
+    return RegistryBase(reference=wanted.name, digest=digest, platform=platform.name, interpreter=interpreter)
 
 
 def prepare(lock: RegistryBase, ctx: Context) -> Base:
@@ -50,10 +51,10 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
 
     Raises NetworkError, IntegrityError, LayoutError; ResolutionError without its Python or glibc; HostError.
     """
-    name = f"{lock.reference}@{lock.digest}"
+    name, platform = f"{lock.reference}@{lock.digest}", platform_named(lock.platform)
     source = access.repository(reference.parse(name), ctx)
-    layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx)
-    _, config = pull.documents(source, lock.digest, ctx.cache)
+    layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx, platform)
+    _, config = pull.documents(source, lock.digest, ctx.cache, platform=platform)
     version, glibc = _ask_python(rootfs, lock.interpreter, name)
     return Base(
         layers=layers,
@@ -63,6 +64,7 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
         glibc=glibc,
         environment={"PATH": SYSTEM_PATH, **config.run.environment},
         labels=dict(config.run.labels or {}),
+        platform=platform,
     )
 
 

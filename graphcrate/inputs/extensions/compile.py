@@ -240,7 +240,7 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
     ready: dict[LockedPackage, Path] = {}
     complaints: list[str] = []
     for package, wheel in made.items():
-        check_tags(wheel.name, job.step.python, job.base.glibc)
+        check_tags(wheel.name, job.step.python, job.base.glibc, job.base.platform)
         ready[package] = checked / package.name / wheel.name
         ready[package].parent.mkdir(parents=True)
         with open_wheel(wheel) as opened:

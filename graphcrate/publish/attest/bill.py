@@ -27,7 +27,6 @@ from graphcrate.checks.licences import PackageFacts
 from graphcrate.checks.system import SystemPackage
 from graphcrate.compat import addresses, licences, suites
 from graphcrate.model.lock import (
-    PLATFORM,
     DebianBase,
     DebianPackage,
     DebianToolkit,
@@ -148,7 +147,9 @@ def _root(lock: Lock, subject: Subject) -> Component:
         version=subject.tag,
         type=ComponentType.CONTAINER,
         bom_ref="image",
-        purl=PackageURL("oci", None, subject.name.rpartition("/")[2], subject.digest, {"arch": "amd64"}),
+        purl=PackageURL(
+            "oci", None, subject.name.rpartition("/")[2], subject.digest, {"arch": lock.platform.architecture}
+        ),
         hashes=_hashes(subject.sha256),
         properties=_properties({"lock:sha256": lock.sha256}),
     )
@@ -206,7 +207,7 @@ def _all(lock: Lock, devel: bool, system: System | None) -> Iterator[Component]:
 
 def _toolkit(toolkit: Toolkit | None, lock: Lock, in_image: bool, system: System | None) -> Iterator[Component]:
     if isinstance(toolkit, ImageToolkit):
-        yield _image(toolkit.reference, toolkit.digest, PLATFORM, in_image)
+        yield _image(toolkit.reference, toolkit.digest, lock.platform.name, in_image)
     if isinstance(toolkit, DebianToolkit):
         yield from _debian(toolkit.packages, toolkit.suite, in_image, system)
     if isinstance(toolkit, DebianToolkit | WheelToolkit):
