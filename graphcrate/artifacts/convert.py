@@ -26,6 +26,7 @@ from graphcrate.host.atomic import check_link, check_writable, link, writing
 from graphcrate.host.cache import require_room
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
+from graphcrate.model.command import command
 from graphcrate.model.errors import HostError, LayoutError, UsageError
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
@@ -351,8 +352,8 @@ def _rootfs(job: _Job) -> _Written:
     if os.geteuid() != 0:
         raise HostError(
             "a root file system is faithful only with its files' owners, which root alone can give them",
-            next_step=f"unshare --map-root-user --map-auto ./build.py convert {job.request.ref} --to rootfs    "
-            "(a user's own ids; or sudo; `./build.py run` needs neither)",
+            next_step=f"unshare --map-root-user --map-auto {command('convert', job.request.ref, to='rootfs')}    "
+            f"(a user's own ids; or sudo; {command('run', job.request.ref, '…')} needs neither)",
         )
     _refuse_existing(job)
     check_presence(job.layout)

@@ -9,6 +9,7 @@ from typing import Literal
 from graphcrate.artifacts import names
 from graphcrate.artifacts.formats import sif, squashfs
 from graphcrate.artifacts.reports import read_report
+from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.tree import Form
@@ -87,7 +88,7 @@ def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
         raise UsageError(
             f"{ref} is {called}, and this takes an OCI layout",
             cause="Every other form is made from the layout, which alone has all of the image.",
-            next_step="give NAME:TAG of a build, or the folder of a layout: ./build.py list",
+            next_step=f"give NAME:TAG of a build, or the folder of a layout: {command('list')}",
         )
     if not found.has_layout:
         raise _missing(ref, output)
@@ -168,7 +169,7 @@ def _missing(ref: str, output: Path) -> UsageError:
     return UsageError(
         f"there is no image {ref!r}" + (f"; there are {', '.join(near)}" if near else f" in {output}/"),
         cause=f"An image is {FORMS}.",
-        next_step="make image CUDA=11.8    builds one",
+        next_step=f"{command('image', 'pyg', cuda='11.8')}    builds one",
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from graphcrate.artifacts.reports import read_report
 from graphcrate.host.atomic import link
+from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, HostError, UsageError
 from graphcrate.model.report import BuildReport
 from graphcrate.oci.layout import read_layout
@@ -68,10 +69,10 @@ def full_name(ref: str, output: Path, say: Callable[[str], None] = lambda _: Non
         last = (images or reports)[-1]
         newest = f"{stack}:{last.tag}"
         became = "failed its tests" if last.failed else "was not tested to the end" if images else "is not whole"
-        by_name = f"./build.py inspect {newest}    run, convert and test take it by that name, too"
+        by_name = f"{command('inspect', newest)}    run, convert and test take it by that name, too"
         raise UsageError(
             f"no image of the name {name} has passed its tests; the newest, {newest}, {became}",
-            next_step=by_name if images else "the command that built it builds it again: make image CUDA=…",
+            next_step=by_name if images else f"the command that built it builds it again: {command('image', '…')}",
         )
     with contextlib.suppress(HostError):  # somebody else's images may be looked at
         tidy(folder)

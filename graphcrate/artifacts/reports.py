@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.host import documents
+from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import RecipeError
 from graphcrate.model.report import BuildReport
 
@@ -16,7 +17,7 @@ def read_report(path: Path, say: Callable[[str], None] = lambda _: None) -> Buil
     The layout is the one beside it, wherever its folder was moved to; a report of another's layout is odd.
     """
     try:
-        report = documents.read(path, BuildReport, "the report of an image", "make image CUDA=…")
+        report = documents.read(path, BuildReport, "the report of an image", IMAGE_AGAIN)
     except RecipeError as error:
         say(f"a report is left aside: {error.what}")
         return None

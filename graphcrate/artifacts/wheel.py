@@ -15,6 +15,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from graphcrate.artifacts.wheel_archive import HASHES, Member, WheelArchive, parse_hash
+from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.limits import METADATA
 from graphcrate.model.platform import DEFAULT, Platform
@@ -92,7 +93,7 @@ def check_tags(filename: str, python: str, glibc: str, platform: Platform = DEFA
         raise BuildError(
             f"{filename} is not for this image: Python {python} on {platform.title} Linux with glibc {glibc}",
             cause=f"Its tags are {', '.join(sorted(map(str, tags)))}.",
-            next_step="lock the variant again (./build.py lock), or put the wheel for this Python into the folder",
+            next_step=f"lock the variant again ({LOCK_AGAIN}), or put the wheel for this Python into the folder",
         )
 
 

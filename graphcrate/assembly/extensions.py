@@ -16,6 +16,7 @@ from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import Base, BaseDriftError
 from graphcrate.inputs.wheels.sdist import compiled_sources, read_sdist
+from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, LockedError, ResolutionError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, Toolkit
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
@@ -148,11 +149,17 @@ class Compiling:
             sources, lock = self.sources, self.lock
             if sources.locked:
                 raise LockedError(drift.what, cause=drift.cause) from drift
-            options = {"channel": sources.channel, "extensions": sources.extensions, "toolkit": sources.toolkit}
-            asked = "".join(f" --{name} {value}" for name, value in options.items() if value not in (None, "auto"))
+            again = command(
+                "lock",
+                lock.recipe,
+                cuda=lock.cuda,
+                channel=sources.channel,
+                extensions=sources.extensions.replace("auto", ""),
+                toolkit=sources.toolkit,
+            )
             raise ResolutionError(
                 drift.what,
                 cause=drift.cause,
-                next_step=f"./build.py lock {lock.recipe} --cuda {lock.cuda}{asked}    (or name a place that still "
+                next_step=f"{again}    (or name a place that still "
                 "has them: DEBIAN_SNAPSHOT=http://a-mirror-of-the-snapshot-service)",
             ) from drift

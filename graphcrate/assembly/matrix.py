@@ -117,7 +117,7 @@ def rows(ctx: Context, request: MatrixRequest, again: catalog.Again | None = Non
     ]
     if not found:
         asked = " ".join(filter(None, (request.recipe, request.cuda, request.candidate)))
-        raise UsageError(f"no candidate is called {asked}", next_step="./build.py list --json    (names all)")
+        raise UsageError(f"no candidate is called {asked}", next_step=f"{command('list', json=True)}    (names all)")
     return sorted(found, key=lambda row: (facts.numbers(row.candidate.torch), row.variant.cuda, row.recipe.name))
 
 
@@ -155,7 +155,7 @@ def raise_if_failed(results: Sequence[Result]) -> None:
             f"{len(failed)} of {len(results)} images were not proved; "
             f"first {first.recipe} {first.cuda} {first.candidate}: {first.error}",
             cause=f"Its build ended with exit code {first.exit_code}.",
-            next_step=f"make image STACK={first.recipe} CUDA={first.cuda}    shows all of it; "
+            next_step=f"{command('image', first.recipe, cuda=first.cuda)}    shows all of it; "
             "the same command again goes on with what is not proved",
         )
 
@@ -246,7 +246,7 @@ def make_room(left: Sequence[MatrixRow], request: MatrixRequest, ctx: Context) -
     if (free := _free(request, ctx)) < needed:
         raise DiskFullError(
             f"{left[0].title} takes {needed / 1e9:.1f} GB, and {max(free, 0) / 1e9:.1f} GB are free for it",
-            next_step="make images DISK=60GB    (more room), or GRAPHCRATE_CACHE=/path of another disk",
+            next_step=f"{command('matrix', '…', disk='60GB')}    (more room), or GRAPHCRATE_CACHE=/path elsewhere",
         )
 
 

@@ -25,6 +25,7 @@ from graphcrate.host import documents, settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import BaseDriftError
+from graphcrate.model.command import IMAGE_AGAIN, command, setting
 from graphcrate.model.errors import BuildError, HostError, LockedError, NetworkError, UsageError
 from graphcrate.model.lock import Lock, encode
 from graphcrate.model.plan import Plan
@@ -243,7 +244,7 @@ def _add(job: _Job, resolution: Resolution, *, fresh: bool = False) -> Resolutio
         recipe=job.recipe, variant=job.variant, request=request.own_sources, ctx=ctx, typed=request
     )
     path = own_lock(request.recipe, resolution.lock) if request.recipe else None
-    renew = f"./build.py lock {request.recipe} --cuda {job.variant.cuda}"
+    renew = command("lock", request.recipe or request.name, cuda=job.variant.cuda)
     committed = documents.read_lock(path, renew) if path and not fresh else None
     refuse_others(request.additions.expected, resolution.lock, request.command_with)
     added = additions.add(context, resolution, request.additions, committed, fresh=fresh)
@@ -337,7 +338,9 @@ def _reuse_or_build(job: _Job, wanted: Resolution) -> tuple[Plan, BuildReport]:
             arguments = (job.ctx, own.with_apt(job.variant, job.request.additions), wanted.lock, resolution.lock)
             if renewals > _MOST_RENEWALS or not base.renew_base(*arguments, compiler=is_compiler):
                 raise
-            job.ctx.progress.warn(f"{drift.what}; taking the packages of today instead (LOCKED=yes refuses that)")
+            job.ctx.progress.warn(
+                f"{drift.what}; taking the packages of today instead ({setting(locked=True)} refuses that)"
+            )
 
 
 def _reuse(job: _Job, plan: Plan, resolution: Resolution) -> BuildReport | None:
@@ -390,7 +393,7 @@ def _tell(job: _Job, plan: Plan, resolution: Resolution) -> None:
 
 def _check_output(job: _Job, plan: Plan) -> None:
     """Check before gigabytes are on their way that image and tags can be written: no engine would help (UsageError)."""
-    next_step = f"./build.py image {job.request.name} … --output FOLDER    (one that you can write to)"
+    next_step = f"{command('image', '…', output='FOLDER')}    (one that you can write to)"
     try:
         make_folder(job.request.output / plan.name)
         next_step = ""
@@ -468,7 +471,7 @@ def _created(epoch: str) -> int | None:
         raise UsageError(
             f"invalid time: SOURCE_DATE_EPOCH={epoch}",
             cause="It is the image's time, in seconds since 1970.",
-            next_step="SOURCE_DATE_EPOCH=$(date +%s) make image …    (or leave it out, for the lock's time)",
+            next_step=f"SOURCE_DATE_EPOCH=$(date +%s) {IMAGE_AGAIN}    (or leave it out, for the lock's time)",
         )
     return int(epoch) if epoch else None
 

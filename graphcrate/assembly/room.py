@@ -14,11 +14,12 @@ from graphcrate.compat.request import BuildRequest
 from graphcrate.engines.embedded import run as running
 from graphcrate.engines.embedded.layers import Workshop
 from graphcrate.host import cleaning
-from graphcrate.host.cache import MORE_ROOM, Cache
+from graphcrate.host.cache import CACHE_ELSEWHERE, MORE_ROOM, Cache
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.wheels.bytecode import InsidePython
+from graphcrate.model.command import command
 from graphcrate.model.errors import DiskFullError, IntegrityError
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import CompileStep, FilesStep, Plan, ToolkitStep, WheelsStep
@@ -73,7 +74,7 @@ class Room:
     def require(self, title: str, request: BuildRequest, cache: Cache) -> None:
         """Raises DiskFullError where what a build certainly takes is not free, nor what it would free by itself."""
         parts = ", ".join(f"{_gb(part.size)} {part.what}" for part in self.parts)
-        step = f"{MORE_ROOM}; or put it on another disk: GRAPHCRATE_CACHE=/path make image …"
+        step = f"{MORE_ROOM}; or put it on another disk: {CACHE_ELSEWHERE}"
         if self.certain > self.free:
             held = sum(cleaning.bytes_below(one) for one in running.prunable(cache)) if request.suites.run else 0
             if self.certain > self.free + held:
@@ -86,7 +87,7 @@ class Room:
             raise DiskFullError(
                 f"{title} needs {_gb(self.copied)}, and {_gb(self.free_output)} are free under {self.output}",
                 cause=f"It is on another disk than the cache {self.cache}, so layers are copies there.",
-                next_step=f"./build.py image {request.name} … --output FOLDER    (one on the cache's disk)",
+                next_step=f"{command('image', '…', output='FOLDER')}    (one on the cache's disk)",
             )
 
 

@@ -13,7 +13,7 @@ from graphcrate.compat.explain import explain, on_newer_base
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.rules import fallback_limits, models_named
 from graphcrate.compat.targets import Target
-from graphcrate.model.command import Command
+from graphcrate.model.command import Command, command, setting
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
@@ -147,21 +147,22 @@ def lines(report: BuildReport, seconds: float) -> Iterator[str]:
         yield f"tested  {_tested(inside)}"
     if below:
         stack = f"the stack's image {below[0].image.removeprefix('sha256:')[:12]}, whose layers it has unchanged"
-        yield f"below   {_tested(below)} in {stack}; before publishing: ./build.py test {report.image}"
+        yield f"below   {_tested(below)} in {stack}; before publishing: {command('test', report.image)}"
     yield f"image   {report.image}, {size(report.bytes)}, after {seconds:.0f} s"
     yield from _said(inside)
     if report.drift:
-        yield f"drift   {planning.drift_line(report.drift)}; LOCKED=yes refuses that"
+        yield f"drift   {planning.drift_line(report.drift)}; {setting(locked=True)} refuses that"
     if report.layout:
         untried = report.suites and report.cuda != "cpu" and not any(suite.driver for suite in report.suites)
-        on_gpu = f"; ./build.py test {report.image} on a node with a GPU" if untried else ""
-        yield f"next    ./build.py run {report.image} -- python …; ./build.py convert {report.image} --to sif{on_gpu}"
+        on_gpu = f"; {command('test', report.image)} on a node with a GPU" if untried else ""
+        run, convert = command("run", report.image, "--", "python", "…"), command("convert", report.image, to="sif")
+        yield f"next    {run}; {convert}{on_gpu}"
 
 
 def warnings(report: BuildReport) -> Iterator[str]:
     """What somebody has to know of an image who was told nothing else: that it is not quite what was asked for."""
     if report.drift:
-        yield f"drift   {planning.drift_line(report.drift)}; LOCKED=yes refuses that"
+        yield f"drift   {planning.drift_line(report.drift)}; {setting(locked=True)} refuses that"
     if known := report.fallback:
         yield f"{report.name}:{report.tag} is a fall-back: {known.meaning}; it {'; it '.join(known.limits)}"
     yield from _said(report.suites)

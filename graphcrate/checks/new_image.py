@@ -1,6 +1,7 @@
 """What a new image is held against before anything runs in it: contracts of runtimes, the audit of its libraries."""
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from graphcrate.host import documents, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit, AuditFinding
+from graphcrate.model.command import IMAGE_AGAIN, command, setting
 from graphcrate.model.contract import Host
 from graphcrate.model.errors import AuditError, RecipeError
 from graphcrate.model.lock import encode
@@ -37,7 +39,7 @@ def vet(
     What fails is counted here, and said by `raise_if_broken`. `advise` adds which packages of the system bring the
     libraries that are missing.
     """
-    gpus, command = gpu_models(gpu) if gpu else (), f"./build.py check {report.image}"
+    gpus, check = gpu_models(gpu) if gpu else (), functools.partial(command, "check", report.image)
     image = read_image(report.artifact.location, ctx)
     judged = advise(auditing.judge(image.contents, gpus), ctx)
     found = msgspec.structs.replace(judged, subject=report.image, digest=report.digest)
@@ -47,8 +49,8 @@ def vet(
     sound = f"{found.binaries} programs and libraries, nothing that cannot be loaded or run"
     told = wording.contracts(contracts, everything=False), wording.audit(found, everything=False)
     said = (
-        wording.after_build("contracts", told[0], kept, command),
-        wording.after_build("audit", told[1], sound, f"{command} --only binaries", counted=("fail",)),
+        wording.after_build("contracts", told[0], kept, str(check())),
+        wording.after_build("audit", told[1], sound, str(check(only="binaries")), counted=("fail",)),
     )
     for answer, lines in zip(told, said, strict=True):
         for line in lines:
@@ -74,7 +76,7 @@ def failures(report: BuildReport, folder: Path) -> list[str]:
     if report.audit is None or not report.audit.fail:
         return []
     with contextlib.suppress(RecipeError):
-        found = documents.read(folder / AUDIT, Audit, "the audit of an image", "make image CUDA=…")
+        found = documents.read(folder / AUDIT, Audit, "the audit of an image", IMAGE_AGAIN)
         if found is not None and found.digest == report.digest:
             broken = sorted(
                 (one for one in found.findings if one.severity == "fail"),
@@ -99,8 +101,8 @@ def raise_if_broken(report: BuildReport, folder: Path, again: Callable[[Sequence
         return
     packages = listed(sorted({line.split()[0].rstrip(":") for line in lines}))
     step = (
-        f"./build.py check {report.image} --only binaries    has the rest; --keep-going (KEEP_GOING=yes) "
-        "runs the tests all the same"
+        f"{command('check', report.image, only='binaries')}    has the rest; "
+        f"{setting(keep_going=True).both()} runs the tests all the same"
     )
     if again is not None and report.audit is not None and report.audit.packages:
         step = f"{again(report.audit.packages)}    (with the libraries that are missing); {step}"

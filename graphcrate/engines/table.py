@@ -4,6 +4,7 @@ A row imports its module when it is asked for: each needs libraries of its own.
 """
 
 from graphcrate.engines.backend import Engine, Runner
+from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.report import ArtifactKind
 
@@ -28,7 +29,7 @@ def engine(name: str) -> Engine:
             return ApptainerEngine(name)
     raise UsageError(
         f"there is no engine {name!r}; there are {', '.join(ENGINES)}",
-        next_step="make image CUDA=11.8    (picks one that works here)",
+        next_step=f"{command('image', '…', engine='auto')}    (picks one that works here)",
     )
 
 

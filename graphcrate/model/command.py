@@ -48,6 +48,10 @@ class Setting:
         """For the command line."""
         return (f"--{self.name}",) if self.value is None else (f"--{self.name}", self.value)
 
+    def both(self) -> str:
+        """For who may have typed either: `LOCKED=yes (--locked)`."""
+        return str(self) if INSTALLED else f"{self} ({_line(self.words())})"
+
     def __str__(self) -> str:
         return _line(self.words() if INSTALLED else [self.by_make()])
 

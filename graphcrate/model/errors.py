@@ -110,7 +110,7 @@ class ProofError(GraphcrateError, exit_code=17):
 class LockedError(
     GraphcrateError,
     exit_code=18,
-    usual=f"without {setting(locked=True)} what is available today is taken instead, and said",
+    usual=f"without {setting(locked=True).both()} what is available today is taken instead, and said",
 ):
     """Something that was locked is no longer available anywhere, or nothing was locked, and `--locked` takes no other.
 

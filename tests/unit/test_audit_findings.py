@@ -43,7 +43,7 @@ def test_code_for_each_gpu(code, gpus, told):
 
 def test_code_is_told_by_package_and_what_is_missing_with_its_fix():
     judged = audit.judge(stack({**GOOD, "fatbin": CODE}), ["P100"])
-    assert judged.findings[0].fix == "recompile torch-scatter with TORCH_CUDA_ARCH_LIST=6.0: make image GPU=p100"
+    assert judged.findings[0].fix == "recompile torch-scatter with TORCH_CUDA_ARCH_LIST=6.0: make image … GPU=p100"
     code = GpuCode(sass=("7.0", "8.0"), ptx=("8.0",))
     assert judged.code == (PackageCode(package="torch-scatter", version="2.1.2", code=code),)
     lines = [line for line, _ in wording.audit(judged).lines()]

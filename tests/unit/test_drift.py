@@ -100,7 +100,7 @@ def test_locked_refuses_it(world, drifted):
     drifted()
     for times in range(2):  # also where one without it has taken others
         code, out, said = world.typed(*BUILD, "--locked")
-        assert (code, out, GONE in said, "without --locked" in said) == (18, "", True, True), said
+        assert (code, out, GONE in said, "without LOCKED=yes (--locked)" in said) == (18, "", True, True), said
         assert world.leftovers() == []
         assert times or world.typed(*BUILD)[0] == 0
     assert committed(world) == before

@@ -146,6 +146,8 @@ def test_settings_are_those_that_the_makefile_hands_on():
     ],
 )
 def test_a_command_is_written_as_it_is_typed(value, here, there, monkeypatch):
+    if isinstance(value, Setting):
+        assert value.both() == f"{here} ({there})"
     assert f"{value}" == here
     monkeypatch.setattr(commands, "INSTALLED", True)
     assert f"{value}" == ("graphcrate " * isinstance(value, Command)) + there
@@ -157,9 +159,15 @@ WRITTEN = re.compile(
     rf"|\bmake (?:{'|'.join(sorted(makefile()[0]))}|…)(?![\w-])|(?<![\w$])(?:{'|'.join(sorted(makefile()[1]))})="
 )
 #: rooms whose texts have none
-CONVERTED = ("model", "host")
+CONVERTED = ("model", "host", "artifacts", "assembly", "checks")
 #: module → what it may have all the same
-EXEMPT = {"model/command.py": {"./build.py"}, "host/context.py": {"make \\1 STACK=pyg ", "./build.py"}}
+EXEMPT = {
+    "assembly/extensions.py": {
+        ", which the driver translates when it first loads them (TOOLKIT=image may be newer)"
+    },  # a lock's note
+    "model/command.py": {"./build.py"},
+    "host/context.py": {"make \\1 STACK=pyg ", "./build.py"},
+}
 
 
 def written(path):

@@ -230,7 +230,7 @@ def test_a_contract_says_what_to_build_on_instead():
     assert found.status == "warn"
     assert found.fix.index("trixie (updates until 2030-06-30)") < found.fix.index("bookworm (updates until 2028-06-30)")
     ours = configured(labels={"graphcrate.recipe": "glt", "graphcrate.cuda": "11.6"})
-    assert judged("bullseye", "11", **ours).fix.startswith("./build.py image glt --cuda 11.6 --plan    ")
+    assert judged("bullseye", "11", **ours).fix.startswith("make image STACK=glt CUDA=11.6 PLAN=yes    ")
     passed = judged("bookworm", "12")
     assert (passed.status, "LTS until 2028-06-30" in passed.seen, passed.fix) == ("pass", True, "")
 

@@ -12,6 +12,7 @@ from graphcrate.compat.facts import compute_capability, is_older, models_by_capa
 from graphcrate.compat.packages import of_feature
 from graphcrate.compat.rules import capability_name
 from graphcrate.model.audit import AuditFinding, Contents, GpuCode, GpuVerdict, PackageCode, Severity
+from graphcrate.model.command import command
 
 _UNREADABLE = "has code for GPUs that is not understood"
 _STATUSES: Mapping[Severity, Literal["fails", "jit"]] = {"fail": "fails", "warn": "jit"}
@@ -69,7 +70,7 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
     for_cuda = any(basename(path).startswith(("libtorch_cuda", "libc10_cuda")) for path in libraries)
     if gpus and libraries and not for_cuda and not contents.left:  # those may be in a layer that nobody looked at
         what = "is PyTorch for the CPU: it has no code for any GPU"
-        fix = f"make image GPU={gpus[0].lower()}    takes a PyTorch for CUDA"
+        fix = f"{command('image', '…', gpu=gpus[0].lower())}    takes a PyTorch for CUDA"
         yield packages.finding("architectures", "fail", libraries[0], what, "the GPU stays idle", fix)
         return
     for path, binary in sorted(contents.binaries.items()):
@@ -126,5 +127,5 @@ def _lacks(
 def _fix(path: str, package: str, capability: str, label: str) -> str:
     model = label.partition(" ")[0].rstrip(",").lower()
     if package == TORCH or gpu_code.is_nvidias(package, path):
-        return f"another torch: ./build.py explain --gpu {model}"
-    return f"recompile {package} with TORCH_CUDA_ARCH_LIST={capability}: make image GPU={model}"
+        return f"another torch: {command('explain', gpu=model)}"
+    return f"recompile {package} with TORCH_CUDA_ARCH_LIST={capability}: {command('image', '…', gpu=model)}"

@@ -1,13 +1,13 @@
 """Contracts about what is in the image and where: folders that runtimes hide, sizes, libraries that do not belong."""
 
 import datetime
-import shlex
 
 from graphcrate.artifacts.tree.binaries import RELEASES
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
 from graphcrate.checks.contracts.paths import folders_in_path, is_below
 from graphcrate.checks.contracts.view import distribution
 from graphcrate.compat import suites
+from graphcrate.model.command import command
 from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.platform import DEFAULT
 
@@ -68,8 +68,7 @@ def _newer_base(view: ImageView, today: datetime.date) -> str:
     labels = view.settings.labels if view.settings else {}
     recipe, cuda = labels.get("graphcrate.recipe", ""), labels.get("graphcrate.cuda", "")
     if recipe and cuda:
-        command = shlex.join(["./build.py", "image", recipe, "--cuda", cuda, "--plan"])
-        return f"{command}    names a variant on a newer base"
+        return f"{command('image', recipe, cuda=cuda, plan=True)}    names a variant on a newer base"
     newer = (f"{name} (updates until {suites.last_day(name)})" for name in suites.updated(today))
     return f"build it on Debian {' or '.join(newer)}"
 
@@ -166,5 +165,7 @@ def size(view: ImageView, host: Host) -> CheckVerdict:
         return unknown(f"{told}; not all layers were read")
     told = f"{view.unpacked / 1e9:.1f} GB of files"
     if view.unpacked > _LARGE:
-        return warned(told, "leave out compilers, caches and second copies; ./build.py inspect shows who owns what")
+        return warned(
+            told, f"leave out compilers, caches and second copies; {command('inspect', '…')} shows who owns what"
+        )
     return passed(told)

@@ -10,6 +10,7 @@ from graphcrate.compat import facts, glt, rules
 from graphcrate.compat.facts import is_older
 from graphcrate.compat.slim import LABEL
 from graphcrate.model.audit import GpuVerdict
+from graphcrate.model.command import command, setting
 from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
 
 _DRIVER_GLIBC = facts.limits().driver_glibc.since  #: that NVIDIA's driver libraries are made for
@@ -97,13 +98,15 @@ def gpu(view: ImageView, host: Host) -> CheckVerdict:
             return passed("torch for the CPU, and no GPU was named")
         return unknown("no GPU was named", "--gpu v100")
     if view.cuda == "cpu":
-        return failed(f"torch {view.torch} is for the CPU", "an image for CUDA: make image CUDA=… GPU=…")
+        return failed(
+            f"torch {view.torch} is for the CPU", f"an image for CUDA: {command('image', '…', cuda='…', gpu='…')}"
+        )
     if not view.torch:
         return absent(view, unknown("no torch in the image"))
     found = {model: rules.gpu_code(_stack(view), model) for model in host.gpus}
     for model, verdict in found.items():
         if verdict.status == "fails":
-            return failed(verdict.why, f"make image GPU={model}")
+            return failed(verdict.why, str(command("image", "…", gpu=model)))
     if unsure := next((verdict.why for verdict in found.values() if verdict.status == "unknown"), ""):
         return unknown(unsure)
     lost = dict.fromkeys(feature for verdict in found.values() for feature in verdict.lost)
@@ -168,7 +171,7 @@ def slim(view: ImageView, host: Host) -> CheckVerdict:
     if others:
         return failed(
             f"it is cut to GPUs of compute capability {label}: {', '.join(others)} finds no code",
-            f"the image without -slim, or make image GPU={','.join(others).lower()} SLIM=yes",
+            f"the image without -slim, or {command('image', '…', gpu=','.join(others).lower(), slim='yes')}",
         )
     return passed(f"cut to {label}: {', '.join(host.gpus)}")
 
@@ -227,7 +230,8 @@ def glt_fits(view: ImageView, host: Host) -> CheckVerdict:
     if judged.absent:
         return failed(f"{told}: {', '.join(judged.absent)} is missing", f"pip install {' '.join(judged.absent)}")
     if judged.reasons:
-        fix = f"pip install graphlearn-torch=={judged.fitting}" if judged.fitting else "another torch: ./build.py list"
+        other = f"another torch: {command('list')}"
+        fix = f"pip install graphlearn-torch=={judged.fitting}" if judged.fitting else other
         return failed(f"{told}: {judged.reasons[0]}", fix)
     return passed(told)
 
@@ -256,5 +260,5 @@ def ptx(view: ImageView, host: Host) -> CheckVerdict:
         return passed(f"machine code for {', '.join(host.gpus)}")
     who, oldest = max(wanted.items(), key=lambda pair: facts.numbers(pair[1]))
     what = f"{who} needs driver {oldest or 'of its toolkit'} or newer"
-    known, fix = host.driver if oldest else "", "a newer driver, or GPU=… in the build"
+    known, fix = host.driver if oldest else "", f"a newer driver, or {setting(gpu='…')} in the build"
     return since(what, "the host has", known, oldest, fix, unknown(what, "--driver VERSION"))

@@ -10,6 +10,7 @@ from graphcrate.checks.contracts.view import is_file, start_script, text_of
 from graphcrate.compat import facts
 from graphcrate.compat.facts import is_older
 from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.oci import spec
 
@@ -51,7 +52,7 @@ def unsquashfs(view: ImageView, host: Host) -> CheckVerdict:
     if view.form != "squashfs" or kind != "zstd":
         return passed(kind or "layers: the squashfs is made when the image is imported")
     if host.kernel and is_older(host.kernel, _ZSTD_KERNEL):
-        fix = "./build.py convert REF --to sqsh --compression gzip"
+        fix = command("convert", "REF", to="sqsh", compression="gzip")
         told = f"zstd; distributions with Linux {host.kernel} have squashfs-tools that do not read it"
         return warned(told, f"unsquashfs -version    on a node; before {_ZSTD_TOOLS}: {fix}")
     return passed(f"zstd, which squashfs-tools read from {_ZSTD_TOOLS} on")
