@@ -10,6 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from graphcrate.compat import toml
 from graphcrate.compat.facts import torch_runs_on
 from graphcrate.compat.suites import bases
+from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import BaseSpec, Recipe, Variant
 from graphcrate.model.suite import SUITES
 
@@ -114,6 +115,9 @@ def _bad_architectures(variant: Variant) -> _Wrong:
 
 def _bad_base(base: BaseSpec, python: str) -> _Wrong:
     suites = bases()
+    known = [platform.name for platform in SUPPORTED]
+    if base.platform is not msgspec.UNSET and base.platform not in known:
+        yield "base", f"images are made for {' and '.join(known)}, not for {base.platform!r}"
     if base.provider == "registry":
         if not base.reference or base.suite:
             yield "base", 'a registry base takes `reference` (such as "python:3.11-slim") and no `suite`'

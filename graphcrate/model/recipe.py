@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from graphcrate.model.allowance import Allowance
+from graphcrate.model.platform import DEFAULT, Platform, platform_named
 from graphcrate.model.values import AnyFileName
 
 
@@ -29,6 +30,13 @@ class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     suite: str = ""
     packages: tuple[str, ...] = ()
     reference: str = ""
+    #: left out of what is hashed where a recipe does not say it
+    platform: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def runs_on(self) -> Platform:
+        """What images on this base are for."""
+        return platform_named(self.platform) if isinstance(self.platform, str) else DEFAULT
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, provider
 from graphcrate.model.lock import DebianBase, DebianPackage, Drift, Lock, RegistryBase, encode
 from graphcrate.model.plan import content_id
-from graphcrate.model.recipe import BaseSpec, Variant
+from graphcrate.model.recipe import Variant
 from graphcrate.resolve.locks import Resolution
 
 AnyBase = DebianBase | RegistryBase
@@ -29,7 +29,7 @@ def lock_base(ctx: Context, variant: Variant) -> AnyBase:
 def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str) -> DebianBase:
     """The variant's base with a compiler, as its suite has it today. Raises as `lock_base`."""
     wanted = (*variant.base.packages, *compilers.packages(compiler))
-    spec = BaseSpec(provider="debian", suite=suite, packages=wanted)
+    spec = msgspec.structs.replace(variant.base, provider="debian", suite=suite, packages=wanted)
     base = lock_base(ctx, msgspec.structs.replace(variant, base=spec))
     assert isinstance(base, DebianBase)
     return base

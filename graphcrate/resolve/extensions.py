@@ -28,6 +28,7 @@ from graphcrate.model.lock import (
     Toolkit,
     WheelToolkit,
 )
+from graphcrate.model.platform import Platform
 from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.oci import reference
 from graphcrate.resolve import base
@@ -197,7 +198,7 @@ def lock_toolkit(
         wanted = reference.parse(option.reference)
         _, digest = pull.find(wanted, ctx, target.platform)
         return ImageToolkit(version=option.version, reference=wanted.name, digest=digest)
-    debs, listed = _debian(option, ctx) if option.provider == "debian" else ((), "")
+    debs, listed = _debian(option, target.platform, ctx) if option.provider == "debian" else ((), "")
     pins = toolkits.requirements(option, installed)
     # What the wheels depend on is there to run programs, and nothing runs here. As overrides too: what they ask of one
     # another must not undo a pin.
@@ -209,10 +210,10 @@ def lock_toolkit(
     return WheelToolkit(version=option.version, wheels=wheels)
 
 
-def _debian(option: toolkits.Option, ctx: Context) -> tuple[tuple[DebianPackage, ...], str]:
+def _debian(option: toolkits.Option, platform: Platform, ctx: Context) -> tuple[tuple[DebianPackage, ...], str]:
     """The packages with this nvcc, the archive's first of each where it has several; and when they were listed."""
     with ctx.cache.guard():
-        archive = SuiteArchive(option.suite, ctx, toolkits.COMPONENTS)
+        archive = SuiteArchive(option.suite, ctx, toolkits.COMPONENTS, platform)
         offered = archive.available(option.packages)
     chosen = []
     for name in sorted(option.packages):

@@ -54,9 +54,9 @@ def _order(python: str, glibc: str, platform: Platform) -> dict[Tag, int]:
     return {tag: place for place, tag in reversed(list(enumerate(supported_tags(python, glibc, platform))))}
 
 
-def target_of(base: BaseSpec, python: str, platform: Platform = DEFAULT) -> WheelTarget:
+def target_of(base: BaseSpec, python: str) -> WheelTarget:
     """The image on this base. A registry reference is searched for a suite's name."""
-    return WheelTarget(python, GLIBC.get(suites.of_base(base), OLDEST_GLIBC), platform)
+    return WheelTarget(python, GLIBC.get(suites.of_base(base), OLDEST_GLIBC), base.runs_on)
 
 
 def project_and_version(name: str) -> tuple[str, Version] | None:

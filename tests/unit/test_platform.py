@@ -15,6 +15,7 @@ from graphcrate.artifacts.wheel import check_tags, supported_tags
 from graphcrate.checks.audit.loading import Loader, loadable
 from graphcrate.checks.audit.packages import Packages
 from graphcrate.checks.contracts.view import _c_library
+from graphcrate.compat import recipes
 from graphcrate.compat.packages import markers
 from graphcrate.engines.render.steps import UV
 from graphcrate.host import gpu, namespaces, seccomp
@@ -22,7 +23,7 @@ from graphcrate.host.steps import Step
 from graphcrate.host.syscalls import ALLOWED, REFUSED, syscall_numbers
 from graphcrate.inputs.bases import contents, install
 from graphcrate.model.audit import Binary, Contents
-from graphcrate.model.errors import BuildError, HostError, ResolutionError
+from graphcrate.model.errors import BuildError, HostError, RecipeError, ResolutionError
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, RegistryBase, decode_lock, platform_of
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.platform import AMD64, ARM64, DEFAULT, PLATFORMS, SUPPORTED, Platform, of_machine, platform_named
@@ -31,7 +32,7 @@ from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import read_layout, write_layout
 from graphcrate.publish.attest.bill import _root
-from graphcrate.resolve.target import target_of
+from graphcrate.resolve.target import WheelTarget, target_of
 from tests import ROOT
 from tests.made import refused
 
@@ -70,7 +71,7 @@ def test_rows_have_names_of_their_own_and_amd64_alone_is_supported():
 
 
 def test_wheels_are_chosen_by_the_platforms_tags():
-    target = target_of(BaseSpec(suite="bookworm"), "3.11", MADE_UP)
+    target = WheelTarget("3.11", "2.36", MADE_UP)
     assert target.uv_platform == "uname-manylinux_2_36"
     tags = {tag.platform for tag in supported_tags("3.11", "2.31", MADE_UP)}
     assert tags == {"manylinux_2_31_uname", "manylinux_2_30_uname", "linux_uname", "any"}
@@ -81,6 +82,22 @@ def test_wheels_are_chosen_by_the_platforms_tags():
     with refused(BuildError, "is not for this image: Python 3.11 on a title Linux with glibc 2.31"):
         check_tags(wheels[1], "3.11", "2.31", MADE_UP)
     assert markers("3.11", MADE_UP)["platform_machine"] == "uname"
+
+
+def test_a_recipe_names_the_platform_of_its_base_and_says_nothing_of_the_default_one(tmp_path):
+    base = BaseSpec(suite="bookworm")
+    assert base.runs_on is target_of(base, "3.11").platform is AMD64
+    assert b"platform" not in msgspec.json.encode(base), "the digest of what was asked for would change"
+    assert target_of(BaseSpec(suite="bookworm", platform="linux/arm64"), "3.11").platform is ARM64
+    text = (ROOT / "recipes/pyg.toml").read_text(encoding="utf-8")
+    first = re.search(r"^base = \{", text, re.MULTILINE)[0]
+    named = text.replace(first, first + ' platform = "linux/amd64",', 1)
+    recipe = tmp_path / "pyg.toml"
+    recipe.write_text(named, encoding="utf-8")
+    assert recipes.load(recipe).variants[0].base.runs_on is AMD64
+    recipe.write_text(named.replace("linux/amd64", "linux/arm64"), encoding="utf-8")
+    with refused(RecipeError, "images are made for linux/amd64, not for 'linux/arm64'"):
+        recipes.load(recipe)
 
 
 @pytest.mark.parametrize(("platform", "oldest"), [(AMD64, "manylinux1_x86_64"), (ARM64, "manylinux2014_aarch64")])

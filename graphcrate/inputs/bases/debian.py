@@ -20,7 +20,6 @@ from graphcrate.inputs.bases.normalise import entries, private_keys
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase, platform_of
 from graphcrate.model.plan import LAYER_MTIME
-from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.model.report import LayerRecord, PackageBytes
 from graphcrate.oci.layer import LAYER_FORMAT, LayerWriter
@@ -33,12 +32,12 @@ EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
 SCRATCH_BYTES = 500_000_000  #: what inflated .debs, the tree and the layer take at most
 
 
-def lock(spec: BaseSpec, python: str, ctx: Context, platform: Platform = DEFAULT) -> DebianBase:
+def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     """What the suite has today for this base. Raises ResolutionError (Python, packages), NetworkError, HostError."""
     ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
     with ctx.cache.guard():
-        archive = SuiteArchive(spec.suite, ctx, platform=platform)
+        archive = SuiteArchive(spec.suite, ctx, platform=spec.runs_on)
         base = DebianBase(suite=spec.suite, packages=archive.resolve(wanted), listed=archive.listed)
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:

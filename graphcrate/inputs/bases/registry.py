@@ -15,7 +15,7 @@ from graphcrate.host.steps import Step
 from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import RegistryBase
-from graphcrate.model.platform import DEFAULT, Platform, platform_named
+from graphcrate.model.platform import platform_named
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.oci import access, reference
 
@@ -27,12 +27,12 @@ _ANSWER = re.compile(r"graphcrate: (\d+\.\d+\.\d+\S*) (?:glibc (\d+\.\d+)|none)"
 _LIKELY_SECONDS = 120.0
 
 
-def lock(spec: BaseSpec, python: str, ctx: Context, platform: Platform = DEFAULT) -> RegistryBase:
-    """What the reference means today on the platform, and where its Python ("3.11") lies; pulled only to find that.
+def lock(spec: BaseSpec, python: str, ctx: Context) -> RegistryBase:
+    """What the reference means today on its platform, and where its Python ("3.11") lies; pulled only to find that.
 
     Raises ResolutionError for no image, none for the platform, or none with this Python; NetworkError; IntegrityError.
     """
-    wanted = reference.parse(spec.reference)
+    wanted, platform = reference.parse(spec.reference), spec.runs_on
     ctx.progress.note(f"base: asking {wanted.host} for {wanted}")
     source, digest = pull.find(wanted, ctx, platform)
     _, config = pull.documents(source, digest, ctx.cache, platform=platform)
