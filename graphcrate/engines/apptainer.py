@@ -30,6 +30,7 @@ from graphcrate.host.cache import Cache, remove_tree
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Exec, check_binds
+from graphcrate.model.command import IMAGE_AGAIN, command
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import Plan, WheelsStep
 from graphcrate.model.report import Artifact, BuildReport
@@ -184,7 +185,7 @@ class ApptainerEngine(backend.Engine):
         if not image.is_file():
             raise HostError(
                 f"{image} does not exist",
-                next_step="make image … ENGINE=apptainer    (builds it; it was moved or removed)",
+                next_step=f"{command('image', '…', engine='apptainer')}    (builds it; it was moved or removed)",
             )
         engine = find(settings.environment())
         said: list[str] = []
@@ -325,6 +326,6 @@ def explain(engine: ApptainerClient, lines: Sequence[str], log: Path | None = No
         return DiskFullError(
             f"{engine.name} ran out of room on the disk",
             cause=f"It says: {message}{where}",
-            next_step="free some room, or put the cache on another disk: GRAPHCRATE_CACHE=/path make image …",
+            next_step=f"free some room, or put the cache on another disk: GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}",
         )
     return None

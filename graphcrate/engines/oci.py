@@ -24,6 +24,7 @@ from graphcrate.host.oci_engine import OciEngine, whole
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Exec, check_binds
+from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import BuildError, HostError, UsageError
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.report import Artifact, BuildReport
@@ -126,7 +127,7 @@ class StoreEngine(backend.Engine):
         """The image in the engine's store. Raises HostError when no container of it can be started."""
         engine, reference = self._found(settings.environment()), artifact.reference
         if engine.inspect(reference) is None:
-            raise HostError(f"{engine.name} has no image {reference}", next_step="make image …    builds it")
+            raise HostError(f"{engine.name} has no image {reference}", next_step=f"{IMAGE_AGAIN}    builds it")
         image = EngineImage(engine, reference)
         tried = image.run(_NOTHING)
         if any(_LACKS_RIGHT in line for line in tried.lines):

@@ -18,6 +18,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Exec
+from graphcrate.model.command import command
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
 from graphcrate.oci import reference
@@ -35,7 +36,7 @@ def runtime(environment: Mapping[str, str]) -> RuntimeVersion:
         raise HostError(
             "srun starts no containers here",
             cause="`srun --help` has no --container-image: NVIDIA's plugin pyxis is not installed on this machine.",
-            next_step="give a SIF, which apptainer runs: ./build.py convert NAME:TAG --to sif",
+            next_step=f"give a SIF, which apptainer runs: {command('convert', 'NAME:TAG', to='sif')}",
         )
     return RuntimeVersion("pyxis", f"with Slurm {found.version}")
 
@@ -49,7 +50,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
         raise HostError(
             "pyxis runs images in jobs only",
             cause="This is not a job of Slurm.",
-            next_step="./build.py test … --runner slurm --partition NAME    submits one",
+            next_step=f"{command('test', '…', runner='slurm', partition='NAME')}    submits one",
         )
     name = slurm_batch.container(environment["SLURM_JOB_ID"])
     variables = variables_of(environment)
@@ -63,7 +64,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
             why = (complaints or [*made.lines[-1:], "no word of why"])[0]
             raise HostError(
                 f"pyxis does not start {artifact.reference}: {why}",
-                next_step="./build.py doctor    on the node, and show it and this line to who runs the cluster",
+                next_step=f"{command('doctor')}    on the node, and show it and this line to who runs the cluster",
             )
         yield Container(name, variables)
     finally:

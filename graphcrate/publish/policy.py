@@ -19,6 +19,7 @@ from graphcrate.compat.addresses import cuda_label
 from graphcrate.host import documents, gpu
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit
+from graphcrate.model.command import IMAGE_AGAIN, Command, command
 from graphcrate.model.errors import GateError, RecipeError, UsageError
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Variant
@@ -30,7 +31,7 @@ from graphcrate.smoke import memory
 from graphcrate.smoke.own import programs
 
 _CPU = "cpu"
-_REBUILD = "make image CUDA=…    builds it again; what is unchanged comes from the cache"
+_REBUILD = f"{IMAGE_AGAIN}    builds it again; what is unchanged comes from the cache"
 FileForm = Literal["sif", "sqsh", "oci-archive"]
 FILE_FORMS: tuple[FileForm, ...] = ("sif", "sqsh", "oci-archive")
 _Value = TypeVar("_Value")
@@ -88,7 +89,7 @@ def examine(request: PublishRequest, ctx: Context) -> ImageEvidence:
     if not report.build_key:
         raise UsageError(
             f"{request.ref} was not built here: what is in it and whether it runs is not known",
-            next_step="make image CUDA=…    builds one that can be published",
+            next_step=f"{IMAGE_AGAIN}    builds one that can be published",
         )
     audit = _read(folder / new_image.AUDIT, Audit)
     lock = _lock(folder / "lock.json")
@@ -142,6 +143,10 @@ def refuse_tags(candidate: ImageEvidence, tags: Iterable[str]) -> None:
             )
 
 
+def _on_slurm(name: str) -> Command:
+    return command("test", name, runner="slurm", partition="…", gres="gpu:1")
+
+
 def refuse_early(request: PublishRequest, name: str, cuda: str | None) -> None:
     """Refuse before a build what could not go out after it. Raises GateError.
 
@@ -156,8 +161,7 @@ def refuse_early(request: PublishRequest, name: str, cuda: str | None) -> None:
     raise GateError(
         f"no suite of {name} has passed on a GPU, and this machine has none",
         cause="Images are published after a test on a GPU, or where one says otherwise, which is recorded beside them.",
-        next_step="make publish … ALLOW_CPU_ONLY=yes (./build.py publish … --allow-cpu-only); or build it, then "
-        "./build.py test NAME:TAG --runner slurm --partition … --gres gpu:1",
+        next_step=f"{command('publish', '…', allow_cpu_only=True)}; or build it, then {_on_slurm('NAME:TAG')}",
     )
 
 
@@ -200,8 +204,7 @@ def judge(
         refusals.append(
             Refusal(
                 what=f"no suite of {name} has passed on a GPU, which it is built for",
-                fix=f"./build.py test {name} --runner slurm --partition … --gres gpu:1, or on a GPU node; "
-                "or say --allow-cpu-only, which is recorded beside the image",
+                fix=f"{_on_slurm(name)}, or on a GPU node; or say --allow-cpu-only, which is recorded beside the image",
             )
         )
     return Evidence(suites=passed, refusals=tuple(refusals), cpu_only=without and allow_cpu_only)
@@ -230,15 +233,15 @@ def _refusals(
     name = f"{report.name}:{report.tag}"
     if audit is None or audit.digest != report.digest:
         what = f"there is no audit of this very image ({report.digest})"
-        yield Refusal(what=what, fix="make image … again: every build audits")
+        yield Refusal(what=what, fix=f"{IMAGE_AGAIN} again: every build audits")
         audit = None
     for finding in audit.findings if audit else ():
         if finding.severity == "fail":
             place = " ".join(filter(None, (finding.package, finding.file)))
-            fix = finding.fix or f"./build.py check {name} --only binaries"
+            fix = finding.fix or str(command("check", name, only="binaries"))
             yield Refusal(what=f"audit: {place}: {finding.what}", fix=fix)
     if not report.contracts:
-        yield Refusal(what="no contract was checked", fix="make image … again: every build checks them")
+        yield Refusal(what="no contract was checked", fix=f"{IMAGE_AGAIN} again: every build checks them")
     for broken in report.contracts:
         if broken.status == "fail":
             what = f"contract {broken.check} ({', '.join(broken.runtimes)}): {broken.seen}"
@@ -247,8 +250,8 @@ def _refusals(
     for suite in suites:
         if suite not in passed:
             why = f"failed: {failed[suite]}" if suite in failed else "has not passed in this very image"
-            what, which = (f"the suite {suite}", f" --suite {suite}") if suite in SUITES else (f"its test {suite}", "")
-            yield Refusal(what=f"{what} {why}", fix=f"./build.py test {name}{which}")
+            what, which = (f"the suite {suite}", suite) if suite in SUITES else (f"its test {suite}", "")
+            yield Refusal(what=f"{what} {why}", fix=str(command("test", name, suite=which)))
 
 
 def _ran_in(report: BuildReport, one: SmokeReport) -> bool:

@@ -8,6 +8,7 @@ from graphcrate.artifacts import convert
 from graphcrate.compat import slim
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.oci.reference import TAG_RULE, is_tag
 from graphcrate.publish.destinations.destination import Destination, Published
@@ -99,12 +100,13 @@ def _warn_of_terms(candidate: ImageEvidence, destination: Destination, ctx: Cont
     if asked and asked.slim == "all":
         ctx.progress.note(
             f"warning: NVIDIA's own libraries were cut in this image, and {where} hands it on: {slim.TERMS}. "
-            "Keep it within your site, or publish one with SLIM=yes"
+            f"Keep it within your site, or publish one with {setting(slim='yes')}"
         )
     if asked and asked.flavour == "devel" and candidate.lock.compilation and candidate.lock.compilation.toolkit:
         ctx.progress.note(
             f"warning: this image has NVIDIA's compiler, and {where} hands it on: section 1.1.2 of the CUDA Toolkit's "
-            "EULA keeps developer tools for internal use. Keep it within your site, or leave FLAVOUR=devel out"
+            "EULA keeps developer tools for internal use. Keep it within your site, or leave "
+            f"{setting(flavour='devel')} out"
         )
     said = ctx.cache.path(*_TERMS_SAID)
     if not said.exists():

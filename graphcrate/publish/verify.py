@@ -1,6 +1,5 @@
 """Verify a published image: its signature, its name, its statements, and on demand the same bytes built again."""
 
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from graphcrate.compat.request import BuildRequest, SuiteOptions
 from graphcrate.compat.targets import MachineRequest
 from graphcrate.host.context import Context
 from graphcrate.model import codec
+from graphcrate.model.command import command
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.report import BuildParameters, BuildReport
 from graphcrate.model.words import joined
@@ -122,9 +122,8 @@ def _name(
     judged = names.judge(asked, published, names.own_tag(about))
     step = ""
     if not judged.is_ok:
-        key = f" --key {shlex.quote(str(request.key))}" if request.key else ""
-        command = f"./build.py verify {request.ref}{key} --published-as {published[0]}"
-        step = f"take the image from where it was published; of a copy that you made yourself: {command}"
+        again = command("verify", request.ref, key=request.key, published_as=str(published[0]))
+        step = f"take the image from where it was published; of a copy that you made yourself: {again}"
     return VerifyCheck("name", judged.is_ok, judged.said, note=not judged.is_known, next_step=step)
 
 

@@ -24,6 +24,7 @@ from graphcrate.host.workers import default_jobs
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.wheels.bytecode import InsidePython
 from graphcrate.inputs.wheels.layer import Claims
+from graphcrate.model.command import LOCK_AGAIN, command
 from graphcrate.model.errors import BuildError, LayoutError
 from graphcrate.model.plan import (
     CUDA_HOME,
@@ -93,13 +94,13 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
     if python and not base.python_version.startswith(f"{python}."):
         raise BuildError(
             f"the plan is for Python {python} and the base has {base.python_version}",
-            next_step="./build.py lock …    (locks base and packages again)",
+            next_step=f"{LOCK_AGAIN}    (locks base and packages again)",
         )
     for step in plan.of(RequirementsStep):
         raise BuildError(
             f"the embedded builder cannot install {step.title!r}: no lock says which files those are",
             cause=f"They come from the channel {step.channel.value}, which this machine could not reach.",
-            next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda}    (on a network that reaches it)",
+            next_step=f"{command('lock', plan.name, cuda=plan.stack.cuda)}    (on a network that reaches it)",
         )
     shop = Workshop(
         python=python,

@@ -16,6 +16,7 @@ from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.targets import ALSO_CALLED, Partition
 from graphcrate.engines import slurm_batch
 from graphcrate.engines.render.layout import render_template
+from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
 from graphcrate.oci import reference
@@ -112,7 +113,7 @@ def find_image(ref: str, runtime: JobRuntime, output: Path) -> str:
         if path.suffix not in opens:
             raise UsageError(
                 f"{runtime} opens {form}, and not {path.name}",
-                next_step=f"./build.py convert NAME:TAG --to {form[1:]}" if opens else "give the image's name",
+                next_step=command("convert", "NAME:TAG", to=form[1:]) if opens else "give the image's name",
             )
         # as given: the file may be on the cluster alone. pyxis knows a file by its first letter
         return f"./{path}" if runtime is JobRuntime.PYXIS and not str(path).startswith((".", "/")) else str(path)
@@ -125,7 +126,7 @@ def find_image(ref: str, runtime: JobRuntime, output: Path) -> str:
         if file.is_file():
             return str(file.absolute())
         raise UsageError(
-            f"{ref} does not exist as {file}", next_step=f"./build.py convert {ref} --to {form[1:]}    makes it"
+            f"{ref} does not exist as {file}", next_step=f"{command('convert', ref, to=form[1:])}    makes it"
         )
     if runtime is JobRuntime.SINGULARITY:
         raise UsageError(f"singularity needs a file: there is no {ref}", next_step="give the path of a .sif")

@@ -16,6 +16,7 @@ from graphcrate.engines import oci
 from graphcrate.engines.backend import file_digest
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.host.context import Context
+from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport, OwnTests
 from graphcrate.model.suite import SUITES
@@ -68,7 +69,7 @@ def find(
     chosen = default if runner == "auto" else runner
     artifact = _open(source, chosen, ctx, pyxis)
     if artifact is None:
-        step = f"--runner {default}    opens it" if default != chosen else "./build.py list"
+        step = f"--runner {default}    opens it" if default != chosen else str(command("list"))
         if (default, chosen) == ("slurm", "slurm"):
             step = "--runner slurm --partition NAME    where srun has --container-image; elsewhere give a .sif"
         raise UsageError(

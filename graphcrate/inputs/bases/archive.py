@@ -22,6 +22,7 @@ from graphcrate.host.inflating import pieces
 from graphcrate.host.parallel import parallel
 from graphcrate.host.retry import TRIES
 from graphcrate.inputs.bases.mirrors import ABSENT, SECURITY_POOL, SNAPSHOT_TIME, Archives, DebianMirror, archives
+from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import DebianPackage, LockedFile
@@ -185,7 +186,7 @@ class SuiteArchive:
         return NetworkError(
             f"Debian {self._suite}'s package lists cannot be fetched: {told}",
             cause="No network, a proxy that no variable names, or mirrors without this suite.",
-            next_step=f"DEBIAN_MIRROR=http://a-mirror/debian make image …    ({REGISTRY_INSTEAD})",
+            next_step=f"DEBIAN_MIRROR=http://a-mirror/debian {IMAGE_AGAIN}    ({REGISTRY_INSTEAD})",
         )
 
     def _lists(self, place: "Place") -> "_Lists":
@@ -202,7 +203,7 @@ class SuiteArchive:
         if found is None:
             raise NetworkError(
                 f"{redacted(release.url)} has no list of packages of {component}",
-                next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
+                next_step=f"DEBIAN_MIRROR=http://another-mirror/debian {IMAGE_AGAIN}",
             )
         cache = self._ctx.cache
         target = cache.path("bases", "lists", found.sha256)
@@ -294,7 +295,7 @@ def verified(document: bytes, place: str) -> str:
         raise IntegrityError(
             f"the Release file of {redacted(place)} is not signed by a key of Debian's that is known here",
             cause=str(error).partition("\n")[0],
-            next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
+            next_step=f"DEBIAN_MIRROR=http://another-mirror/debian {IMAGE_AGAIN}",
         ) from error
     return bytes(signed.bytes or b"").decode()
 
@@ -306,7 +307,7 @@ def check_valid(release: str, place: str, now: float) -> None:
         raise IntegrityError(
             f"the Release file of {redacted(place)} was valid until {until[1]}",
             cause="The mirror is no longer kept up to date, or this machine's clock is wrong.",
-            next_step="check `date`; DEBIAN_MIRROR=http://another-mirror/debian make image …",
+            next_step=f"check `date`; DEBIAN_MIRROR=http://another-mirror/debian {IMAGE_AGAIN}",
         )
 
 

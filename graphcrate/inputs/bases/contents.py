@@ -19,6 +19,7 @@ from graphcrate.host.http import Client
 from graphcrate.host.inflating import pieces
 from graphcrate.inputs.bases.archive import SignedRelease, mains
 from graphcrate.inputs.bases.mirrors import archives
+from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.limits import INDEX, Gauge
 from graphcrate.model.lock import encode
@@ -136,7 +137,7 @@ def _unreached(what: str) -> NetworkError:
     return NetworkError(
         what,
         cause="No network, a proxy that no variable names, or mirrors without this suite.",
-        next_step="DEBIAN_MIRROR=http://a-mirror/debian make image …",
+        next_step=f"DEBIAN_MIRROR=http://a-mirror/debian {IMAGE_AGAIN}",
     )
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, NoReturn
 from graphcrate.artifacts.formats.merged import content_of
 from graphcrate.host import rooted
 from graphcrate.host.inflating import PACKINGS, pieces
+from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.model.limits import PACKAGE, Gauge
 from graphcrate.model.words import printable
@@ -144,5 +145,5 @@ def _fail(deb: Path, what: str) -> NoReturn:
     raise IntegrityError(
         f"{deb.name} {what}",
         cause="The package was damaged before its hash was locked, or it was made to do harm.",
-        next_step="lock again, from another mirror: ./build.py lock …",
+        next_step=f"lock again, from another mirror: {LOCK_AGAIN}",
     )

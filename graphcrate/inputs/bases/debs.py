@@ -21,6 +21,7 @@ from graphcrate.host.retry import TRIES
 from graphcrate.inputs.bases import BaseDriftError, snapshot
 from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.inputs.bases.mirrors import ABSENT, Archives, addresses, archives, is_path, is_time
+from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.lock import DebianPackage, LockedFile
 from graphcrate.model.words import joined, printable
@@ -76,13 +77,13 @@ def _refuse_odd(packages: Iterable[DebianPackage], listed: str) -> None:
                 f"the lock names no file of a Debian archive for {package.name!r}: "
                 + printable(f"{package.path or file.name}, sha256 {file.sha256}"),
                 cause="The lock is damaged, or somebody made it to fetch or write something else.",
-                next_step="make it again: ./build.py lock …",
+                next_step=f"make it again: {LOCK_AGAIN}",
             )
     if listed and not is_time(listed):
         raise IntegrityError(
             f"the lock names {listed!r} as the time when Debian's lists were made",
             cause="The lock is damaged: a time is written as 20261125T021215Z there.",
-            next_step="make it again: ./build.py lock …",
+            next_step=f"make it again: {LOCK_AGAIN}",
         )
 
 
@@ -250,15 +251,15 @@ class DebSearch:
             return NetworkError(
                 f"{_named(unanswered)} of the lock's {what} cannot be fetched",
                 cause=f"No mirror of Debian answers. {silent}".strip(),
-                next_step="check the network; DEBIAN_MIRROR=http://a-mirror/debian make image …",
+                next_step=f"check the network; DEBIAN_MIRROR=http://a-mirror/debian {IMAGE_AGAIN}",
             )
         asked = ", ".join(host for host, files in self._lacking.items() if files)
         return BaseDriftError(
             f"no place has {_named(gone)} of the lock's {what}",
             cause=f"Mirrors keep the newest version of a package only. Without them: {asked}."
             + (f" Not reached: {silent}." if silent else ""),
-            next_step="DEBIAN_SNAPSHOT=http://a-mirror-of-the-snapshot-service make image …, or lock again: "
-            "./build.py lock …",
+            next_step=f"DEBIAN_SNAPSHOT=http://a-mirror-of-the-snapshot-service {IMAGE_AGAIN}, or lock again: "
+            f"{LOCK_AGAIN}",
         )
 
 

@@ -20,6 +20,7 @@ from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.host.steps import Step
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
 from graphcrate.inputs.bases.deb import FileOwner, extract, inflate_member
+from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN, setting
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.platform import DEFAULT, Platform
@@ -150,7 +151,7 @@ def _no_tree(name: str, error: OSError) -> BuildError:
     return BuildError(
         f"/{name} of the Debian system cannot be written: {error.strerror}",
         cause="A script of a package left a link or no folder where Debian has one.",
-        next_step="leave out the package that you added last from base.packages of the recipe, or APT=",
+        next_step=f"leave out the package that you added last, from base.packages of the recipe or {setting(apt='…')}",
     )
 
 
@@ -160,20 +161,21 @@ def _failure(lines: Sequence[str], root: Path) -> GraphcrateError:
     if any("No space left on device" in line or "Disk quota exceeded" in line for line in lines):
         return DiskFullError(
             f"the disk that holds {root} is full, or its quota is used up{tail}",
-            next_step="free some room, or name another disk: GRAPHCRATE_CACHE=/path make image …",
+            next_step=f"free some room, or name another disk: GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}",
         )
     if any(line.startswith(NO_SECCOMP) for line in lines):
         return HostError(
             f"a Debian base cannot be made here: {lines[-1]}",
             cause="The kernel, or the container around this shell, forbids them; without, a user cannot own a system.",
-            next_step=f"use an engine that is set up here: ENGINE=docker, podman or apptainer    ({REGISTRY_INSTEAD})",
+            next_step=f"use an engine that is set up here: {setting(engine='docker')}, podman or apptainer    "
+            f"({REGISTRY_INSTEAD})",
         )
     names = re.findall(r"error processing (?:package|archive) (\S+)", "\n".join(lines))
     packages = ", ".join(dict.fromkeys(name.rpartition("/")[2] for name in names)) or "a package"
     return BuildError(
         f"dpkg cannot install {packages}{tail}",
         cause="A script of the package failed, or it contradicts another package.",
-        next_step="leave it out of base.packages in the recipe, or lock again: ./build.py lock …",
+        next_step=f"leave it out of base.packages in the recipe, or lock again: {LOCK_AGAIN}",
     )
 
 

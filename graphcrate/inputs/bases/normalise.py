@@ -13,11 +13,12 @@ from pathlib import Path
 from graphcrate.compat import identities
 from graphcrate.host import rooted
 from graphcrate.inputs.bases.deb import FileOwner
+from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.oci.tar import EntryType, header, padding
 
-_OTHER = "./build.py lock …    (takes the suite's packages of today), or tell who wrote graphcrate"
+_OTHER = f"{LOCK_AGAIN}    (takes the suite's packages of today), or tell who wrote graphcrate"
 CHUNK = 1 << 20
 #: dpkg's own rules in the image say the same as LEFT_OUT, so that packages installed later stay as small
 DPKG_RULES = """\

@@ -13,6 +13,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Exec, run_in
 from graphcrate.host.steps import Step
 from graphcrate.inputs.bases import Base
+from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import RegistryBase
 from graphcrate.model.platform import platform_named
@@ -89,7 +90,7 @@ def _ask_python(rootfs: Path, interpreter: str, name: str) -> tuple[str, str]:
         raise ResolutionError(
             f"{interpreter} of {name} does not run (exit code {completed.returncode}): {tail}",
             cause="The image lacks it, or its Python is broken or built for another machine.",
-            next_step="name another base, or lock again if the recipe's Python was changed: ./build.py lock …",
+            next_step=f"name another base, or lock again if the recipe's Python was changed: {LOCK_AGAIN}",
         )
     version, glibc = answers[-1].groups()
     if glibc is None:

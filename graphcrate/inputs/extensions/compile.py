@@ -24,6 +24,7 @@ from graphcrate.inputs.extensions import CompileJob, cached, folder, import_chec
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.wheels.install import place
 from graphcrate.inputs.wheels.sdist import check_sdist, repack
+from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
@@ -195,7 +196,7 @@ def _hanging(names: str) -> BuildError:
         f"compiling {names} stands still: no file was finished for {SILENCE / 60:.0f} minutes, and it was ended",
         cause="A compiler hangs, or the machine has so little memory left that it does little but page.",
         next_step="run the same command again: packages that are finished are kept. If it stands still again, with "
-        "fewer compilers at a time: taskset -c 0 make image …",
+        f"fewer compilers at a time: taskset -c 0 {IMAGE_AGAIN}",
     )
 
 
@@ -257,7 +258,7 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
         raise BuildError(
             f"{names} compiled, and would not work in the image: " + "\n    ".join(complaints),
             cause="It was compiled against something else than the image has, or not for what was asked.",
-            next_step="./build.py lock …    (locks compiler, toolkit and torch again, so that they fit)",
+            next_step=f"{LOCK_AGAIN}    (locks compiler, toolkit and torch again, so that they fit)",
         )
     kept = {}
     for package, wheel in ready.items():

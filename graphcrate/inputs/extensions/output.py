@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from graphcrate.host import settings
 from graphcrate.host.progress import Progress
+from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN, command
 from graphcrate.model.lock import Compilation
 
 #: an error as gcc, nvcc and its parts, the linker and the shell write it
@@ -19,6 +20,7 @@ _ERROR = re.compile(
 _RAISED = re.compile(r"^\s*([A-Za-z_][\w.]*(Error|Exception|Exit)|DistutilsExecError)\b.*")
 #: Python's words for a child that failed, which say less than the child's own
 _HOLLOW = re.compile(r"could not be (built|compiled)|CompileError|LinkError|exit code|CalledProcessError")
+_WHEELS_ALONE = command("image", "…", extensions="wheels")
 #: in an error line → cause, next step
 _CAUSES = (
     (
@@ -26,12 +28,13 @@ _CAUSES = (
         r"mismatches the version that was used to compile|command not found|command '\S+' failed: No such file|"
         r"No such file or directory: '?\S*(g\+\+|gcc|nvcc)",
         "The compiler that is locked ({compiler}) is absent, or does not go with {cuda}, this torch or this Python.",
-        "./build.py lock …    (locks base, compiler and toolkit again, so that they fit)",
+        f"{LOCK_AGAIN}    (locks base, compiler and toolkit again, so that they fit)",
     ),
     (
         r"[Uu]nsupported gpu architecture|Unknown CUDA arch|not defined for option 'gpu-(arch|code)",
         "The nvcc of {cuda}, or this torch, makes no code for one of the architectures asked for: {asked}.",
-        "GPU=v100 make image …    (other models: ./build.py list), or `architectures` in the recipe",
+        f"{command('image', '…', gpu='v100')}    (other models: {command('list', gpus=True)}), or `architectures` in "
+        "the recipe",
     ),
     (
         r"Killed|signal 9|out of memory|annot allocate memory|bad_alloc",
@@ -41,22 +44,22 @@ _CAUSES = (
     (
         r"No space left on device|Disk quota exceeded",
         "The disk that holds the cache is full, or this user's quota on it.",
-        "GRAPHCRATE_CACHE=/path make image …",
+        f"GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}",
     ),
     (
         r"\.cuh?: No such file|(cu\w+|nv\w+|thrust/\S+|cub/\S+)\.(h|cuh|hpp): No such file|cannot find -l(cu|nv)",
         "The toolkit of {cuda} lacks a header or library that the package wants.",
-        "TOOLKIT=image make image …    (another provider of the toolkit)",
+        f"{command('image', '…', toolkit='image')}    (another provider of the toolkit)",
     ),
     (
         r"No module named|ImportError",
         "The build needs a Python package that is neither torch's nor one of the tools.",
-        "EXTENSIONS=wheels make image …    (an image without what must be compiled)",
+        f"{_WHEELS_ALONE}    (an image without what must be compiled)",
     ),
 )
 _UNKNOWN = (
     "Its sources do not go with this torch or this compiler, most likely.",
-    "EXTENSIONS=wheels make image …    (an image without what must be compiled), or lock another version of it",
+    f"{_WHEELS_ALONE}    (an image without what must be compiled), or lock another version of it",
 )
 _LIMIT = 400  #: characters of a line
 SECONDS = 20.0  #: between two lines

@@ -19,6 +19,7 @@ from graphcrate.host.os_errors import limit_in
 from graphcrate.host.steps import Step
 from graphcrate.inputs.wheels import compile_program
 from graphcrate.inputs.wheels.install import Installation, Placed
+from graphcrate.model.command import command
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import site_packages
 
@@ -110,7 +111,7 @@ def compile_shards(jobs: Sequence[BytecodeShard], interpreter: InsidePython, cac
                 f"Python {interpreter.version} of the image could not compile packages (exit code {done.returncode})"
                 + "".join(f"\n    {line}" for line in done.lines[-20:]),
                 cause=cause or "The base's Python is broken, or the machine ran out of memory or room.",
-                next_step=step or "df -h, free -h; then the same command again, or ./build.py cache --free bases",
+                next_step=step or f"df -h, free -h; then the same command again, or {command('cache', free='bases')}",
             )
         for path, job in zip(compiled, jobs, strict=True):
             read_bundle(path)  # raises where it is not whole

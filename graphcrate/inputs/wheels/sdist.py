@@ -34,6 +34,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.inflating import pieces
 from graphcrate.host.steps import Step
 from graphcrate.model import codec
+from graphcrate.model.command import LOCK_AGAIN, command, setting
 from graphcrate.model.errors import BuildError, HostError, IntegrityError, LayoutError
 from graphcrate.model.limits import SOURCES, Gauge
 from graphcrate.model.lock import LockedPackage
@@ -146,7 +147,7 @@ def make_wheel(
         raise BuildError(
             f"{name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
             cause="Its back-end failed, or needs the network or a package that its build requirements do not name.",
-            next_step="./build.py lock …    (locks the back-end again), or put a wheel of it into a local folder",
+            next_step=f"{LOCK_AGAIN}    (locks the back-end again), or put a wheel of it into a local folder",
         )
     return wheels[0]
 
@@ -172,7 +173,7 @@ def check_pure(name: str, wheel: Wheel) -> None:
         raise BuildError(
             f"{name} is not pure Python: its wheel is for {', '.join(tags)}",
             cause="It has compiled parts, which must be built inside the image's base with its compilers.",
-            next_step="take a channel that has a wheel of it (./build.py list), or put one into a local folder",
+            next_step=f"take a channel that has a wheel of it ({command('list')}), or put one into a local folder",
         )
 
 
@@ -452,5 +453,5 @@ def _tarred(path: Path, name: str) -> dict[str, bytes]:
 def _broken(name: str, detail: str) -> IntegrityError:
     return IntegrityError(
         f"{name} is not a usable source archive: {detail}",
-        next_step="lock another version, or bring a wheel of it: WHEELS=/path",
+        next_step=f"lock another version, or bring a wheel of it: {setting(wheels='/path')}",
     )

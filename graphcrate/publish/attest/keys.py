@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from graphcrate.host import atomic
 from graphcrate.model import codec
+from graphcrate.model.command import command
 from graphcrate.model.errors import UNREADABLE, UsageError
 
 PASSWORD = "COSIGN_PASSWORD"  #: the variable that cosign takes the password from, too
@@ -204,5 +205,5 @@ def _no_key(name: str, file: str) -> UsageError:
     return UsageError(
         f"{name} is no {file} that can be used: damaged, of another kind, or locked as no cosign does it",
         cause="A key is in PEM form, ECDSA on the curve P-256: what every version of cosign takes by itself.",
-        next_step=f"give the file that cosign calls {file}, or make a new pair: ./build.py keys",
+        next_step=f"give the file that cosign calls {file}, or make a new pair: {command('keys')}",
     )

@@ -24,6 +24,7 @@ from graphcrate.host.atomic import check_link, check_writable, claim
 from graphcrate.host.cache import require_room
 from graphcrate.host.context import Context
 from graphcrate.host.progress import Progress
+from graphcrate.model.command import CHECKOUT_PROGRAM, command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.report import BuildReport
 from graphcrate.publish import attestations
@@ -224,7 +225,8 @@ class SharedFolder(Destination):
         there = f"dist/{report.name}/{report.tag}"
         unpack = f"mkdir -p {there}/oci && tar -xf {shlex.quote(str(target))} -C {there}/oci"
         copy = f"cp {shlex.quote(str(self._proofs(report) / 'report.json'))} {there}"
+        clone = command("run").by(CHECKOUT_PROGRAM)
         return (
             "elsewhere",
-            f"{unpack} && {copy}    (in a clone of graphcrate: ./build.py run, convert and test take it)",
+            f"{unpack} && {copy}    (in a clone of graphcrate: {clone}, convert and test take it)",
         )
