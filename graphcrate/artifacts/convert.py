@@ -207,7 +207,7 @@ def _sif(job: _Job) -> _Written:
     if job.request.kernel and compression is Compression.ZSTD and fitting is Compression.GZIP:
         raise UsageError(
             f"Linux {job.request.kernel} cannot mount a SIF with zstd: kernels can from "
-            f"{facts.limits().kernel_zstd.since} on",
+            f"{facts.limit('kernel-zstd').since} on",
             next_step="leave --compression out: gzip is taken for that kernel",
         )
     definition = runtime_files.definition(job.layout.config, job.title)
@@ -245,7 +245,7 @@ def _sqsh(job: _Job) -> _Written:
     if job.request.kernel and not job.request.compression and fitting is not compression:
         job.ctx.progress.note(
             f"{job.target} is compressed with {compression}, since enroot unpacks it by unsquashfs, whatever the "
-            f"kernel; where that is older than {facts.limits().tools_zstd.since} (2019): --compression gzip"
+            f"kernel; where that is older than {facts.limit('tools-zstd').since} (2019): --compression gzip"
         )
     if _is_same_sqsh(job, compression):
         return _leave(job, compression)
@@ -314,7 +314,7 @@ def choose_compression(kernel: str | None) -> Compression:
         raise UsageError(
             f"{kernel!r} is not a kernel's version", next_step="--kernel 3.10    (`uname -r` on the target says it)"
         )
-    mounts_zstd = numbers(version[0]) >= numbers(facts.limits().kernel_zstd.since)
+    mounts_zstd = numbers(version[0]) >= numbers(facts.limit("kernel-zstd").since)
     return Compression.ZSTD if mounts_zstd else Compression.GZIP
 
 

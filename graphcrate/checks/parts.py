@@ -15,8 +15,9 @@ from graphcrate.checks.reading import read_image, read_view
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer
 from graphcrate.model.audit import Audit
-from graphcrate.model.contract import Host, ImageView, Inspection, Runtime
+from graphcrate.model.contract import Host, ImageView, Inspection
 from graphcrate.model.errors import AuditError, ContractError, GraphcrateError, UsageError
+from graphcrate.model.runtime import RuntimeName
 from graphcrate.model.words import size
 from graphcrate.oci.validate import validate
 
@@ -56,7 +57,7 @@ def check(
     ctx: Context,
     *,
     parts: Sequence[Part] = PARTS,
-    runtimes: Sequence[Runtime] = (),
+    runtimes: Sequence[RuntimeName] = (),
     output: Path = Path("dist"),
     fetch: Fetch = "small",
 ) -> Checked:
@@ -75,7 +76,7 @@ def check(
     return Checked(image=ref, bytes=stored, runtimes=inspected, binaries=audit)
 
 
-def _inspected(view: ImageView, host: Host, runtimes: Sequence[Runtime]) -> Inspection:
+def _inspected(view: ImageView, host: Host, runtimes: Sequence[RuntimeName]) -> Inspection:
     asked = tuple(runtimes) or contracts.targets(view)
     findings = contracts.judge(view, host, asked)
     return Inspection(image=view.name, form=view.form, runtimes=asked, host=host, findings=findings, unread=view.unread)

@@ -12,6 +12,8 @@ from graphcrate.cli.options import config, cuda_version, gpu_list, here, named
 from graphcrate.compat.targets import MachineRequest
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
+from graphcrate.model.runtime import RUNTIMES
+from graphcrate.model.words import listed
 
 if TYPE_CHECKING:
     from graphcrate.host.context import Context
@@ -28,16 +30,19 @@ Names = Annotated[
     typer.Argument(help="Wheels, a lock, a folder of packages, or an image as for `check`.", metavar="REF|WHEEL…"),
 ]
 
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="bytes: sizes, digests, archives; "
+        f"runtimes: what {listed(row.title for row in RUNTIMES.values())} require; "
+        "binaries: libraries, symbols and GPU code. Again for more; all if left out."
+    ),
+]
+
 
 def check(
     ref: Ref,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="bytes: sizes, digests, archives; runtimes: what Docker, Apptainer, pyxis and PAI require; "
-            "binaries: libraries, symbols and GPU code. Again for more; all if left out."
-        ),
-    ] = None,
+    only: Only = None,
     target: options.Target = "",
     runtime: options.Runtime = None,
     runtime_version: options.RuntimeVersion = "",

@@ -16,6 +16,8 @@ from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
+from graphcrate.model.runtime import RUNTIMES
+from graphcrate.model.words import either
 
 _LABEL = re.compile(r"cu(\d+)(\d)")  #: as PyTorch's index has it
 _PATCH = re.compile(r"(\d+\.\d+)\.\d+")
@@ -68,7 +70,7 @@ Target = Annotated[
     str, typer.Option(help="A machine of targets/, such as dgx2, or a file like those: GPUs, driver, kernel, runtimes.")
 ]
 Driver = Annotated[str, typer.Option(help="NVIDIA driver of the machine, such as 450.80.02.")]
-Runtime = Annotated[list[str] | None, typer.Option(help="docker, apptainer, pyxis or pai; again for more.")]
+Runtime = Annotated[list[str] | None, typer.Option(help=f"{either(RUNTIMES)}; again for more.")]
 RuntimeVersion = Annotated[str, typer.Option(help="Version of the one runtime; of pyxis that of enroot.")]
 Kernel = Annotated[str, typer.Option(help="Kernel of the machine, such as 3.10.")]
 Glibc = Annotated[str, typer.Option(help="glibc of the machine, such as 2.35.")]

@@ -10,11 +10,13 @@ import typer
 from graphcrate.cli import options
 from graphcrate.cli.options import here, named, write
 from graphcrate.model.errors import UsageError
+from graphcrate.model.runtime import JOBS, RUNNERS
+from graphcrate.model.words import either
 
 if TYPE_CHECKING:
     from graphcrate.model.trial import TrialReport
 
-Runner = Annotated[str, typer.Option(help="auto, embedded, docker, podman, apptainer or slurm; auto: by what REF is.")]
+Runner = Annotated[str, typer.Option(help=f"{either(RUNNERS)}; auto: by what REF is.")]
 Account = Annotated[str, typer.Option(help="Slurm: account.")]
 IsMatrix = Annotated[
     bool, typer.Option("--matrix", help="Slurm: every REF on every partition; the same call goes on where it stopped.")
@@ -92,7 +94,7 @@ def job(
             help="NAME:TAG below dist/, the path of a .sif or .sqsh, or a reference on a registry.", metavar="REF"
         ),
     ],
-    runtime: Annotated[str, typer.Option(help="pyxis, singularity, docker, pai-dlc or pai-dsw.")],
+    runtime: Annotated[str, typer.Option(help=f"{either(JOBS)}.")],
     command: Annotated[str, typer.Option(help="What is run, as a shell has it; else the image's own program.")] = "",
     name: Annotated[str, typer.Option(help="The job's name; else the image's.")] = "",
     partition: OnePartition = "",
@@ -125,7 +127,7 @@ def job(
         partition=partition,
         nodes=nodes,
         gpus=gpus,
-        per_gpu=where == "pyxis" and nodes > 1 if per_gpu is None else per_gpu,
+        per_gpu=JOBS[where].per_gpu and nodes > 1 if per_gpu is None else per_gpu,
         cpus=cpus,
         time=time,
         account=account,
@@ -134,9 +136,9 @@ def job(
         driver=driver,
         workspace=workspace,
     )
-    if where.is_slurm and (known := explain.find_partition(ctx, partition, target)):
+    if JOBS[where].is_slurm and (known := explain.find_partition(ctx, partition, target)):
         wanted = jobs.in_partition(wanted, *known)
-    if where.is_slurm and not wanted.cpus:
+    if JOBS[where].is_slurm and not wanted.cpus:
         what = f"the cores of partition {partition or '(none named)'} are not known"
         ctx.progress.note(f"{what}: the job gets Slurm's default, often one; --cpus N asks for N for each GPU")
     sys.stdout.write(jobs.text(wanted))

@@ -6,13 +6,14 @@ import importlib.resources
 import re
 import tomllib
 from collections.abc import Collection, Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from graphcrate.model import codec
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Candidate
+from graphcrate.model.runtime import RuntimeName
 
 _ARCHITECTURE = re.compile(
     r"(?:(?:sm|compute)_?(?=\d+$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)", re.IGNORECASE
@@ -44,19 +45,13 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MinimumVersion(msgspec.Struct, frozen=True):
-    """The first version that will do."""
+    """The first version that will do; of a runtime with what is said of an older one (`{since}`, `{version}`)."""
 
     since: str
     source: str
-
-
-class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    kernel_zstd: MinimumVersion
-    tools_zstd: MinimumVersion
-    sif: MinimumVersion
-    enroot_oci: MinimumVersion
-    enroot_zstd: MinimumVersion
-    driver_glibc: MinimumVersion
+    runtime: RuntimeName | Literal[""] = ""
+    before: str = ""
+    instead: str = ""  #: what to do where the older one cannot run the image at all
 
 
 def data(name: str) -> bytes:
@@ -92,10 +87,15 @@ _minimum_drivers = functools.cache(functools.partial(table, "drivers", dict[str,
 _forward = functools.cache(functools.partial(table, "drivers", dict[str, frozenset[str]], "forward"))
 #: every known torch build
 torch_builds = functools.cache(functools.partial(table, "torch", tuple[TorchBuild, ...], "build"))
-#: what runtimes, kernels and C libraries take from which version on
-limits = functools.cache(functools.partial(table, "runtimes", _Limits))
+#: what runtimes, kernels, tools and C libraries take from which version on, by name
+limits = functools.cache(functools.partial(table, "runtimes", dict[str, MinimumVersion]))
 #: instances of Alibaba PAI by their number of GPUs
 instances = functools.cache(functools.partial(table, "instances", dict[str, str]))
+
+
+def limit(name: str) -> MinimumVersion:
+    """Look up what `runtimes.toml` says under this name."""
+    return limits()[name]
 
 
 def numbers(version: str) -> tuple[int, ...]:

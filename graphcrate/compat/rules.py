@@ -15,6 +15,7 @@ from graphcrate.compat.targets import Target
 from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.recipe import Candidate, Variant
 from graphcrate.model.report import Fallback
+from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.words import listed
 
 _DRIVERS = "CUDA 13.2 release notes, tables 2 and 3"
@@ -349,25 +350,24 @@ def _base(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     if target.kernel and numbers(target.kernel) < numbers(suite.kernel):
         what = f"glibc {suite.glibc} of Debian {stack.suite} needs Linux {suite.kernel}, and this is {target.kernel}"
         yield _Found("rejects", what, suite.known, f"Linux {suite.kernel} or newer")
-    wanted = facts.limits().driver_glibc
+    wanted = facts.limit("driver-glibc")
     if _uses_gpu(stack, target) and numbers(suite.glibc) < numbers(wanted.since):
         yield _Found("rejects", f"the driver's libraries need glibc {wanted.since}; {has}", wanted.source, newer)
-    if target.glibc and "apptainer" in target.runtimes and numbers(suite.glibc) < numbers(target.glibc):
+    lends = any(row.lends_libraries for name, row in RUNTIMES.items() if name in target.runtimes)
+    if target.glibc and lends and numbers(suite.glibc) < numbers(target.glibc):
         what = f"glibc {suite.glibc} is older than the host's {target.glibc}: graphics libraries of --nv may not load"
         yield _Found("note", what)
 
 
 def _runtime(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     """How the image gets there."""
-    limits = facts.limits()
-    apptainer, enroot = target.runtimes.get("apptainer", ""), target.runtimes.get("pyxis", "")
-    if apptainer and numbers(apptainer) < numbers(limits.sif.since):
-        what = f"SIF needs Singularity {limits.sif.since}, and this is {apptainer}"
-        yield _Found("rejects", what, limits.sif.source, "a folder: ./build.py convert REF --to rootfs")
-    if enroot and numbers(enroot) < numbers(limits.enroot_oci.since):
-        yield _Found("note", f"enroot {enroot} reads no OCI manifest: push it with skopeo copy --format v2s2")
-    mounts = "apptainer" in target.runtimes  # enroot unpacks
-    if mounts and target.kernel and numbers(target.kernel) < numbers(limits.kernel_zstd.since):
+    for limit in facts.limits().values():
+        version = target.runtimes.get(limit.runtime, "")
+        if version and numbers(version) < numbers(limit.since):
+            what = limit.before.format(since=limit.since, version=version)
+            yield _Found("rejects" if limit.instead else "note", what, limit.source, limit.instead)
+    mounts = any(row.mounts for name, row in RUNTIMES.items() if name in target.runtimes)
+    if mounts and target.kernel and numbers(target.kernel) < numbers(facts.limit("kernel-zstd").since):
         yield _Found("note", f"Linux {target.kernel} mounts no SIF of zstd: convert with gzip, which is the default")
 
 

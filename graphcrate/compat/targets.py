@@ -8,20 +8,10 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat import facts, toml
-from graphcrate.model.contract import RUNTIMES, Host, Runtime
+from graphcrate.model.contract import Host
 from graphcrate.model.errors import UsageError
+from graphcrate.model.runtime import RUNTIMES, RuntimeName, runtime_name
 
-#: other names of runtimes, which every command takes
-ALSO_CALLED: dict[str, Runtime] = {
-    "podman": "docker",
-    "singularity": "apptainer",
-    "singularity-ce": "apptainer",
-    "singularityce": "apptainer",
-    "enroot": "pyxis",
-    "slurm": "pyxis",
-    "pai-dlc": "pai",
-    "pai-dsw": "pai",
-}
 _DRIVERS = range(100, 1000)  #: what versions of NVIDIA's driver begin with
 _VERSION_LIKE = "write it like 450.80.02 or 3.10"
 
@@ -70,7 +60,7 @@ def contradictions(target: Target) -> Iterator[tuple[str, str]]:
         yield "drivers", "a machine without a GPU has no driver"
     for name in target.runtimes:
         if name not in RUNTIMES:
-            meant = ALSO_CALLED.get(name)
+            meant = runtime_name(name)
             hint = f"; it is called {meant} here" if meant else f"; there are {', '.join(RUNTIMES)}"
             yield f"runtimes.{name}", f"there is no runtime {name!r}{hint}"
 
@@ -153,12 +143,12 @@ def _contradicted(
             yield f"{option} {old}", option, new
 
 
-def runtimes_of(names: Sequence[str]) -> tuple[Runtime, ...]:
+def runtimes_of(names: Sequence[str]) -> tuple[RuntimeName, ...]:
     """The runtimes that a person named, in any form of their names. Raises UsageError."""
-    found = []
+    found: list[RuntimeName] = []
     for name in names:
-        runtime = ALSO_CALLED.get(name.lower(), name.lower())
-        if runtime not in RUNTIMES:
+        runtime = runtime_name(name.lower())
+        if runtime is None:
             raise UsageError(f"there is no runtime {name!r}", next_step=f"choose from: {', '.join(RUNTIMES)}")
         found.append(runtime)
     return tuple(dict.fromkeys(found))

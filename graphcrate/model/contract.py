@@ -2,15 +2,14 @@
 
 import datetime
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
 from graphcrate.model.platform import DEFAULT
+from graphcrate.model.runtime import RuntimeName
 from graphcrate.model.tree import Form, Kind
 
-Runtime = Literal["docker", "apptainer", "pyxis", "pai"]
-RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 #: `warn`: works, but not for everybody or not as one would think; `unknown`: something about image or host is not known
 Status = Literal["pass", "warn", "fail", "unknown"]
 
@@ -115,7 +114,7 @@ class ContractFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     check: str
     title: str
-    runtimes: tuple[Runtime, ...]
+    runtimes: tuple[RuntimeName, ...]
     status: Status
     seen: str
     why: str = ""
@@ -127,7 +126,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
     image: str
     form: str
-    runtimes: tuple[Runtime, ...]
+    runtimes: tuple[RuntimeName, ...]
     host: Host
     findings: tuple[ContractFinding, ...]
     unread: tuple[str, ...] = ()

@@ -10,6 +10,12 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
+def either(names: Iterable[str]) -> str:
+    """`a, b or c`."""
+    names = list(names)
+    return ", ".join(names[:-1]) + f" or {names[-1]}" if len(names) > 1 else "".join(names)
+
+
 def printable(text: str) -> str:
     """Names and values are an image's to choose; none may speak to the terminal or break a line."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -15,6 +15,7 @@ from graphcrate.model.lock import Lock
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
+from graphcrate.model.runtime import RUNTIMES
 from graphcrate.pages.html import page_words, render_page
 from graphcrate.pages.report import NAME
 
@@ -88,7 +89,7 @@ class Item:
     def words(self) -> str:
         """All that a search may ask for."""
         packages = [f"{one.name} {one.version}" for one in self.lock.packages] if self.lock else []
-        runs = "docker podman apptainer singularity pyxis slurm pai"
+        runs = " ".join(word for name, row in RUNTIMES.items() for word in (name, *row.also_called))
         stack = f"{self.recipe.name} cuda {self.variant.cuda} torch {self.torch} pyg {self.variant.torch_geometric}"
         models = " ".join(f"{model} {model.replace('_', ' ')}" for model in self.gpus)
         return " ".join([stack, f"python {self.variant.python} driver {self.driver}", models, runs, *packages]).lower()

@@ -15,8 +15,9 @@ from graphcrate.compat import facts, planning
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.model.audit import AuditFinding
-from graphcrate.model.contract import RUNTIMES, ContractFinding, Host
+from graphcrate.model.contract import ContractFinding, Host
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
+from graphcrate.model.runtime import RUNTIMES
 from graphcrate.pages.charts import Box, Curve, curve, treemap
 from graphcrate.pages.html import render_page
 

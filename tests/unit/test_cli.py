@@ -54,7 +54,7 @@ def call(context, typed):
         ("publish pyg:there", ("there is no destination", "./build.py publish pyg:there --to")),
         ("verify pyg:there", ("names no registry", "./build.py check pyg:there")),
         ("keys --output nowhere", ("mkdir -p nowhere",)),
-        ("job pyg:1 --runtime kubernetes", ("pyxis, singularity, docker, pai-dlc, pai-dsw",)),
+        ("job pyg:1 --runtime kubernetes", ("docker, singularity, pyxis, pai-dlc, pai-dsw",)),
         ("test a:1 b:1", ("--matrix",)),
         ("test a:1 --runner slurm", ("--partition is missing",)),
         ("test a:1 --matrix", ("--partition is missing",)),

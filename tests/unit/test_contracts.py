@@ -10,7 +10,8 @@ from graphcrate.checks import wording
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.contracts.check import check as contract_check
 from graphcrate.checks.contracts.run import CHECKS
-from graphcrate.model.contract import RUNTIMES, ContractFinding, FileFact, Host, ImageView, Settings
+from graphcrate.model.contract import ContractFinding, FileFact, Host, ImageView, Settings
+from graphcrate.model.runtime import RUNTIMES
 from tests.unit.contract_cases import CASES, GOOD, HOST, UNREAD, configured, files
 
 BY_ID = {check.id: check for check in CHECKS}
@@ -82,7 +83,7 @@ def test_a_check_that_runtimes_share_is_made_once_for_those_that_were_asked_for(
 
 
 def test_artifacts_are_meant_for_runtimes():
-    for form, runtimes in (("layout", RUNTIMES), ("sif", ("apptainer",)), ("squashfs", ("apptainer", "pyxis"))):
+    for form, runtimes in (("layout", tuple(RUNTIMES)), ("sif", ("apptainer",)), ("squashfs", ("apptainer", "pyxis"))):
         assert contracts.targets(msgspec.structs.replace(GOOD, form=form)) == runtimes
 
 

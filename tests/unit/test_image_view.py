@@ -10,7 +10,8 @@ from graphcrate.checks.contracts.check import absent, asked_by, check, passed, w
 from graphcrate.checks.contracts.paths import find_program, resolve_path
 from graphcrate.checks.contracts.run import ASKED, CHECKS
 from graphcrate.checks.contracts.view import view_of
-from graphcrate.model.contract import RUNTIMES, Host, Settings
+from graphcrate.model.contract import Host, Settings
+from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.tree import Entry
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from graphcrate.compat import recipes, targets
 from graphcrate.engines.render import jobs
-from graphcrate.engines.render.jobs import Job, JobRuntime, Mount
+from graphcrate.engines.render.jobs import Job, Mount
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import BuildParameters
@@ -28,7 +28,7 @@ GLT = "python dist_train.py --master_addr=$MASTER_ADDR --num_nodes=$WORLD_SIZE -
 
 
 def job(runtime, image, command="python dna.py", **options):
-    return Job(runtime=JobRuntime(runtime), name="pyg", image=image, command=command, **options)
+    return Job(runtime=runtime, name="pyg", image=image, command=command, **options)
 
 
 def in_partition(*arguments, **options):
@@ -168,10 +168,10 @@ def test_an_image_is_what_its_runtime_opens_or_refused(ref, runtime, expected, t
         (tmp_path / "pyg" / tag).mkdir(parents=True)
     (tmp_path / "pyg" / "1" / "pyg.sif").touch()
     if (ref, runtime, expected) in REACHED:
-        assert jobs.find_image(ref, JobRuntime(runtime), tmp_path) == expected.format(output=tmp_path)
+        assert jobs.find_image(ref, runtime, tmp_path) == expected.format(output=tmp_path)
     else:
         with pytest.raises(UsageError, match=expected):
-            jobs.find_image(ref, JobRuntime(runtime), tmp_path)
+            jobs.find_image(ref, runtime, tmp_path)
 
 
 def test_spaces_are_taken_where_the_runtime_takes_them_and_else_refused(typed):

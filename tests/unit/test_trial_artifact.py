@@ -10,7 +10,6 @@ import pytest
 from graphcrate.artifacts.formats import squashfs
 from graphcrate.engines import pyxis, table
 from graphcrate.engines.render import jobs
-from graphcrate.engines.render.jobs import JobRuntime
 from graphcrate.engines.trials import artifact as subject
 from graphcrate.engines.trials.matrix import new_cell
 from graphcrate.host.process import Completed
@@ -61,7 +60,7 @@ def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(ctx, ours):
         with pytest.raises(UsageError, match=f"is {digest} now, and {wrong} was asked for"):
             find(f"torch:1@{wrong}", ctx, ours)
         with pytest.raises(UsageError, match=f"is {digest} now"):
-            jobs.find_image(f"torch:1@{wrong}", JobRuntime.SINGULARITY, ours)
+            jobs.find_image(f"torch:1@{wrong}", "singularity", ours)
 
 
 def test_a_job_runs_the_file_of_an_image_by_digest(ours):
@@ -73,7 +72,7 @@ def test_a_job_runs_the_file_of_an_image_by_digest(ours):
     copied = ours / "torch" / "2"  # states no digest
     for folder, known in ((image, read_layout(image / "oci").digest), (image, digest), (copied, digest)):
         (folder / "torch.sif").touch()
-        file = jobs.find_image(f"torch:{folder.name}@{known}", JobRuntime.SINGULARITY, ours)
+        file = jobs.find_image(f"torch:{folder.name}@{known}", "singularity", ours)
         assert file == str((folder / "torch.sif").absolute())
 
 

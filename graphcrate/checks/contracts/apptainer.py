@@ -5,7 +5,7 @@ from graphcrate.checks.contracts.paths import is_below
 from graphcrate.compat import facts
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 
-_ZSTD_KERNEL = facts.limits().kernel_zstd.since
+_ZSTD_KERNEL = facts.limit("kernel-zstd").since
 _BOUND = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
 
 

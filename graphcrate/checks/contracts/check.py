@@ -13,7 +13,8 @@ import msgspec
 from graphcrate.checks.contracts.paths import named_paths
 from graphcrate.checks.contracts.view import Asked, start_script
 from graphcrate.compat.facts import is_older
-from graphcrate.model.contract import CheckVerdict, ContractFinding, Host, ImageView, Runtime, Settings
+from graphcrate.model.contract import CheckVerdict, ContractFinding, Host, ImageView, Settings
+from graphcrate.model.runtime import RuntimeName
 
 _Value = TypeVar("_Value")
 Judge = Callable[[ImageView, Host], CheckVerdict]
@@ -30,7 +31,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
-    runtimes: tuple[Runtime, ...]
+    runtimes: tuple[RuntimeName, ...]
     reason: str
     source: str
     judge: Judge
@@ -39,7 +40,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     matching: str = ""  #: a pattern of paths, without their text
     programs: tuple[str, ...] = ()  #: by their names, as PATH finds them
 
-    def find(self, view: ImageView, host: Host, runtimes: Iterable[Runtime]) -> ContractFinding:
+    def find(self, view: ImageView, host: Host, runtimes: Iterable[RuntimeName]) -> ContractFinding:
         """The verdict on this image and host, for those of its runtimes that were asked for."""
         verdict = self.judge(self._declared(view), host)
         passed = verdict.status == "pass"
@@ -110,7 +111,7 @@ def asked_by(checks: Iterable[Check]) -> Asked:
 
 def check(
     title: str,
-    *runtimes: Runtime,
+    *runtimes: RuntimeName,
     files: tuple[str, ...] = (),
     matching: str = "",
     programs: tuple[str, ...] = (),
@@ -149,7 +150,7 @@ def _text(judge: Judge) -> str:
 
 def settings_check(
     title: str,
-    *runtimes: Runtime,
+    *runtimes: RuntimeName,
     files: tuple[str, ...] = (),
     matching: str = "",
     programs: tuple[str, ...] = (),

@@ -8,8 +8,9 @@ from graphcrate.checks.contracts.paths import folders_in_path, is_below
 from graphcrate.checks.contracts.view import distribution
 from graphcrate.compat import suites
 from graphcrate.model.command import command
-from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
+from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.platform import DEFAULT
+from graphcrate.model.runtime import RUNTIMES
 
 _LARGE = 10 * 10**9  #: bytes; takes minutes to import, and does not fit into many a node's /tmp
 _HOMES = ("/root", "/home", "/tmp")

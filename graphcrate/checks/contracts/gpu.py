@@ -11,9 +11,10 @@ from graphcrate.compat.facts import is_older
 from graphcrate.compat.slim import LABEL
 from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.command import command, setting
-from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
+from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
+from graphcrate.model.runtime import RUNTIMES
 
-_DRIVER_GLIBC = facts.limits().driver_glibc.since  #: that NVIDIA's driver libraries are made for
+_DRIVER_GLIBC = facts.limit("driver-glibc").since  #: that NVIDIA's driver libraries are made for
 _CONDITION = re.compile(r"(cuda|driver)\s*(>=|>|<=|<|==|=)\s*(\d+(?:\.\d+)*)")
 _PYTHON = re.compile(r"/python(\d+\.\d+)/(?:site|dist)-packages$")
 _ASK_DRIVER = "--driver VERSION    (nvidia-smi on the host shows it)"

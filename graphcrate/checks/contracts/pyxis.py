@@ -14,8 +14,8 @@ from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.oci import spec
 
-_OCI_ENROOT, _ZSTD_ENROOT = facts.limits().enroot_oci.since, facts.limits().enroot_zstd.since
-_ZSTD_KERNEL, _ZSTD_TOOLS = facts.limits().kernel_zstd.since, facts.limits().tools_zstd.since
+_OCI_ENROOT, _ZSTD_ENROOT = facts.limit("enroot-oci").since, facts.limit("enroot-zstd").since
+_ZSTD_KERNEL, _ZSTD_TOOLS = facts.limit("kernel-zstd").since, facts.limit("tools-zstd").since
 _DOCKER_ZSTD = "application/vnd.docker.image.rootfs.diff.tar.zstd"
 _SHELLS_WITH_KILL = ("sh", "dash", "bash", "busybox", "ash", "ksh", "zsh", "mksh")
 #: a line that gives PATH a value without keeping what it had

@@ -1,30 +1,38 @@
 """Judge an image, whatever its form and whoever made it, by the contracts of runtimes. Pure."""
 
-from collections.abc import Sequence
+import importlib
+import pkgutil
+from collections.abc import Iterator, Sequence
+from types import ModuleType
 
-from graphcrate.checks.contracts import apptainer, contents, docker, gpu, pyxis, start
+from graphcrate.checks import contracts
+from graphcrate.checks.contracts import contents, gpu, start
 from graphcrate.checks.contracts.check import Check, asked_by
-from graphcrate.model.contract import RUNTIMES, ContractFinding, Host, ImageView, Runtime
+from graphcrate.model.contract import ContractFinding, Host, ImageView
+from graphcrate.model.runtime import RUNTIMES, RuntimeName
+
+
+def _modules() -> Iterator[ModuleType]:
+    """Modules with checks: of every runtime, then those that a runtime's module has, which is named like it."""
+    yield from (start, contents, gpu)
+    names = {module.name for module in pkgutil.iter_modules(contracts.__path__)}
+    for runtime in RUNTIMES:
+        if runtime in names:
+            yield importlib.import_module(f"{contracts.__name__}.{runtime}")
+
 
 #: Every check, in the order in which findings are shown.
-CHECKS = tuple(
-    one
-    for module in (start, contents, gpu, docker, apptainer, pyxis)
-    for one in vars(module).values()
-    if type(one) is Check
-)
+CHECKS = tuple(check for module in _modules() for check in vars(module).values() if type(check) is Check)
 #: what a reader of an image has to look for
 ASKED = asked_by(CHECKS)
 
 
-def judge(view: ImageView, host: Host, runtimes: Sequence[Runtime]) -> tuple[ContractFinding, ...]:
+def judge(view: ImageView, host: Host, runtimes: Sequence[RuntimeName]) -> tuple[ContractFinding, ...]:
     """Every finding for these runtimes; a check that several of them share is made once."""
     wanted = tuple(runtime for runtime in RUNTIMES if runtime in runtimes)
     return tuple(check.find(view, host, wanted) for check in CHECKS if set(check.runtimes) & set(wanted))
 
 
-def targets(view: ImageView) -> tuple[Runtime, ...]:
+def targets(view: ImageView) -> tuple[RuntimeName, ...]:
     """The runtimes that an artifact can be meant for."""
-    if view.form == "sif":
-        return ("apptainer",)
-    return ("apptainer", "pyxis") if view.form in ("squashfs", "folder") else RUNTIMES
+    return tuple(name for name, runtime in RUNTIMES.items() if view.form in runtime.opens)

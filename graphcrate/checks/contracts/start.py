@@ -8,7 +8,8 @@ from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT
 from graphcrate.checks.contracts.check import absent, check, failed, is_root, passed, settings_check, unknown, warned
 from graphcrate.checks.contracts.paths import entry_words, program_paths
 from graphcrate.checks.contracts.view import LARGEST_TEXT, is_file, start_script, text_of
-from graphcrate.model.contract import RUNTIMES, CheckVerdict, Host, ImageView, Settings
+from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
+from graphcrate.model.runtime import RUNTIMES
 
 #: programs that run what follows them
 _PASSING = ("tini", "dumb-init", "catatonit", "env", "nice", "setarch", "docker-init", "tini-static")

@@ -3,8 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Sequence
-from enum import StrEnum
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,29 +12,15 @@ from graphcrate.artifacts.locate import check_given_digest
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat import addresses, facts
 from graphcrate.compat.planning import EXAMPLES
-from graphcrate.compat.targets import ALSO_CALLED, Partition
+from graphcrate.compat.targets import Partition
 from graphcrate.engines import slurm_batch
 from graphcrate.engines.render.layout import render_template
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
+from graphcrate.model.runtime import JOBS, RUNTIMES, runtime_name
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
-
-
-class JobRuntime(StrEnum):
-    """Where it runs."""
-
-    PYXIS = "pyxis"
-    SINGULARITY = "singularity"
-    DOCKER = "docker"
-    PAI_DLC = "pai-dlc"
-    PAI_DSW = "pai-dsw"
-
-    @property
-    def is_slurm(self) -> bool:
-        """Whether it is a script for sbatch."""
-        return self in (JobRuntime.PYXIS, JobRuntime.SINGULARITY)
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -48,7 +33,7 @@ class Mount(msgspec.Struct, frozen=True):
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job. `image` as its runtime takes it: a file's path, or a reference; `command` is shell."""
 
-    runtime: JobRuntime
+    runtime: str  #: one of `model.runtime.JOBS`
     name: str
     image: str
     command: str
@@ -70,8 +55,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.gpus, 1) if self.per_gpu else 1
 
 
-#: files that a runtime of Slurm opens; older releases of Singularity wrote the last two
-_OPENS = {JobRuntime.SINGULARITY: (".sif", ".simg", ".img"), JobRuntime.PYXIS: (".sqsh",)}
+#: of files that runtimes open
+_ENDINGS = tuple(dict.fromkeys(ending for form in JOBS.values() for ending in form.files))
 #: what no path that pyxis mounts may have, with its name
 _NO_MOUNT = {" \t": "a space", ",": "a comma", ":": "a colon"}
 BY_A_LINK = 'ln -s "THE FOLDER" ~/data    gives it a name without, which is mounted alike'
@@ -83,17 +68,17 @@ _SHELL = re.compile(r"[;&|<>$`()]|^\s*[A-Za-z_]\w*=", re.ASCII)
 _TIME = re.compile(r"\d+(?:-\d+)?(?::\d+){0,2}", re.ASCII)
 
 
-def read_runtime(name: str) -> JobRuntime:
-    """Read the name of a runtime, any of its names. Raises UsageError."""
-    if name not in tuple(JobRuntime):
-        name = ALSO_CALLED.get(name, name)
-    try:
-        return JobRuntime("singularity" if name == "apptainer" else name)
-    except ValueError:
+def read_runtime(name: str) -> str:
+    """Read the name of a kind of job, or that of a runtime which has one kind alone. Raises UsageError."""
+    if name in JOBS:
+        return name
+    known = runtime_name(name)
+    kinds = tuple(RUNTIMES[known].jobs) if known else ()
+    if len(kinds) != 1:
         raise UsageError(
-            f"there is no runtime {name!r}; there are {', '.join(JobRuntime)}",
-            next_step=f"--runtime {JobRuntime.PYXIS}",
-        ) from None
+            f"there is no runtime {name!r}; there are {', '.join(JOBS)}", next_step=f"--runtime {next(iter(JOBS))}"
+        )
+    return kinds[0]
 
 
 def read_mount(text: str) -> Mount:
@@ -104,19 +89,20 @@ def read_mount(text: str) -> Mount:
     return Mount(source, target)
 
 
-def find_image(ref: str, runtime: JobRuntime, output: Path) -> str:
+def find_image(ref: str, runtime: str, output: Path) -> str:
     """Return the path or the reference by which a runtime opens an image. Raises UsageError where it cannot."""
     ref = reference.on_registry(ref) if ref.startswith(reference.SCHEME) else ref
-    path, opens = Path(ref), _OPENS.get(runtime, ())
+    path, job = Path(ref), JOBS[runtime]
+    opens = job.files
     form = opens[0] if opens else "images on a registry"
-    if path.suffix in (*_OPENS[JobRuntime.SINGULARITY], *_OPENS[JobRuntime.PYXIS]) or path.is_file():
+    if path.suffix in _ENDINGS or path.is_file():
         if path.suffix not in opens:
             raise UsageError(
                 f"{runtime} opens {form}, and not {path.name}",
                 next_step=command("convert", "NAME:TAG", to=form[1:]) if opens else "give the image's name",
             )
-        # as given: the file may be on the cluster alone. pyxis knows a file by its first letter
-        return f"./{path}" if runtime is JobRuntime.PYXIS and not str(path).startswith((".", "/")) else str(path)
+        # as given: the file may be on the cluster alone
+        return f"./{path}" if job.is_dotted and not str(path).startswith((".", "/")) else str(path)
     folder = output / ref.partition("@")[0].replace(":", "/")
     ours = ":" in ref and folder.is_dir()
     if opens and ours:
@@ -128,13 +114,12 @@ def find_image(ref: str, runtime: JobRuntime, output: Path) -> str:
         raise UsageError(
             f"{ref} does not exist as {file}", next_step=f"{command('convert', ref, to=form[1:])}    makes it"
         )
-    if runtime is JobRuntime.SINGULARITY:
-        raise UsageError(f"singularity needs a file: there is no {ref}", next_step="give the path of a .sif")
-    if runtime is not JobRuntime.DOCKER and not reference.on_registry(ref) and (ours or "/" not in ref):
-        registry = "registry.example.com/team" if runtime.is_slurm else "registry.<region>.aliyuncs.com/<namespace>"
+    if not job.pulls:
+        raise UsageError(f"{runtime} needs a file: there is no {ref}", next_step=f"give the path of a {form}")
+    if job.pulls == "registry" and not reference.on_registry(ref) and (ours or "/" not in ref):
         raise UsageError(
             f"{runtime} pulls from a registry, and {ref!r} names no registry",
-            next_step=f"give its address there: {registry}/{ref}",
+            next_step=f"give its address there: {job.registry}/{ref}",
         )
     reference.parse(ref)
     return ref
@@ -142,7 +127,8 @@ def find_image(ref: str, runtime: JobRuntime, output: Path) -> str:
 
 def image_name(ref: str) -> str:
     """Return the image's name, without registry, tag and ending."""
-    return re.split(r"[:@]", ref.rpartition("/")[2].removesuffix(".sif").removesuffix(".sqsh"))[0]
+    name = ref.rpartition("/")[2]
+    return re.split(r"[:@]", name.removesuffix(next(filter(name.endswith, _ENDINGS), "")))[0]
 
 
 def job_name(ref: str) -> str:
@@ -186,27 +172,28 @@ def text(job: Job) -> str:
         # since Slurm 22.05 a step does not take this over from the job
         "cpus": f" --cpus-per-task={cores}" if cores else "",
     }
-    match job.runtime:
-        case JobRuntime.SINGULARITY:
-            values |= {"binds": _binds(" --bind ", job), "nv": " --nv" if job.gpus else ""}
-            return render_template("job-singularity", values)
-        case JobRuntime.PYXIS:
-            image = job.image if job.image.startswith(("/", ".")) else reference.parse(job.image).enroot
-            for mount in job.mounts:
-                if strange := mountable(mount.source) or mountable(mount.target):
-                    raise UsageError(f"pyxis cannot mount {mount.source!r}: {strange}", next_step=BY_A_LINK)
-            binds = "".join(f",{_in_double_quotes(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
-            container = re.sub(r"[^A-Za-z0-9._-]+", "_", re.sub(r"\.sqsh$", "", image.rpartition("/")[2]))
-            values |= {"job": msgspec.structs.replace(job, image=image), "binds": binds, "container": container}
-            values["warning"] = slurm_batch.warning(job.time, "TERM")
-            return render_template("job-pyxis", values)
-        case JobRuntime.DOCKER:
-            values |= {"binds": _binds(" --volume ", job), "gpus": f" --gpus {job.gpus}" if job.gpus else ""}
-            return render_template("job-docker", values | {"command": _for_exec(_by_torchrun(job, "--standalone"))})
-        case JobRuntime.PAI_DLC:
-            return json.dumps(_dlc(job), indent=2, ensure_ascii=False) + "\n"
-        case JobRuntime.PAI_DSW:
-            return pai_image(job.image) + "\n"
+    if job.runtime in _WRITERS:
+        return _WRITERS[job.runtime](job, values)
+    form = JOBS[job.runtime]
+    values |= {
+        "binds": "".join(f" {form.bind} {shlex.quote(f'{mount.source}:{mount.target}')}" for mount in job.mounts),
+        "gpus": f" {form.gpus.format(gpus=job.gpus)}" if job.gpus and form.gpus else "",
+    }
+    if not form.is_slurm:
+        values["command"] = _for_exec(_by_torchrun(job, "--standalone"))
+    return render_template(f"job-{job.runtime}", values)
+
+
+def _pyxis(job: Job, values: dict[str, object]) -> str:
+    image = job.image if job.image.startswith(("/", ".")) else reference.parse(job.image).enroot
+    for mount in job.mounts:
+        if strange := mountable(mount.source) or mountable(mount.target):
+            raise UsageError(f"pyxis cannot mount {mount.source!r}: {strange}", next_step=BY_A_LINK)
+    binds = "".join(f",{_in_double_quotes(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
+    container = re.sub(r"[^A-Za-z0-9._-]+", "_", re.sub(r"\.sqsh$", "", image.rpartition("/")[2]))
+    values |= {"job": msgspec.structs.replace(job, image=image), "binds": binds, "container": container}
+    values["warning"] = slurm_batch.warning(job.time, "TERM")
+    return render_template("job-pyxis", values)
 
 
 def mountable(path: str) -> str:
@@ -218,8 +205,20 @@ def mountable(path: str) -> str:
     return f"there is {found[0]} in its path" if found else ""
 
 
-def _binds(option: str, job: Job) -> str:
-    return "".join(f"{option}{shlex.quote(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
+def _pai_dlc(job: Job, values: dict[str, object]) -> str:
+    return json.dumps(_dlc(job), indent=2, ensure_ascii=False) + "\n"
+
+
+def _pai_dsw(job: Job, values: dict[str, object]) -> str:
+    return pai_image(job.image) + "\n"
+
+
+#: kinds of jobs that their template alone does not write
+_WRITERS: Mapping[str, Callable[[Job, dict[str, object]], str]] = {
+    "pyxis": _pyxis,
+    "pai-dlc": _pai_dlc,
+    "pai-dsw": _pai_dsw,
+}
 
 
 def _dlc(job: Job) -> dict[str, object]:
@@ -306,18 +305,17 @@ def _check(job: Job) -> None:
         )
     if "\n" in job.command or not job.command.strip():
         raise UsageError("invalid command: not one line", next_step="put the steps into a script, and run that")
-    slurm, dlc = job.runtime.is_slurm, job.runtime is JobRuntime.PAI_DLC
-    for option, given, known in (
-        ("--partition", job.partition, slurm),
-        ("--time", job.time, slurm),
-        ("--account", job.account, slurm),
-        ("--cpus", job.cpus, slurm),
-        ("--instance", job.instance, dlc),
-        ("--driver", job.driver, dlc),
-        ("--workspace", job.workspace, dlc),
-        ("--nodes", job.nodes > 1, slurm or dlc),
+    for option, given in (
+        ("--partition", job.partition),
+        ("--time", job.time),
+        ("--account", job.account),
+        ("--cpus", job.cpus),
+        ("--instance", job.instance),
+        ("--driver", job.driver),
+        ("--workspace", job.workspace),
+        ("--nodes", job.nodes > 1),
     ):
-        if given and not known:
+        if given and option not in JOBS[job.runtime].options:
             raise UsageError(f"a job of {job.runtime} has no {option}", next_step=f"leave {option} out")
 
 

@@ -11,7 +11,6 @@ from graphcrate.artifacts import convert
 from graphcrate.artifacts.locate import Located, locate
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.catalog import find_variant
-from graphcrate.compat.targets import ALSO_CALLED
 from graphcrate.engines import oci
 from graphcrate.engines.backend import file_digest
 from graphcrate.engines.embedded import build as embedded
@@ -19,12 +18,12 @@ from graphcrate.host.context import Context
 from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport, OwnTests
+from graphcrate.model.runtime import RUNNERS, runtime_name
 from graphcrate.model.suite import SUITES
 from graphcrate.model.tree import Form
 from graphcrate.model.trial import Device, TrialOrder
 from graphcrate.smoke import memory
 
-RUNNERS = ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
 #: the runner of each form with --runner auto
 _DEFAULTS: Mapping[Form, str] = {
     "layout": "embedded",
@@ -106,7 +105,7 @@ def _check_names(suites: Sequence[str], runner: str) -> str:
                 cause=f"There are {', '.join(SUITES)}.",
                 next_step=f"--suite {next(iter(SUITES))}",
             )
-    runner = runner if runner in RUNNERS else ALSO_CALLED.get(runner, runner)
+    runner = runner if runner in RUNNERS else runtime_name(runner) or runner
     if runner not in RUNNERS:
         raise UsageError(
             f"there is no runner {runner!r}; there are {', '.join(RUNNERS)}",

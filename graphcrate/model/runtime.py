@@ -1,0 +1,102 @@
+"""What runs images: a row each, by which targets, contracts, jobs, runners and help texts go.
+
+A new runtime is a row here, its checks in a module of `checks.contracts` that has its name, and for `job` a template
+`job-NAME` in `engines.render`. What it takes only from some version on is data: `compat/data/runtimes.toml`.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from graphcrate.model.tree import Form
+
+RuntimeName = Literal["docker", "apptainer", "pyxis", "pai"]
+_LAYERS: tuple[Form, ...] = ("layout", "archive", "docker", "podman", "registry")  #: images of layers
+_ALIBABA = "registry.<region>.aliyuncs.com/<namespace>"
+_SLURM = frozenset({"--partition", "--time", "--account", "--cpus", "--nodes"})
+
+
+class JobForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How `job` writes what a runtime runs: by the template `job-NAME`, or a function of `engines.render.jobs`."""
+
+    options: frozenset[str] = frozenset()  #: of `job`, beside those of every job
+    is_slurm: bool = False  #: a script for sbatch, in which srun starts the processes
+    files: tuple[str, ...] = ()  #: endings of files that it opens; the first is what `convert` makes
+    pulls: Literal["", "registry", "any"] = ""  #: takes no reference; one with a registry's name; any
+    bind: str = ""  #: option by which a folder of the host is mounted
+    gpus: str = ""  #: option for GPUs, with `{gpus}` for their number
+    registry: str = "registry.example.com/team"  #: an address that it may pull from, in messages
+    per_gpu: bool = False  #: on several nodes one process for each GPU, where nothing else is asked for
+    is_dotted: bool = False  #: knows a file by the first letter of its path: `.` or `/`
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """A runtime. Contracts judge an image for it in the forms that it `opens`."""
+
+    title: str  #: in texts
+    also_called: tuple[str, ...] = ()  #: other names, which every command takes
+    opens: tuple[Form, ...]
+    mounts: bool = False  #: the kernel mounts the image's squashfs, in a compression that it knows
+    lends_libraries: bool = False  #: libraries of the host come into the container, and need the host's glibc
+    runners: tuple[str, ...] = ()  #: of `test --runner`
+    jobs: Mapping[str, JobForm] = {}  #: by the names of `job --runtime`
+
+
+RUNTIMES: Mapping[RuntimeName, Runtime] = {
+    "docker": Runtime(
+        title="Docker",
+        also_called=("podman",),
+        opens=_LAYERS,
+        runners=("docker", "podman"),
+        jobs={"docker": JobForm(pulls="any", bind="--volume", gpus="--gpus {gpus}")},
+    ),
+    "apptainer": Runtime(
+        title="Apptainer",
+        also_called=("singularity", "singularity-ce", "singularityce"),
+        opens=(*_LAYERS, "sif", "squashfs", "folder"),
+        mounts=True,
+        lends_libraries=True,
+        runners=("apptainer",),
+        jobs={
+            "singularity": JobForm(
+                options=_SLURM,
+                is_slurm=True,
+                files=(".sif", ".simg", ".img"),  # older releases of Singularity wrote the last two
+                bind="--bind",
+                gpus="--nv",
+            )
+        },
+    ),
+    "pyxis": Runtime(
+        title="pyxis",
+        also_called=("enroot", "slurm"),
+        opens=(*_LAYERS, "squashfs", "folder"),
+        jobs={
+            "pyxis": JobForm(
+                options=_SLURM, is_slurm=True, files=(".sqsh",), pulls="registry", per_gpu=True, is_dotted=True
+            )
+        },
+    ),
+    "pai": Runtime(
+        title="PAI",
+        also_called=("pai-dlc", "pai-dsw"),
+        opens=_LAYERS,
+        jobs={
+            "pai-dlc": JobForm(
+                options=frozenset({"--nodes", "--instance", "--driver", "--workspace"}),
+                pulls="registry",
+                registry=_ALIBABA,
+            ),
+            "pai-dsw": JobForm(pulls="registry", registry=_ALIBABA),
+        },
+    ),
+}
+JOBS: Mapping[str, JobForm] = {name: form for row in RUNTIMES.values() for name, form in row.jobs.items()}
+#: what `test` runs suites in: our own sandbox, what runs images here, and nodes of Slurm
+RUNNERS = ("auto", "embedded", *(runner for row in RUNTIMES.values() for runner in row.runners), "slurm")
+
+
+def runtime_name(text: str) -> RuntimeName | None:
+    """The name of the runtime that has this name or is called so; None where there is none."""
+    return next((name for name, row in RUNTIMES.items() if text in (name, *row.also_called)), None)

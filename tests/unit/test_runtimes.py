@@ -1,0 +1,69 @@
+"""Runtimes are rows: what goes by them, and that nothing else has to know which there are."""
+
+import ast
+import importlib
+import pkgutil
+from typing import get_args
+
+import pytest
+
+from graphcrate.checks import contracts
+from graphcrate.checks.contracts.check import Check
+from graphcrate.checks.contracts.run import CHECKS
+from graphcrate.compat import facts
+from graphcrate.engines.render import jobs
+from graphcrate.model.runtime import JOBS, RUNNERS, RUNTIMES, JobForm, RuntimeName, runtime_name
+from tests import ROOT
+
+#: where a runtime's name may stand: its row, its checks, and engines, each of which is one of them
+HOMES = ("graphcrate/model/runtime.py", "graphcrate/checks/contracts/", "graphcrate/engines/")
+
+
+def test_every_name_has_a_row_and_is_told_apart_from_all_others():
+    assert get_args(RuntimeName) == tuple(RUNTIMES)
+    words = [word for name, row in RUNTIMES.items() for word in (name, *row.also_called)]
+    assert len(set(words)) == len(words)
+    assert (runtime_name("enroot"), runtime_name("podman"), runtime_name("shifter")) == ("pyxis", "docker", None)
+    assert RUNNERS == ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
+
+
+def test_no_module_with_checks_is_left_out():
+    names = [module.name for module in pkgutil.iter_modules(contracts.__path__)]
+    modules = [importlib.import_module(f"{contracts.__name__}.{name}") for name in names]
+    found = {check.id for module in modules for check in vars(module).values() if type(check) is Check}
+    assert found == {check.id for check in CHECKS}
+
+
+def test_every_kind_of_job_has_a_template_or_a_function():
+    templates = ROOT / "graphcrate" / "engines" / "render" / "templates"
+    assert [name for name in JOBS if not (templates / f"job-{name}").is_file() and not name.startswith("pai-")] == []
+    assert not [form for form in JOBS.values() if not form.files and not form.pulls], "opens nothing"
+
+
+def test_limits_are_of_runtimes_and_say_what_is_wrong_before_them():
+    for limit in facts.limits().values():
+        assert bool(limit.runtime) == bool(limit.before)
+        limit.before.format(since="1", version="0")
+
+
+def test_a_further_kind_of_job_is_a_row_and_a_template(monkeypatch, tmp_path):
+    """Charliecloud's ch-run would be; here the template is that of Singularity."""
+    row = JobForm(is_slurm=True, options=JOBS["singularity"].options, files=(".sqfs",), bind="-b", gpus="--gpus={gpus}")
+    monkeypatch.setattr(jobs, "JOBS", {**JOBS, "charliecloud": row})
+    monkeypatch.setattr(jobs, "_ENDINGS", (".sqfs",))
+    monkeypatch.setattr(jobs, "render_template", lambda name, values: f"{name}{values['binds']}{values['gpus']}")
+    assert jobs.read_runtime("charliecloud") == "charliecloud"
+    assert jobs.find_image("/lustre/pyg.sqfs", "charliecloud", tmp_path) == "/lustre/pyg.sqfs"
+    job = jobs.Job(runtime="charliecloud", name="a", image="/a.sqfs", command="ls", mounts=(jobs.Mount("/a", "/b"),))
+    assert jobs.text(job) == "job-charliecloud -b /a:/b --gpus=1"
+
+
+@pytest.mark.parametrize("runtime", ["pyxis", "pai"])
+def test_rooms_below_name_no_runtime(runtime):
+    naming = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "graphcrate").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value == runtime
+    ]
+    assert [path for path in dict.fromkeys(naming) if not path.startswith(HOMES)] == []
