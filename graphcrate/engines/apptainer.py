@@ -9,7 +9,6 @@ import contextlib
 import importlib.resources
 import os
 import re
-import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,34 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from graphcrate.engines import backend, context
 from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion, file_digest
 from graphcrate.engines.output import COLOUR, LOG, Output, last_word
 from graphcrate.engines.render import definition
-from graphcrate.host import gpu as gpus
-from graphcrate.host import process, settings
+from graphcrate.host import apptainer_client, process, settings
+from graphcrate.host.apptainer_client import ApptainerClient
 from graphcrate.host.atomic import writing
 from graphcrate.host.cache import Cache, remove_tree
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import Exec, check_binds
+from graphcrate.host.sandbox import Exec
 from graphcrate.model.command import IMAGE_AGAIN, command
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import Plan, WheelsStep
 from graphcrate.model.report import Artifact, BuildReport
 
-NAMES = ("apptainer", "singularity")
-ELSEWHERE = "or use another engine: --engine docker, --engine embedded"
-#: what the engine needs of the environment besides what all children get: its settings and logins to registries
-_VARIABLES = ("CONFIGDIR", "DOCKER_USERNAME", "DOCKER_PASSWORD", "KEYSDIR", "CONFIG_FILE", "MKSQUASHFS_ARGS")
-#: "apptainer version 1.4.5-1.el9", "singularity-ce version 4.1.5+ds4", "singularity version 3.5.3-1.el7", "2.6.1-dist"
-_VERSION = re.compile(
-    r"(?:(apptainer|singularity(?:-ce|-?pro)?) version )?v?(\d+)\.(\d+)(?:\.(\d+))?\S*", re.IGNORECASE
-)
 LACKS_CAPABILITY = "Requesting capability set"
-OLDEST_SINGULARITY = (3, 5, 3)
 FOLDER = "apptainer"  #: of the cache: layers that the engine keeps, and the build that runs
 BASE = "base"  #: the base in the context. A name, because the image remembers what its definition said.
 #: Room over the compressed wheels: two unpacked virtual environments, the downloads, the SIF.
@@ -59,73 +47,26 @@ STEPS = re.compile(
 ISOLATED = ["--cleanenv", "--contain", "--pid"]
 NO_NETWORK = ["--net", "--network", "none"]
 SECONDS_TO_TRY = 300
-
-
-class ApptainerClient(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine that answers. `name` as it calls itself, `version` as a tuple, `text` as it says ("1.4.5-1.el9")."""
-
-    program: str
-    name: str
-    version: tuple[int, ...]
-    text: str
-
-    @property
-    def builds_stages(self) -> bool:
-        """Whether it builds a definition in stages; before 3.5.3 a copy between them followed links."""
-        return self._since((0,), singularity=OLDEST_SINGULARITY)
-
-    @property
-    def takes_literal_values(self) -> bool:
-        """Whether it has variables that no shell evaluates (`--no-eval`)."""
-        return self._since((1, 1), singularity=(3, 10))
-
-    def _since(self, apptainer: tuple[int, ...], singularity: tuple[int, ...]) -> bool:
-        """By CHANGELOG.md of github.com/apptainer/apptainer and github.com/sylabs/singularity."""
-        return self.version >= (apptainer if self.name == "apptainer" else singularity)
-
-    def environment(self, given: Mapping[str, str], inside: Mapping[str, str], **own: str) -> dict[str, str]:
-        """What the engine gets: `given` as far as children do, `inside` for the image, its `own` settings."""
-        prefix = "APPTAINER" if self.name == "apptainer" else "SINGULARITY"
-        chosen = settings.select_for_child(given, tuple(f"{prefix}_{name}" for name in _VARIABLES))
-        chosen |= {f"{prefix}_{name.upper()}": value for name, value in own.items()}
-        return chosen | {f"{prefix}ENV_{name}": value for name, value in inside.items()}
-
-
-def parse_version(program: str, said: str) -> ApptainerClient | None:
-    """Read what `--version` of a program says; None if it is none of these engines."""
-    found = _VERSION.fullmatch(said.strip())
-    if found is None:
-        return None
-    version = tuple(int(number or 0) for number in found.groups()[1:])
-    name = (found[1] or "singularity").lower()
-    return ApptainerClient(program=program, name=name, version=version, text=said.strip().split()[-1])
-
-
-def find(environment: Mapping[str, str]) -> ApptainerClient:
-    """The engine in this environment's PATH, Apptainer before Singularity. Raises HostError when there is none."""
-    variables = settings.select_for_child(environment)
-    complaints = []
-    for name in NAMES:
-        program = shutil.which(name, path=variables["PATH"])
-        if program is None:
-            continue
-        done = process.run([program, "--version"], environment=variables, timeout=60)
-        engines = [engine for line in done.lines if (engine := parse_version(program, line))]
-        if engines and not done.returncode:
-            return engines[-1]
-        complaints.append(f"{program} --version ends with code {done.returncode}: {' '.join(done.lines[-3:])}")
-    if complaints:
-        raise HostError(complaints[0], cause="It is broken, or another program of that name.", next_step=ELSEWHERE)
-    raise HostError(
-        "neither apptainer nor singularity is installed",
-        cause="Neither was found in PATH or in the system's folders.",
-        next_step=f"module load apptainer    (on a cluster; else https://apptainer.org/docs/admin/main/), {ELSEWHERE}",
-    )
+#: labels that say which image it is
+IDENTITY = ("org.opencontainers.image.title", "org.opencontainers.image.version", "graphcrate.lock.sha256")
 
 
 def is_root() -> bool:
     """Whether this process is root."""
     return os.geteuid() == 0
+
+
+def _found(environment: Mapping[str, str], option: Literal["engine", "runner"] = "runner") -> ApptainerClient:
+    """The engine. Raises HostError when there is none; `option` names another one."""
+    try:
+        return apptainer_client.find(environment)
+    except HostError as error:
+        next_step = f"{error.next_step}, {_others(option)}"
+        raise HostError(error.what, cause=error.cause, next_step=next_step) from error
+
+
+def _others(option: Literal["engine", "runner"]) -> str:
+    return f"or another: --{option} docker or --{option} embedded"
 
 
 @dataclass(frozen=True)
@@ -136,19 +77,19 @@ class ApptainerEngine(backend.Engine):
 
     def check(self, environment: Mapping[str, str]) -> str:
         """The engine's name and version. Raises HostError when it is missing or too old to build."""
-        engine = find(environment)
+        engine = _found(environment, "engine")
         if not engine.builds_stages:
             raise HostError(
                 f"{engine.name} {engine.text} is too old for a definition in stages that copy links as links: that "
-                f"needs {'.'.join(map(str, OLDEST_SINGULARITY))} or later",
+                f"needs {'.'.join(map(str, apptainer_client.OLDEST_SINGULARITY))} or later",
                 cause=f"The program is {engine.program}.",
-                next_step=f"module avail apptainer    (shows what else a cluster has), {ELSEWHERE}",
+                next_step=f"module avail apptainer    (shows what else a cluster has), {_others('engine')}",
             )
         return f"{engine.name} {engine.text}"
 
     def build(self, order: BuildOrder) -> Built:
         """Build the plan's image as `<folder>/<name>.sif`. See `Engine.build`."""
-        engine, plan, log = find(order.environment), order.plan, order.folder / LOG
+        engine, plan, log = _found(order.environment, "engine"), order.plan, order.folder / LOG
         packages = [package for step in plan.of(WheelsStep) for package in step.packages]
         room = _ROOM_FOR_BASE + _ROOM * sum(package.file.size for package in packages)
         order.cache.require(room, f"building {plan.name}:{plan.tag} with {engine.name}")
@@ -164,6 +105,7 @@ class ApptainerEngine(backend.Engine):
             with writing(sif, 0o755) as part:
                 if not _run(engine, order, folder, output, part):
                     raise explain(engine, output.lines, log) or _failure(engine, plan, output, log, text)
+                _check_labels(engine, part, order)
         size, digest = sif.stat().st_size, file_digest(sif)
         artifact = Artifact(engine="apptainer", kind="sif", reference=str(sif), digest=digest, bytes=size, log=str(log))
         return Built(artifact)
@@ -175,7 +117,7 @@ class ApptainerEngine(backend.Engine):
 
     def runtime(self, environment: Mapping[str, str]) -> RuntimeVersion:
         """The engine that is found here. Raises HostError when there is none."""
-        engine = find(environment)
+        engine = _found(environment)
         return RuntimeVersion(engine.name, engine.text)
 
     @contextlib.contextmanager
@@ -187,7 +129,7 @@ class ApptainerEngine(backend.Engine):
                 f"{image} does not exist",
                 next_step=f"{command('image', '…', engine='apptainer')}    (builds it; it was moved or removed)",
             )
-        engine = find(settings.environment())
+        engine = _found(settings.environment())
         said: list[str] = []
         # Root that lacks some capability, as in a container, can only run with none at all.
         for rights in ([], ["--no-privs"], ["--userns"]) if is_root() else ([], ["--userns"]):
@@ -202,11 +144,7 @@ class ApptainerEngine(backend.Engine):
                     yield inside
                     return
                 said += tried.lines
-        raise explain(engine, said) or HostError(
-            f"{engine.name} cannot run {image}",
-            cause=last_word(said),
-            next_step=f"{engine.program} exec {image} true    shows the same",
-        )
+        raise explain(engine, said) or _cannot_run(engine, image, last_word(said))
 
 
 def _run(engine: ApptainerClient, order: BuildOrder, folder: Path, output: Output, part: Path) -> bool:
@@ -221,13 +159,50 @@ def _run(engine: ApptainerClient, order: BuildOrder, folder: Path, output: Outpu
     for way in ([], ["--fakeroot"]) if is_root() else (["--fakeroot"],):
         clear(folder / "tmp")
         (folder / "tmp").mkdir()
-        words = [engine.program, "build", "--force", *way, str(part.absolute()), f"{order.plan.name}.def"]
-        done = process.run(words, environment=variables, cwd=folder / "context", on_line=output.line)
+        text, cwd = f"{order.plan.name}.def", folder / "context"
+        done = engine.build(text, part, way, environment=variables, cwd=cwd, on_line=output.line)
         if not done.returncode or way or not any(LACKS_CAPABILITY in line for line in done.lines):
             break
         order.progress.note(f"{engine.name}: root lacks capabilities here; again with --fakeroot")
         output.lines.clear()  # else a later failure would be blamed on what this one said
     return not done.returncode
+
+
+def _check_labels(engine: ApptainerClient, image: Path, order: BuildOrder) -> None:
+    """Compare the labels that say which image it is. Raises BuildError for others than the plan's."""
+    labels = order.plan.config.labels
+    expected = {name: labels[name] for name in IDENTITY if name in labels}
+    if not expected:
+        return
+    try:
+        found = engine.labels(image)
+    except BuildError as error:
+        order.progress.note(f"the labels of the image are not compared: {error.what.splitlines()[0]}")
+        return
+    others = [f"{name} is {found.get(name)!r}" for name, value in expected.items() if found.get(name) != value]
+    if others:
+        raise BuildError(
+            f"{engine.name} built another image than {order.plan.name}:{order.plan.tag}: {', '.join(others)}",
+            cause="The labels of the image are not those of the definition that it was built from.",
+            next_step=f"less {order.folder / LOG}    has the whole output",
+        )
+
+
+def _cannot_run(engine: ApptainerClient, image: Path, message: str) -> HostError:
+    """The error for an image that does not start, with no cause in this machine that is known."""
+    try:
+        engine.labels(image)
+    except BuildError:
+        return HostError(
+            f"{engine.name} cannot read {image}: it is damaged, or no image of Apptainer's",
+            cause=message,
+            next_step=f"{command('convert', 'NAME:TAG', to='sif')}    (writes it again from the layout)",
+        )
+    return HostError(
+        f"{engine.name} cannot run {image}",
+        cause=message,
+        next_step=f"{engine.program} exec {image} true    shows the same",
+    )
 
 
 def _failure(engine: ApptainerClient, plan: Plan, output: Output, log: Path, text: str) -> BuildError:
@@ -289,22 +264,16 @@ class ApptainerImage:
 
     def run(self, command: Exec) -> Completed:
         """See `host.sandbox.Inside.run`. Of the host it sees binds alone, and the network if asked to."""
-        check_binds(command.binds, separators=":,")
         options = [*ISOLATED, *self.rights, *(() if command.network else self.network_off)]
         options += ["--no-eval"] if self.engine.takes_literal_values else []
-        options += ["--nv"] if command.gpu and gpus.detect().devices else []
         options += ["--pwd", command.cwd or "/"]
-        for bind in command.binds:
-            options += ["--bind", f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}"]
         variables = self.engine.environment(
             settings.environment(), command.environment, cachedir=str(self.cache.path(FOLDER, "layers"))
         )
         # /tmp and the home lie on the cache's disk: in memory they would be limited to 64 MB.
         with self.cache.folder() as scratch:
-            options += ["--workdir", str(scratch), str(self.image)]
-            # Silent, because what the engine says and what the command says come in one stream.
-            words = [self.engine.program, "--silent", "--nocolor", "exec", *options, *command.argv]
-            return process.run(words, environment=variables, on_line=command.on_line, timeout=command.timeout)
+            options += ["--workdir", str(scratch)]
+            return self.engine.execute(self.image, command, options, environment=variables)
 
 
 def explain(engine: ApptainerClient, lines: Sequence[str], log: Path | None = None) -> GraphcrateError | None:

@@ -1,5 +1,6 @@
 """The Apptainer builder and runner with the real engine, on a base of a few megabytes."""
 
+import dataclasses
 import hashlib
 import os
 import signal
@@ -7,14 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from graphcrate.artifacts.formats import sif
 from graphcrate.engines import apptainer
-from graphcrate.host import settings
+from graphcrate.host import apptainer_client, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, HostError
+from graphcrate.model.report import Artifact
 from tests.conftest import ROOT
 from tests.engines import tiny
 from tests.engines.workplace import call, running, until
@@ -40,9 +43,14 @@ GOOD = f"""{BUILD}
     export TINY_WORD="a word"
     export PATH="/opt/made:$PATH"
 
+%labels
+    org.opencontainers.image.title graphcrate-test
+    org.opencontainers.image.version 1.0
+
 %runscript
     exec "$@"
 """
+LABELS = {"org.opencontainers.image.title": "graphcrate-test", "org.opencontainers.image.version": "1.0"}
 
 
 @pytest.fixture
@@ -55,12 +63,19 @@ def written(monkeypatch):
     return write
 
 
+def labelled(order, **labels):
+    """The order for an image with these labels."""
+    config = msgspec.structs.replace(order.plan.config, labels=LABELS | labels)
+    plan = msgspec.structs.replace(order.plan, steps=(*order.plan.steps[:-1], config))
+    return dataclasses.replace(order, plan=plan)
+
+
 @pytest.fixture(scope="module")
 def image(cache, tmp_path_factory):
     """A good image, with what the builder said of it."""
     folder = tmp_path_factory.mktemp("good")
     folder.chmod(0o755)
-    order = tiny.order(folder, cache, settings.environment())
+    order = labelled(tiny.order(folder, cache, settings.environment()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(apptainer, "definition", lambda plan, **_: GOOD)
         return ENGINE.build(order).artifact, order
@@ -89,6 +104,26 @@ def test_it_builds_what_the_definition_says(image, cache, tmp_path):
     assert left_over(cache, order.folder) == []
     assert "apptainer cp /usr/bin/env /opt/made/env" in order.progress.notes
     assert "+ cp /usr/bin/env" in Path(artifact.log).read_text()
+
+
+def test_labels_of_the_image_are_read_and_those_of_another_refused(image, cache, tmp_path, written):
+    found = apptainer_client.find(settings.environment()).labels(Path(image[0].reference))
+    assert found.items() >= LABELS.items()
+    assert not any("not compared" in note for note in image[1].progress.notes)
+    written(GOOD)
+    order = labelled(tiny.order(tmp_path, cache, settings.environment()), **{"org.opencontainers.image.version": "2"})
+    with pytest.raises(BuildError, match=r"built another image than .*: org.opencontainers.image.version is '1.0'"):
+        ENGINE.build(order)
+    assert left_over(cache, tmp_path) == []
+
+
+def test_a_damaged_image_is_named_as_one(cache, tmp_path):
+    (tmp_path / "a.sif").write_text("junk")
+    artifact = Artifact(engine="apptainer", kind="sif", reference=str(tmp_path / "a.sif"), digest="", bytes=4)
+    with pytest.raises(HostError, match="it is damaged") as caught:
+        with ENGINE.opened(artifact, cache=cache, progress=tiny.Told()):
+            raise AssertionError("it was opened")
+    assert "image format not recognized" in caught.value.cause
 
 
 def test_a_step_that_fails_is_shown_and_leaves_the_earlier_image(cache, tmp_path, written):
@@ -206,7 +241,7 @@ def test_the_host_is_out_of_reach_but_for_binds(image, cache, tmp_path):
 BY_A_USER = """
 import os, sys
 from graphcrate.engines import apptainer
-from graphcrate.host import settings
+from graphcrate.host import apptainer_client, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Exec
 from graphcrate.model.report import Artifact

@@ -1,14 +1,20 @@
-"""Apptainer's builder and runner as far as no engine is needed: versions, commands, what its words mean."""
+"""Apptainer's builder and runner as far as no engine is needed: versions, commands by spython, what messages mean."""
 
+import hashlib
 import io
+import json
+import subprocess
 from pathlib import Path
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from graphcrate.engines import apptainer
 from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.output import Output
+from graphcrate.host import apptainer_client
+from graphcrate.host.gpu import HostGpu
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, DiskFullError, HostError
@@ -22,7 +28,7 @@ ENGINE = apptainer.ApptainerEngine("apptainer")
 
 
 def engine(said="apptainer version 1.4.5"):
-    return apptainer.parse_version("/usr/bin/it", said)
+    return apptainer_client.parse_version("/usr/bin/it", said)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +182,7 @@ def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_pat
         return Completed(1, said)
 
     text = "Bootstrap: docker\nFrom: a:1\nStage: build\n\n%post\n    true\n"
-    monkeypatch.setattr(apptainer, "find", lambda environment: engine())
+    monkeypatch.setattr(apptainer_client, "find", lambda environment: engine())
     monkeypatch.setattr(apptainer, "definition", lambda plan: text)
     monkeypatch.setattr(apptainer, "is_root", lambda: True)
     monkeypatch.setattr("graphcrate.host.process.run", run)
@@ -193,3 +199,140 @@ def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_pat
     assert "apptainer Running post scriptlet" in order.progress.lines
     assert not list(tmp_path.glob("*.sif*"))
     assert not (cache.root / "apptainer" / "build").exists()
+
+
+# spython
+
+
+@pytest.fixture
+def no_process(monkeypatch):
+    """Nothing is started but through `host.process`, whose functions the test plays."""
+
+    def refuse(*arguments, **_):
+        raise AssertionError(f"started {arguments}")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+
+
+def test_spython_writes_the_commands_and_host_process_runs_them(no_process, tmp_path, monkeypatch):
+    asked = answers(monkeypatch, 3, "the last line")
+    monkeypatch.setattr("graphcrate.host.gpu.detect", lambda: HostGpu(devices=("/dev/nvidia0",)))
+    heard, environment, client = [], {"PATH": "/bin"}, engine()
+    built = client.build(
+        "a.def", tmp_path / "a.sif", ["--fakeroot"], environment=environment, cwd=tmp_path, on_line=heard.append
+    )
+    command = Exec(["python", "-c", "x y"], binds=[Bind(tmp_path, "/in")], gpu=True, timeout=5, on_line=heard.append)
+    ran = client.execute(tmp_path / "a.sif", command, ["--pid"], environment=environment)
+    assert built == ran == Completed(3, ("the last line",))
+    (build, of_build), (execute, of_execute) = asked
+    assert build == ["/usr/bin/it", "build", "--force", "--fakeroot", f"{tmp_path}/a.sif", "a.def"]
+    bind = f"{tmp_path.resolve()}:/in:ro"
+    options = ["--silent", "--nocolor", "exec", "--nv", "--bind", bind, "--pid", f"{tmp_path}/a.sif"]
+    assert execute == ["/usr/bin/it", *options, "python", "-c", "x y"]
+    assert of_build == {"environment": environment, "cwd": tmp_path, "on_line": heard.append}
+    assert of_execute == {"environment": environment, "on_line": heard.append, "timeout": 5}
+
+
+def inspected(monkeypatch, text):
+    """Play what `inspect` prints, or how it fails."""
+    asked = []
+
+    def output(argv, *, timeout):
+        asked.append((argv, timeout))
+        if isinstance(text, Exception):
+            raise text
+        return text
+
+    monkeypatch.setattr("graphcrate.host.process.output", output)
+    return asked
+
+
+@pytest.mark.parametrize("labels", [{"a.b": "c d"}, '{"a.b": "c d"}'])  # Singularity before 3 has them as a text
+def test_labels_are_those_that_inspect_prints(no_process, monkeypatch, labels):
+    asked = inspected(monkeypatch, json.dumps({"data": {"attributes": {"labels": labels}}, "type": "container"}))
+    assert engine().labels(Path("/a.sif")) == {"a.b": "c d"}
+    ((argv, timeout),) = asked
+    assert (argv[:2], "--json" in argv, argv[-1], timeout) == (["/usr/bin/it", "inspect"], True, "/a.sif", 60)
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[]", "{}", '{"data": {"attributes": {"labels": 1}}}'])
+def test_unreadable_output_of_inspect_is_an_error(no_process, monkeypatch, text):
+    inspected(monkeypatch, text)
+    with refused(BuildError, "apptainer inspect prints no labels of /a.sif", "/usr/bin/it inspect --json /a.sif "):
+        engine().labels(Path("/a.sif"))
+
+
+TITLE, VERSION = apptainer.IDENTITY[:2]
+
+
+@pytest.fixture
+def labelled(tmp_path, cache, monkeypatch):
+    """An order for an image with labels, whose build writes a file and succeeds."""
+    plan = planned()
+    config = msgspec.structs.replace(plan.config, labels={TITLE: "pkg", VERSION: "1.0", "other": "x"})
+    steps = tuple(config if step is plan.config else step for step in plan.steps)
+
+    def run(argv, *, environment, cwd, on_line):
+        Path(argv[-2]).write_bytes(b"a SIF")
+        return Completed(0, ())
+
+    monkeypatch.setattr(apptainer_client, "find", lambda environment: engine())
+    monkeypatch.setattr(apptainer, "definition", lambda plan: "text")
+    monkeypatch.setattr("graphcrate.host.process.run", run)
+    return BuildOrder(
+        plan=msgspec.structs.replace(plan, steps=steps), folder=tmp_path, base=None, files={}, cache=cache,
+        environment={"PATH": "/bin"}, progress=Recorder(),
+    )  # fmt: skip
+
+
+def with_labels(monkeypatch, labels):
+    inspected(monkeypatch, json.dumps({"data": {"attributes": {"labels": labels}}}))
+
+
+def test_built_image_with_the_plans_labels_is_kept(labelled, monkeypatch):
+    with_labels(monkeypatch, {TITLE: "pkg", VERSION: "1.0", "org.label-schema.build-arch": "amd64"})
+    artifact, layers = ENGINE.build(labelled)
+    assert (Path(artifact.reference).read_bytes(), artifact.bytes, layers) == (b"a SIF", 5, ())
+    assert artifact.digest == f"sha256:{hashlib.sha256(b'a SIF').hexdigest()}"
+    assert labelled.progress.lines == []
+
+
+@pytest.mark.parametrize(("labels", "what"), [({TITLE: "pkg", VERSION: "0.9"}, "'0.9'"), ({TITLE: "pkg"}, "None")])
+def test_built_image_with_other_labels_is_refused(labelled, monkeypatch, labels, what):
+    with_labels(monkeypatch, labels)
+    with refused(BuildError, "apptainer built another image than pkg:1.0", f"{VERSION} is {what}"):
+        ENGINE.build(labelled)
+    assert not list(labelled.folder.glob("*.sif*"))
+
+
+def test_built_image_that_cannot_be_inspected_is_kept_with_a_note(labelled, monkeypatch):
+    inspected(monkeypatch, BuildError("it inspect failed (exit code 255)\n    FATAL: no"))
+    assert Path(ENGINE.build(labelled).artifact.reference).read_bytes() == b"a SIF"
+    assert labelled.progress.lines == ["the labels of the image are not compared: it inspect failed (exit code 255)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "next_step"),
+    [
+        (BuildError("image format not recognized"), "it is damaged", "./build.py convert NAME:TAG --to sif"),
+        ('{"data": {"attributes": {"labels": {}}}}', "cannot run", "/usr/bin/it exec "),
+    ],
+)
+def test_image_that_does_not_start_is_damaged_where_inspect_fails(tmp_path, cache, monkeypatch, text, what, next_step):
+    (tmp_path / "a.sif").write_bytes(b"junk")
+    artifact = Artifact(engine="apptainer", kind="sif", reference=str(tmp_path / "a.sif"), digest="", bytes=4)
+    monkeypatch.setattr(apptainer_client, "find", lambda environment: engine())
+    answers(monkeypatch, 255, "FATAL:   could not open image")
+    inspected(monkeypatch, text)
+    with refused(HostError, what, "could not open image", next_step):
+        with ENGINE.opened(artifact, cache=cache, progress=Recorder()):
+            raise AssertionError("it was opened")
+
+
+@pytest.mark.parametrize(("ask", "option"), [(ENGINE.check, "engine"), (ENGINE.runtime, "runner")])
+def test_missing_engine_names_another_by_the_option_that_chooses_it(tmp_path, monkeypatch, ask, option):
+    monkeypatch.setattr("graphcrate.host.settings.SYSTEM_FOLDERS", ())
+    with refused(
+        HostError, "neither apptainer nor singularity", f"or another: --{option} docker or --{option} embedded"
+    ):
+        ask({"PATH": str(tmp_path)})

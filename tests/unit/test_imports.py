@@ -113,6 +113,20 @@ def test_only_host_opens_doors():
     assert [use for module in others for use in uses(module, DOORS, doors)] == []
 
 
+def at_start(module):
+    """What importing a module imports: nothing that a function imports, or a block for types alone."""
+    for node in tree_of(module).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imports(ast.Module([node], []))
+
+
+def test_clients_of_engines_are_loaded_by_the_first_command():
+    clients = {"docker": "graphcrate.host.docker_engine", "spython": "graphcrate.host.spython_client"}
+    loading = {(name.partition(".")[0], module) for module in SOURCES for name in at_start(module)}
+    assert {(library, module) for library, module in loading if library in clients} == set(clients.items())
+    assert [module for module in SOURCES if set(clients.values()) & set(at_start(module))] == []
+
+
 def test_the_command_line_alone_imports_the_doctor():
     importing = [module for module in SOURCES for one in set(imports(tree_of(module))) if one.startswith("doctor.")]
     assert set(importing) == {"graphcrate.cli.main"}
