@@ -16,7 +16,7 @@ from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer
 from graphcrate.model.audit import Audit
 from graphcrate.model.contract import Host, ImageView, Inspection
-from graphcrate.model.errors import AuditError, ContractError, GraphcrateError, UsageError
+from graphcrate.model.errors import AuditError, ContractError, GraphcrateError, LayoutError, UsageError
 from graphcrate.model.runtime import RuntimeName
 from graphcrate.model.words import size
 from graphcrate.oci.validate import validate
@@ -26,11 +26,15 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 
 class Bytes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Every blob of a layout read and compared with its digest. `not_checked`: why there is nothing to compare with."""
+    """Every blob of a layout read and compared with its digest. `not_checked`: why there is nothing to compare with.
+
+    `faults`: all that breaks a rule of OCI images; `warnings`: what breaks none.
+    """
 
     digest: str = ""
     layers: int = 0
     size: int = 0  #: of the layers as they are stored
+    faults: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     not_checked: str = ""
 
@@ -63,7 +67,7 @@ def check(
 ) -> Checked:
     """Check these parts of an image, whatever its form.
 
-    Raises UsageError for what does not exist, LayoutError for damaged bytes and for what is no image, NetworkError.
+    Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError.
     """
     stored = _bytes(locate(ref, output), ctx) if "bytes" in parts else None
     view = audit = None
@@ -83,7 +87,10 @@ def _inspected(view: ImageView, host: Host, runtimes: Sequence[RuntimeName]) -> 
 
 
 def failure(checked: Checked) -> GraphcrateError | None:
-    """The error that a check ends with: contracts before binaries; None where nothing fails."""
+    """The error that a check ends with: bytes before contracts before binaries; None where nothing fails."""
+    if checked.bytes and (faults := checked.bytes.faults):
+        what = faults[0] if len(faults) == 1 else f"{len(faults)} faults in the bytes of {checked.image}"
+        return LayoutError(what, cause="The image was changed after it was written, or its tool is faulty.")
     broken = [one for one in checked.binaries.findings if one.severity == "fail"] if checked.binaries else []
     if checked.runtimes:
         findings = checked.runtimes.findings
@@ -99,7 +106,7 @@ def answer(checked: Checked, *, everything: bool) -> Answer:
     """Word all parts: what fails and warns, or everything, then a line of summary for each part."""
     answers: dict[Part, Answer] = {}
     if stored := checked.bytes:
-        answers["bytes"] = Answer((), summary=(*(f"warning: {one}" for one in stored.warnings), _bytes_line(stored)))
+        answers["bytes"] = wording.stored(stored.faults, stored.warnings, _bytes_line(stored))
     if judged := checked.runtimes:
         answers["runtimes"] = wording.contracts(judged.findings, judged.unread, everything=everything)
     if checked.binaries:
@@ -115,9 +122,18 @@ def _bytes(image: Located, ctx: Context) -> Bytes:
     layout = image.layout()
     total = sum(layer.size for layer in layout.layers)
     with ctx.progress.task(f"checking {image.name}", total) as task:
-        warnings = validate(layout, task.advance)
-    return Bytes(digest=layout.digest, layers=len(layout.layers), size=total, warnings=warnings)
+        found = validate(layout, task.advance)
+    return Bytes(
+        digest=layout.digest,
+        layers=len(layout.layers),
+        size=total,
+        faults=found.faults,
+        warnings=found.warnings,
+    )
 
 
 def _bytes_line(found: Bytes) -> str:
-    return found.not_checked or f"{found.layers} layers, {size(found.size)}: every digest is right, {found.digest}"
+    if found.not_checked:
+        return found.not_checked
+    verdict = f"{len(found.faults)} faults" if found.faults else "every digest is right"
+    return f"{found.layers} layers, {size(found.size)}: {verdict}, {found.digest}"

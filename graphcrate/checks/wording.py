@@ -42,6 +42,12 @@ def audit(found: Audit, *, everything: bool = True) -> Answer:
     return Answer(sections, summary=(*_unread(found.unread), *_unread(found.left, "looked at"), summary))
 
 
+def stored(faults: Iterable[str], warnings: Iterable[str], summary: str) -> Answer:
+    """Word what is wrong with the bytes of an image, the worst first."""
+    entries = *(_entry("fail", fault) for fault in faults), *(_entry("warn", warning) for warning in warnings)
+    return Answer((Section(entries),), summary=(summary,))
+
+
 def told(one: AuditFinding) -> str:
     """Say what an audit found, and where."""
     return f"{one.package} {one.file}".rstrip() + f": {one.what}"

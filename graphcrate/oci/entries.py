@@ -17,6 +17,30 @@ HARMLESS_DEVICES = frozenset(f"c {number}" for number in ("1:3", "1:5", "1:7", "
 #: What a reader keeps of an entry.
 Kept = TypeVar("Kept")
 Other = TypeVar("Other")
+#: Takes what breaks a rule, so that the reader goes on without it; it may raise the error to end the reading.
+Refuse = Callable[[LayoutError], None]
+
+
+#: Faults that are collected; whoever writes a hostile layer has no end of them.
+MAX_FAULTS = 100
+
+
+def raise_first(error: LayoutError) -> None:
+    """End reading at the first fault."""
+    raise error
+
+
+class Faults:
+    """Faults that are collected while reading goes on; the one beyond `MAX_FAULTS` ends it."""
+
+    def __init__(self) -> None:
+        self.errors: list[LayoutError] = []
+
+    def add(self, error: LayoutError) -> None:
+        """Collect a fault. Raises LayoutError instead where there are too many."""
+        if len(self.errors) >= MAX_FAULTS:
+            raise LayoutError(f"more than {MAX_FAULTS} faults: the rest was not looked at") from error
+        self.errors.append(error)
 
 
 def entry_path(name: str) -> str:
@@ -52,31 +76,49 @@ class Entries(Generic[Kept]):
         return Entries(found, self.folders, self.implied, self.removed, self.emptied, self.links_below)
 
 
-def read_entries(stream: TarStream, keep: Callable[[str, tarfile.TarInfo], Kept]) -> Entries[Kept]:
-    """Read one layer to its end. Raises LayoutError for names that break a rule: each once, none below a file or link.
+def read_entries(
+    stream: TarStream, keep: Callable[[str, tarfile.TarInfo], Kept], refuse: Refuse = raise_first
+) -> Entries[Kept]:
+    """Read one layer to its end. Raises LayoutError for a broken tar.
 
-    `keep` gets path and header of each entry but whiteouts and hard links. It may read the content.
+    Names that break a rule are refused: each comes once, and none is below a file or link. `keep` gets path and header
+    of each entry but whiteouts and hard links. It may read the content.
     """
-    layer = Entries[Kept]()
-    others: set[str] = set()  # all but folders, whiteouts too
-    above: set[str] = set()  # folders above any of them
+    reader = _LayerReader(keep)
     for member, _ in members(stream):
-        path = entry_path(member.name)
-        if path in layer.folders or path in others:
+        try:
+            reader.add(member)
+        except LayoutError as error:
+            refuse(error)
+    layer = reader.layer
+    # Not `above`: a whiteout makes no folder of those above it.
+    kept = (parent for path in (*layer.found, *layer.links_below) for parent in parents(path))
+    layer.implied = set(kept) - layer.folders - {""}
+    return layer
+
+
+class _LayerReader(Generic[Kept]):
+    """The entries of one layer, added in the order of its tar."""
+
+    def __init__(self, keep: Callable[[str, tarfile.TarInfo], Kept]) -> None:
+        self.layer = Entries[Kept]()
+        self._keep = keep
+        self._others: set[str] = set()  #: all but folders, whiteouts too
+        self._above: set[str] = set()  #: folders above any of them
+
+    def add(self, member: tarfile.TarInfo) -> None:
+        """Add an entry. Raises LayoutError for one that breaks a rule."""
+        layer, path = self.layer, entry_path(member.name)
+        if path in layer.folders or path in self._others:
             raise LayoutError(f"{path or 'the root'} is in it twice")
-        for parent in parents(path):
-            if not parent or parent in above:
-                break  # those above it are known, too
-            if parent in others:
-                raise LayoutError(f"{path} is below {parent}, which is not a folder")
-            above.add(parent)
+        self._check_parents(path)
         if member.isdir():
             layer.folders.add(path)
-            layer.found[path] = keep(path, member)
-            continue
-        if not path or path in above:
+            layer.found[path] = self._keep(path, member)
+            return
+        if not path or path in self._above:
             raise LayoutError(f"{path or 'the root'} is a folder and no folder")
-        others.add(path)
+        self._others.add(path)
         if path.rpartition("/")[2].startswith(spec.WHITEOUT):
             _take_whiteout(layer, path)
         elif member.islnk():
@@ -87,11 +129,15 @@ def read_entries(stream: TarStream, keep: Callable[[str, tarfile.TarInfo], Kept]
             else:
                 layer.links_below[path] = target
         else:
-            layer.found[path] = keep(path, member)
-    # Not `above`: a whiteout makes no folder of those above it.
-    kept = (parent for path in (*layer.found, *layer.links_below) for parent in parents(path))
-    layer.implied = set(kept) - layer.folders - {""}
-    return layer
+            layer.found[path] = self._keep(path, member)
+
+    def _check_parents(self, path: str) -> None:
+        for parent in parents(path):
+            if not parent or parent in self._above:
+                break  # those above it are known, too
+            if parent in self._others:
+                raise LayoutError(f"{path} is below {parent}, which is not a folder")
+            self._above.add(parent)
 
 
 def _take_whiteout(layer: Entries[Kept], path: str) -> None:
@@ -105,10 +151,10 @@ def _take_whiteout(layer: Entries[Kept], path: str) -> None:
         layer.removed.add(f"{parent}{slash}{removed}")
 
 
-def overlaid(layers: Sequence[Entries[Kept]], implied: Kept) -> dict[str, Kept]:
+def overlaid(layers: Sequence[Entries[Kept]], implied: Kept, refuse: Refuse = raise_first) -> dict[str, Kept]:
     """Put layers over one another, lowest first. `implied` stands for a folder that no layer has an entry for.
 
-    Raises LayoutError where they contradict each other.
+    What contradicts the layers below is refused.
     """
     merged, folders = {"": implied}, {""}
     for layer in layers:
@@ -118,18 +164,20 @@ def overlaid(layers: Sequence[Entries[Kept]], implied: Kept) -> dict[str, Kept]:
                 merged[path] = implied
                 folders.add(path)
             elif path not in folders:
-                raise LayoutError(
+                error = LayoutError(
                     f"a layer has files below {path}, which is not a folder in the layers below it",
                     cause="Engines disagree on what that means: some follow a link, others replace it.",
                 )
+                refuse(error)
         merged.update(layer.found)
         folders |= layer.folders
         for path, target in layer.links_below.items():
-            if target not in merged or target in folders:
-                raise LayoutError(
-                    f"{path} is a hard link to {target}, which is not a file of this layer or those below"
+            if target in merged and target not in folders:
+                merged[path] = merged[target]
+            else:
+                refuse(
+                    LayoutError(f"{path} is a hard link to {target}, which is not a file of this layer or those below")
                 )
-            merged[path] = merged[target]
     return merged
 
 

@@ -178,15 +178,22 @@ def is_whole(path: Path, digest: str, tag: str = "") -> bool:
 def check_presence(layout: Layout) -> None:
     """Raises LayoutError unless every blob is there and has its size. `validate` also reads them."""
     for descriptor in (layout.descriptor, layout.manifest.config, *layout.layers):
-        path = layout.blob(descriptor.digest)
-        if not path.is_file():
-            raise LayoutError(f"{layout.path}: the blob {descriptor.digest} is missing", next_step=REBUILD)
-        if (size := path.stat().st_size) != descriptor.size:
-            raise LayoutError(
-                f"{layout.path}: the blob {descriptor.digest} has {size} bytes, its descriptor says {descriptor.size}",
-                cause="The file was cut off or changed after it was written.",
-                next_step=REBUILD,
-            )
+        if error := absence(layout, descriptor):
+            raise error
+
+
+def absence(layout: Layout, descriptor: spec.Descriptor) -> LayoutError | None:
+    """The error for a blob that is missing or has another size than its descriptor says; None for any other."""
+    path = layout.blob(descriptor.digest)
+    if not path.is_file():
+        return LayoutError(f"{layout.path}: the blob {descriptor.digest} is missing", next_step=REBUILD)
+    if (size := path.stat().st_size) != descriptor.size:
+        return LayoutError(
+            f"{layout.path}: the blob {descriptor.digest} has {size} bytes, its descriptor says {descriptor.size}",
+            cause="The file was cut off or changed after it was written.",
+            next_step=REBUILD,
+        )
+    return None
 
 
 def _records(manifest: spec.Manifest, config: spec.ImageConfig) -> Iterator[LayerRecord]:

@@ -1,4 +1,4 @@
-"""Re-check every invariant of a written layout, from the bytes alone.
+"""Re-check every invariant of a written layout, from the bytes alone, and name everything that breaks one.
 
 Documents and their digests are checked by `read_layout`; here come the blobs: sizes, digests, diff_ids, that each
 layer is a tar which every runtime unpacks alike, and that the layers do not contradict each other.
@@ -6,7 +6,7 @@ layer is a tar which every runtime unpacks alike, and that the layers do not con
 
 import hashlib
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from graphcrate.host.parallel import parallel
@@ -14,8 +14,17 @@ from graphcrate.model.errors import LayoutError
 from graphcrate.model.words import printable
 from graphcrate.oci import spec
 from graphcrate.oci.blob import open_blob
-from graphcrate.oci.entries import HARMLESS_DEVICES, Entries, device_of, overlaid, read_entries
-from graphcrate.oci.layout import REBUILD, Layout, check_presence
+from graphcrate.oci.entries import (
+    HARMLESS_DEVICES,
+    Entries,
+    Faults,
+    Refuse,
+    device_of,
+    overlaid,
+    raise_first,
+    read_entries,
+)
+from graphcrate.oci.layout import Layout, absence
 from graphcrate.oci.spec import LayerBlob
 
 
@@ -29,30 +38,73 @@ class LayerFacts:
     entries: Entries[str]  #: of each device that is a machine's own what it is, else nothing
 
 
-def validate(layout: Layout, advance: Callable[[int], None] | None = None) -> tuple[str, ...]:
-    """Read every layer; `advance` counts compressed bytes. Raises LayoutError.
+@dataclass(frozen=True)
+class Validation:
+    """`faults` break a rule of the image; `warnings`: what breaks none, and should not be there."""
 
-    Returns warnings: what breaks no rule but should not be there, such as blobs that nothing refers to.
-    """
-    check_presence(layout)
-    _check_documents(layout)
-    facts = parallel(inspect_layer, layout.layer_blobs, advance=advance, size=lambda blob: blob.path.stat().st_size)
-    for layer, diff_id, seen in zip(layout.layers, layout.config.rootfs.diff_ids, facts, strict=True):
-        if seen.digest != layer.digest:
-            raise LayoutError(f"layer {layer.digest} is damaged: its bytes hash to {seen.digest}", next_step=REBUILD)
-        if seen.diff_id != diff_id:
-            raise LayoutError(f"layer {layer.digest} holds {seen.diff_id}, the configuration says {diff_id}")
-    merged = overlaid([seen.entries for seen in facts], "")
-    devices = [f"/{printable(path)} ({device})" for path, device in sorted(merged.items()) if device]
-    return (*_warnings(layout), *_of_devices(devices))
+    faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
-def inspect_layer(blob: LayerBlob, advance: Callable[[int], None] | None = None) -> LayerFacts:
+def validate(layout: Layout, advance: Callable[[int], None] | None = None) -> Validation:
+    """Read every layer; `advance` counts compressed bytes."""
+    faults = [*_document_faults(layout)]
+    for document in (layout.descriptor, layout.manifest.config):
+        if error := absence(layout, document):
+            faults.append(error.what)
+    layers = layout.layers
+    read = parallel(
+        lambda number, advancing: _read_layer(layout, number, advancing),
+        range(len(layers)),
+        advance=advance,
+        size=lambda number: layers[number].size,
+    )
+    for layer_faults, _ in read:
+        faults.extend(layer_faults)
+    warnings = [*_strangers(layout)]
+    entries = [layer_entries for _, layer_entries in read if layer_entries is not None]
+    if len(entries) == len(layers):  # else what is below a layer is not known
+        contradictions = Faults()
+        try:
+            warnings.extend(_device_warnings(overlaid(entries, "", contradictions.add)))
+        except LayoutError as error:
+            contradictions.errors.append(error)
+        faults.extend(error.what for error in contradictions.errors)
+    return Validation(tuple(dict.fromkeys(faults)), tuple(warnings))
+
+
+def _read_layer(layout: Layout, number: int, advance: Callable[[int], None]) -> tuple[list[str], Entries[str] | None]:
+    """Faults of a layer, and its entries; None where it cannot be read to its end."""
+    layer = layout.layers[number]
+    if layer.media_type not in spec.LAYER_TYPES:  # a fault of the manifest
+        return [], None
+    if error := absence(layout, layer):
+        return [error.what], None
+    blob, refused = layout.layer_blobs[number], Faults()
+    facts = None
+    faults = []
+    try:
+        facts = inspect_layer(blob, advance, refused.add)
+    except LayoutError as error:
+        faults.append(error.what)
+    else:
+        diff_ids = layout.config.rootfs.diff_ids
+        if facts.digest != layer.digest:
+            faults.append(f"layer {layer.digest} is damaged: its bytes hash to {facts.digest}")
+        elif len(diff_ids) == len(layout.layers) and facts.diff_id != diff_ids[number]:
+            faults.append(f"layer {layer.digest} holds {facts.diff_id}, the configuration says {diff_ids[number]}")
+    named = [f"layer {blob.path.name}: {error.what}" for error in refused.errors]
+    return [*named, *faults], facts.entries if facts else None
+
+
+def inspect_layer(
+    blob: LayerBlob, advance: Callable[[int], None] | None = None, refuse: Refuse = raise_first
+) -> LayerFacts:
     """Read a layer to its end and check its entries. `advance` counts compressed bytes. Raises LayoutError."""
     digest, diff_id = hashlib.sha256(), hashlib.sha256()
     try:
         with open_blob(blob, advance=advance, digest=digest, diff_id=diff_id) as stream:
-            entries = read_entries(stream, _device)
+            entries = read_entries(stream, _device, refuse)
             unpacked = stream.tell()
     except LayoutError as error:
         raise LayoutError(
@@ -66,38 +118,42 @@ def _device(_: str, header: tarfile.TarInfo) -> str:
     return "" if device in HARMLESS_DEVICES else device
 
 
-def _check_documents(layout: Layout) -> None:
-    """What the manifest and the configuration say of each other."""
+def _document_faults(layout: Layout) -> Iterator[str]:
+    """Where the manifest and the configuration contradict each other or the specification."""
     manifest, config = layout.manifest, layout.config
     if manifest.schema_version != 2:
-        raise LayoutError(f"the manifest has schema version {manifest.schema_version}, not 2")
+        yield f"the manifest has schema version {manifest.schema_version}, not 2"
     if manifest.media_type not in ("", layout.descriptor.media_type):
-        raise LayoutError(f"the manifest says it is {manifest.media_type}, the index {layout.descriptor.media_type}")
+        yield f"the manifest says it is {manifest.media_type}, the index {layout.descriptor.media_type}"
     for layer in manifest.layers:
         if layer.media_type not in spec.LAYER_TYPES:
-            raise LayoutError(f"layer {layer.digest} is of unknown type {layer.media_type}")
-    if config.rootfs.type != "layers" or len(config.rootfs.diff_ids) != len(manifest.layers):
-        raise LayoutError(
-            f"the manifest has {len(manifest.layers)} layers, the configuration {len(config.rootfs.diff_ids)} diff_ids"
-        )
+            yield f"layer {layer.digest} is of unknown type {layer.media_type}"
+    if config.rootfs.type != "layers":
+        yield f"the configuration's diff_ids are of type {config.rootfs.type!r}, not 'layers'"
+    if len(config.rootfs.diff_ids) != len(manifest.layers):
+        count = len(config.rootfs.diff_ids)
+        yield f"the manifest has {len(manifest.layers)} layers, the configuration {count} diff_ids"
     if config.history is not None:
         entries = sum(not entry.empty_layer for entry in config.history)
         if entries != len(manifest.layers):
-            raise LayoutError(f"the history tells of {entries} layers, the manifest has {len(manifest.layers)}")
+            yield f"the history tells of {entries} layers, the manifest has {len(manifest.layers)}"
     if not (config.architecture and config.os):
-        raise LayoutError("the configuration names no architecture or operating system")
+        yield "the configuration names no architecture or operating system"
+        return
     platform = layout.descriptor.platform
     if platform is not None and (platform.architecture, platform.os) != (config.architecture, config.os):
-        raise LayoutError(f"the index says {platform.os}/{platform.architecture}, the configuration {config.os}/…")
+        made_for = f"{config.os}/{config.architecture}"
+        yield f"the index says {platform.os}/{platform.architecture}, the configuration {made_for}"
 
 
-def _of_devices(devices: list[str]) -> Iterator[str]:
+def _device_warnings(merged: Mapping[str, str]) -> Iterator[str]:
+    devices = [f"/{printable(path)} ({device})" for path, device in sorted(merged.items()) if device]
     if devices:
         more = f" and {len(devices) - 1} more" if len(devices) > 1 else ""
         yield f"the image has a device of a machine, {devices[0]}{more}: no runtime needs it; do not unpack it as root"
 
 
-def _warnings(layout: Layout) -> Iterator[str]:
+def _strangers(layout: Layout) -> Iterator[str]:
     known = {layout.digest, layout.manifest.config.digest, *(layer.digest for layer in layout.layers)}
     for path in sorted((layout.path / "blobs").rglob("*")):
         if path.is_file() and (path.parent.name != "sha256" or f"sha256:{path.name}" not in known):

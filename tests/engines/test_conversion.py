@@ -22,7 +22,7 @@ from graphcrate.oci import push
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.reference import parse
 from graphcrate.oci.registry import Repository
-from graphcrate.oci.validate import validate
+from graphcrate.oci.validate import Validation, validate
 from graphcrate.publish.destinations import oras
 from tests.engines import tricky
 from tests.engines.conftest import as_user
@@ -362,7 +362,7 @@ def test_skopeo_and_umoci_take_the_archives(made, layout, files, scratch):
     assert (seen["Layers"], seen["Labels"]["some.label"]) == ([one.digest for one in layout.layers], "it's a label")
     call(*copy, f"oci-archive:{made('oci-archive')}", f"oci:{scratch / 'one'}:1.0")
     again = read_layout(scratch / "one", "1.0")
-    assert validate(again) == ()
+    assert validate(again) == Validation()
     assert again.digest == layout.digest
     call(*copy, f"docker-archive:{made('docker')}", f"oci:{scratch / 'two'}:1.0")
     assert read_layout(scratch / "two").config.rootfs == layout.config.rootfs

@@ -188,7 +188,7 @@ def goes_on(place, digest):
     made = report(place, place.run(*IMAGE, "--json"))
     seconds = watch.seconds
     assert made["digest"] == digest
-    validate(read_layout(place.layout(made)))
+    assert validate(read_layout(place.layout(made))).faults == ()
     return seconds
 
 

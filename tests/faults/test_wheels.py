@@ -152,7 +152,7 @@ def test_taken(origin, warm, case):
     watch = Watch()
     made = project.report(warm, warm.run(*project.IMAGE, "--with", f"./{NAME}", "--json"))
     seconds = watch.seconds
-    validate(read_layout(warm.layout(made)))
+    assert validate(read_layout(warm.layout(made))).faults == ()
     modes = {name: mode for layer in made["layers"] for name, mode in members(warm.cache, layer["digest"])}
     wanted = case or {"pkg/program": b""}
     for name in wanted:

@@ -103,7 +103,7 @@ def test_the_base_is_its_layers_and_variables_without_labels_made_once(cache, tm
     one, two = (make_layer(cache, tmp_path, name) for name in ("one", "two"))
     base = msgspec.structs.replace(BASE, layers=(one, two), labels={"of": "the base"})
     made = context.base_layout(base, cache)
-    validate(made)
+    assert validate(made).faults == ()
     assert [layer.digest for layer in made.layers] == [one.digest, two.digest]
     assert dict(made.environment) == base.environment
     assert (made.labels, made.config.run.entrypoint, made.tag) == ({}, None, "base")

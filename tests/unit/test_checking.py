@@ -205,6 +205,31 @@ def test_layers_that_contradict_each_other_or_were_cut_off_are_a_finding(judged,
         assert (code, found["layers"], found["glibc"], bool(said["unread"])) == (14, "fail", "unknown", True)
 
 
+def damaged(image):
+    """The layout with each of its five layers damaged in the last byte, where its tar is whole all the same."""
+    for blob in read_layout(image).layer_blobs:
+        data = bytearray(blob.path.read_bytes())
+        data[4] ^= 1  # the time in a gzip header
+        overwrite(blob.path, bytes(data))
+    return image
+
+
+def test_each_of_five_damaged_layers_is_named(typed, layout):
+    image = damaged(layout(*([file(name)] for name in "abcde")))
+    code, out, err = typed("check", image, "--only", "bytes")
+    assert (code, out.count("is damaged: its bytes hash to")) == (12, 5)
+    assert "5 faults in the bytes of" in err
+    code, out, _ = typed("check", image, "--only", "bytes", "--json")
+    stored = json.loads(out)["bytes"]
+    assert (code, stored["layers"], len(stored["faults"])) == (12, 5, 5)
+    assert typed("check", image)[0] == 12, "whatever its contracts say"
+
+
+def test_one_damaged_layer_is_the_error_itself(typed, layout):
+    code, _, err = typed("check", damaged(layout([file("a")])), "--only", "bytes")
+    assert (code, "is damaged: its bytes hash to" in err) == (12, True)
+
+
 def test_what_is_no_image(call, tmp_path):
     (tmp_path / "text").write_text("hello\n")
     (tmp_path / "half").mkdir()

@@ -23,7 +23,7 @@ from graphcrate.host.progress import Progress
 from graphcrate.model.errors import DiskFullError, HostError, LayoutError, UsageError
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
-from graphcrate.oci.validate import validate
+from graphcrate.oci.validate import Validation, validate
 from tests.made import refused
 from tests.unit import small_layouts
 from tests.unit.tars import file, folder, overwrite, sha256
@@ -249,7 +249,7 @@ def test_an_oci_archive_is_the_layout(tmp_path, image):
         (tmp_path / "again" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "again" / name).write_bytes(content)
     again = read_layout(tmp_path / "again", "1.0")
-    assert validate(again) == ()
+    assert validate(again) == Validation()
     assert again.digest == image.digest
 
 

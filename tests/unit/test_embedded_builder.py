@@ -37,7 +37,7 @@ from graphcrate.model.plan import (
 )
 from graphcrate.model.recipe import Channel
 from graphcrate.oci.layout import read_layout
-from graphcrate.oci.validate import validate
+from graphcrate.oci.validate import Validation, validate
 from tests import made
 from tests.made import refused
 from tests.unit import small_layouts, tars
@@ -131,7 +131,7 @@ def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
     compiled = [name for name in names(cache, made.records[-1]) if name.endswith(".pyc")]
     assert [name.rpartition(".cpython")[0] for name in compiled] == [f"{PACKAGES}/one/__pycache__/__init__"]
     layout = read_layout(tmp_path / "oci")
-    validate(layout)
+    assert validate(layout).faults == ()
     assert (artifact.kind, artifact.reference, artifact.digest) == ("layout", str(tmp_path / "oci"), layout.digest)
     assert (layout.tag, progress.total) == ("1.0", sum(package.file.size for package in packages))
     assert progress.total * 0.95 < progress.done <= progress.total
@@ -189,10 +189,10 @@ def test_a_layer_that_rotted_in_the_cache_goes_into_no_image(one, cache, tmp_pat
         os.utime(blob, (1_700_000_000, 1_700_000_000))  # what this build wrote is hashed as it is written
         with refused(LayoutError, "layer t is damaged", "the same command again"):
             embedded.build_layout(order)
-        assert validate(read_layout(first.path)) == (), "the image that was there stays as it was"
+        assert validate(read_layout(first.path)) == Validation(), "the image that was there stays as it was"
         assert embedded.build_layout(order).digest == first.digest
         assert blob.read_bytes() == content
-    validate(read_layout(tmp_path / embedded.FOLDER))
+    assert validate(read_layout(tmp_path / embedded.FOLDER)).faults == ()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from graphcrate.artifacts.tree.layers import read_layout
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci.validate import validate
+from graphcrate.oci.validate import Validation, validate
 from tests.unit import tars
 from tests.unit.small_layouts import layout
 from tests.unit.tars import file, folder, hardlink, symlink
@@ -185,7 +185,7 @@ class Model:
 def meanings(place, *layers):
     """What each reader makes of them, as `Model.tree` has it."""
     written = layout(place / "layout", *layers)
-    assert validate(written) == ()
+    assert validate(written) == Validation()
     kinds = {"link": "symlink"}
     yield {name: (kinds.get(value[0], value[0]), value[1]) for name, value in tree(unpacked(place, *layers)).items()}
     yield as_model(squash(place, written)[0])
@@ -229,7 +229,6 @@ def test_all_readers_refuse_them_and_nothing_leaves_the_root_or_stays_half_unpac
     assert [path.name for path in out.iterdir()] == ["secret"]
     if message not in [message for _, message in REFUSED_IN_DETAIL]:
         written = layout(tmp_path / "layout", *layers)
-        with pytest.raises(LayoutError, match=message):
-            validate(written)
+        assert any(message in fault for fault in validate(written).faults)
         with tools_in(tmp_path) as tools:
             assert message in read_layout("x", written, tools).broken.what

@@ -17,7 +17,7 @@ from graphcrate.oci import access, spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
 from graphcrate.oci.reference import parse
-from graphcrate.oci.validate import validate
+from graphcrate.oci.validate import Validation, validate
 from tests.made import place, refused
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
@@ -105,7 +105,7 @@ def test_layers_of_every_type_become_an_image_that_is_valid(server, cache, tmp_p
         assert (tars.sha256(plain), len(plain)) == (layer.diff_id, layer.unpacked_size)
         assert layer.size == cache.blob(layer.digest).stat().st_size
     image = make_image(base.layers, ConfigStep(environment={}, labels={}, command=("sh",)), 0, base.environment)
-    assert validate(write_layout(tmp_path / "oci", image, cache.blob, "t")) == ()
+    assert validate(write_layout(tmp_path / "oci", image, cache.blob, "t")) == Validation()
     (tmp_path / "empty").touch()
     digest, size = pull._as_gzip(spec.LayerBlob(path=tmp_path / "empty", media_type=spec.LAYER_TAR), cache)
     assert (gzip.decompress(cache.blob(digest).read_bytes()), size > 0) == (b"", True)

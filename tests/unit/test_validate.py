@@ -1,15 +1,17 @@
 """Layouts whose documents, layers and digests disagree are refused. Damaged bytes are in test_mutated."""
 
 import json
+import re
 import tarfile
 
 import pytest
 
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
+from graphcrate.oci.entries import MAX_FAULTS
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.spec import LayerBlob
-from graphcrate.oci.validate import inspect_layer, validate
+from graphcrate.oci.validate import Validation, inspect_layer, validate
 from tests.unit import small_layouts, tars
 
 TYPES = (spec.LAYER_TAR, spec.LAYER_GZIP, spec.LAYER_ZSTD)
@@ -26,10 +28,10 @@ def good(tmp_path):
 
 
 def test_what_belongs_to_nobody_is_all_that_a_good_layout_is_warned_of(good, tmp_path):
-    assert validate(small_layouts.layout(tmp_path / "empty")) == ()
-    assert validate(good) == ()
+    assert validate(small_layouts.layout(tmp_path / "empty")) == Validation()
+    assert validate(good) == Validation()
     (good.path / "blobs" / "sha256" / ("0" * 64)).write_text("x")
-    assert validate(good) == (f"blobs/sha256/{'0' * 64} belongs to no image of the layout",)
+    assert validate(good) == Validation(warnings=(f"blobs/sha256/{'0' * 64} belongs to no image of the layout",))
 
 
 def test_a_layer_that_is_another_one_is_found_by_its_digest(tmp_path):
@@ -37,8 +39,8 @@ def test_a_layer_that_is_another_one_is_found_by_its_digest(tmp_path):
     layout = small_layouts.layout(tmp_path, *layers, types=(spec.LAYER_TAR,))
     one, other = (blob.path for blob in layout.layer_blobs)
     tars.overwrite(other, one.read_bytes())
-    with pytest.raises(LayoutError, match="its bytes hash to"):
-        validate(layout)
+    (fault,) = validate(layout).faults
+    assert "its bytes hash to" in fault
 
 
 def rewritten(layout, change):
@@ -75,13 +77,66 @@ def rewritten(layout, change):
     ],
 )
 def test_documents_that_disagree_are_refused(good, change, message):
-    with pytest.raises(LayoutError, match=message):
-        validate(rewritten(good, change))
+    faults = validate(rewritten(good, change)).faults
+    assert faults
+    assert all(re.search(message, fault) for fault in faults)
+
+
+def test_faults_of_documents_and_layers_are_all_named(good):
+    """Six at once: two of the documents, one of the index, and each of the three layers damaged in its own way."""
+
+    def change(config, manifest, index):
+        config["architecture"] = "arm64"
+        config["history"].append({"created_by": "x"})
+        manifest["schemaVersion"] = 1
+
+    layout = rewritten(good, change)
+    missing, cut, flipped = (blob.path for blob in layout.layer_blobs)
+    missing.unlink()
+    tars.overwrite(cut, cut.read_bytes()[:-1])
+    data = bytearray(flipped.read_bytes())
+    data[-1] ^= 1
+    tars.overwrite(flipped, bytes(data))
+    faults = validate(layout).faults
+    expected = (
+        "schema version 1",
+        "history tells of 4 layers",
+        "linux/arm64",
+        f"the blob sha256:{missing.name} is missing",
+        f"the blob sha256:{cut.name} has",
+        flipped.name,
+    )
+    assert [next((fault for fault in faults if words in fault), "") for words in expected] == list(faults)
+
+
+def test_every_entry_that_breaks_a_rule_is_named_once(tmp_path):
+    """Of two layers, and where they contradict each other."""
+    below = [tars.file("a"), tars.file("a"), tars.file("a/b"), tars.file("../out"), tars.file("good")]
+    above = [tars.file("good/c"), tars.hardlink("x", "absent"), tars.file("/abs"), tars.file(".wh.")]
+    faults = validate(small_layouts.layout(tmp_path, below, above)).faults
+    expected = (
+        "in it twice",
+        "is below a",
+        "'../out' leaves",
+        "absolute name",
+        "removes nothing",
+        "below good",
+        "absent",
+    )
+    assert [next((fault for fault in faults if words in fault), "") for words in expected] == list(faults)
+
+
+def test_reading_ends_where_a_layer_has_no_end_of_faults(tmp_path):
+    faults = validate(small_layouts.layout(tmp_path, [tars.file("a")] * (MAX_FAULTS + 50))).faults
+    assert len(faults) == 2, "the same is said once"
+    faults = validate(small_layouts.layout(tmp_path / "other", [tars.file(f"/{n}") for n in range(300)])).faults
+    assert (len(faults), "more than 100 faults" in faults[-1]) == (MAX_FAULTS + 1, True)
 
 
 def test_empty_layers_in_the_history_do_not_count(good):
     layout = rewritten(good, lambda c, m, i: c["history"].insert(1, {"created_by": "ENV", "empty_layer": True}))
-    assert len(validate(layout)) == 2  # the two documents that were replaced
+    assert validate(layout).faults == ()
+    assert len(validate(layout).warnings) == 2  # the two documents that were replaced
 
 
 PLAIN = tars.tar([tars.file("a"), tars.file("b")])
@@ -114,6 +169,6 @@ def test_devices_of_a_machine_are_named_and_those_of_every_dev_are_not(tmp_path)
     null = tars.entry("dev/null", tarfile.CHRTYPE, devmajor=1, devminor=3, mode=0o666)
     gone = tars.entry("dev/vdb", tarfile.BLKTYPE, devmajor=254, devminor=16)
     image = small_layouts.layout(tmp_path, [disk, null, gone], [tars.file("dev/.wh.vdb")])
-    (warning,) = validate(image)
+    (warning,) = validate(image).warnings
     assert "/dev/vda (b 254:0)" in warning
-    assert validate(small_layouts.layout(tmp_path / "other", [null])) == ()
+    assert validate(small_layouts.layout(tmp_path / "other", [null])) == Validation()
