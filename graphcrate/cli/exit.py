@@ -69,7 +69,7 @@ def is_like(wanted: str, name: str) -> bool:
 def exiting() -> Iterator[None]:
     """Expected errors with their own exit code, 130 after an interrupt, 141 where nobody reads what is printed.
 
-    Faults of this program pass: `defects.told` has them.
+    Faults of this program pass: `defects.guard` has them.
     """
     try:
         yield

@@ -479,7 +479,7 @@ def main() -> None:
     from graphcrate.host.process import interrupt_on_terminate
 
     streams.prepare()
-    with defects.told():
+    with defects.guard():
         interrupt_on_terminate()
         with ending.exiting():
             app()

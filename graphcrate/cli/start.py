@@ -6,7 +6,7 @@ from graphcrate.host import defects, streams
 def main() -> None:
     """Run the command line."""
     streams.prepare()
-    with defects.told():
+    with defects.guard():
         from graphcrate.cli.main import main as run
 
         run()

@@ -80,11 +80,11 @@ def replacing(target: Path) -> Iterator[Path]:
             _rename_twice(partial, target)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first: Path, second: Path) -> bool:
     """Let two names change places in one step; False, and nothing done, where that is not possible or one is absent."""
-    number = _renameat2(one, other, _RENAME_EXCHANGE)
+    number = _renameat2(first, second, _RENAME_EXCHANGE)
     if number and number not in _NO_EXCHANGE:
-        raise OSError(number, os.strerror(number), str(other))
+        raise OSError(number, os.strerror(number), str(second))
     return number == 0
 
 

@@ -1,4 +1,4 @@
-"""Programs that a person talks to: they get this process's own stdin, stdout, stderr and terminal."""
+"""Programs that a user talks to: they get this process's own stdin, stdout, stderr and terminal."""
 
 import contextlib
 import getpass
@@ -35,7 +35,7 @@ def run(argv: Sequence[str], *, descriptors: Sequence[int] = ()) -> int:
 
 
 def ask_password(prompt: str) -> str | None:
-    """Ask the person; None where there is no terminal to type at, or the person gives up."""
+    """Ask the user; None where there is no terminal to type at, or the user gives up."""
     try:
         return getpass.getpass(prompt) if sys.stdin.isatty() else None
     except EOFError:

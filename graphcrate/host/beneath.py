@@ -29,12 +29,12 @@ def is_plain(path: Path, root: Path) -> bool:
 def _folder(root: Path, name: str) -> Iterator[tuple[int, str]]:
     """The folder of a file, open, and the file's name in it."""
     *folders, last = Path(name).parts
-    place = os.open(root, os.O_PATH | os.O_DIRECTORY)
+    opened = os.open(root, os.O_PATH | os.O_DIRECTORY)
     try:
-        for one in folders:
-            below = os.open(one, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-            os.close(place)
-            place = below
-        yield place, last
+        for name_below in folders:
+            below = os.open(name_below, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened)
+            os.close(opened)
+            opened = below
+        yield opened, last
     finally:
-        os.close(place)
+        os.close(opened)

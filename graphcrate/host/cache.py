@@ -45,7 +45,7 @@ _WORK = {
     "podman": "builds with podman",
     "apptainer": "builds with Apptainer",
 }
-#: what a person does who needs room
+#: what to type for more room
 MORE_ROOM = f"see what the cache holds, and free some of it: {command('cache')}"
 CACHE_ELSEWHERE = f"GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}"
 
@@ -152,7 +152,7 @@ class Cache:
         self.write(target, data + _SEAL + hashlib.sha256(data).hexdigest().encode())
 
     def adopt(self, temporary: Path, target: Path) -> None:
-        """Rename a finished file or folder from this run's temporary folder to its place.
+        """Rename a finished file or folder from this run's temporary folder to its path in the cache.
 
         A folder that is there already stays (another run was faster) and the temporary one is removed.
         """

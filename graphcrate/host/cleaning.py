@@ -29,7 +29,7 @@ def measure(cache: Cache) -> dict[str, int]:
     """Bytes on the disk by folder, the largest first; as du, counts a file with several names once."""
     seen: set[tuple[int, int]] = set()
     taken = {name: _bytes_below(cache.root / name, seen) for name in _folders(cache)}
-    return dict(sorted(taken.items(), key=lambda one: (-one[1], one[0])))
+    return dict(sorted(taken.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def bytes_below(folder: Path) -> int:

@@ -29,7 +29,7 @@ TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class NoAnswer(StrEnum):
-    """Why there is no answer; the value is what a person reads."""
+    """Why there is no answer; the value is what a user reads."""
 
     NAME = "name does not resolve"
     NAME_SERVER = "name server does not answer"
@@ -156,8 +156,8 @@ def server_of(url: str) -> str:
 def without_credentials(url: str) -> tuple[str, str]:
     """Split `user:password` off the address: (address, credentials or an empty string)."""
     parts = urllib.parse.urlsplit(url)
-    credentials, _, place = parts.netloc.rpartition("@")
-    return urllib.parse.urlunsplit(parts._replace(netloc=place, fragment="")), urllib.parse.unquote(credentials)
+    credentials, _, location = parts.netloc.rpartition("@")
+    return urllib.parse.urlunsplit(parts._replace(netloc=location, fragment="")), urllib.parse.unquote(credentials)
 
 
 def authorization(url: str, credentials: str, environment: Mapping[str, str]) -> dict[str, str]:
@@ -187,33 +187,33 @@ def _netrc(path: str, host: str) -> str:
     with os.fdopen(os.memfd_create("netrc"), "w+b") as copy:
         copy.write(data.decode("latin-1").encode())
         copy.flush()
-        found = _pair(netrc.netrc(f"/proc/self/fd/{copy.fileno()}"), host)
-    return found.encode("latin-1").decode("utf-8", "surrogateescape")
+        credentials = _pair(netrc.netrc(f"/proc/self/fd/{copy.fileno()}"), host)
+    return credentials.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
 def _pair(entries: netrc.netrc, host: str) -> str:
-    found = entries.authenticators(host)
-    return f"{found[0]}:{found[2]}" if found else ""
+    entry = entries.authenticators(host)
+    return f"{entry[0]}:{entry[2]}" if entry else ""
 
 
 def proxy_for(url: str, environment: Mapping[str, str]) -> str:
-    """The proxy's address for this one, or an empty string: none is told what goes to this very machine.
+    """The proxy's address for this one, or an empty string: none for this very machine.
 
     Lower-case variables win, as in curl. `no_proxy` has names of hosts or domains, networks, or `*`.
     """
     import urllib.request  # 20 ms
 
     parts = urllib.parse.urlsplit(url)
-    host, found = parts.hostname or "", {}
+    host, proxies = parts.hostname or "", {}
     for scheme in ("http", "https", "all", "no"):
-        found[scheme] = environment.get(f"{scheme}_proxy") or environment.get(f"{scheme.upper()}_PROXY") or ""
+        proxies[scheme] = environment.get(f"{scheme}_proxy") or environment.get(f"{scheme.upper()}_PROXY") or ""
     address = f"{host}:{parts.port}" if parts.port else host
-    if is_loopback(host) or urllib.request.proxy_bypass_environment(address, found):  # type: ignore[attr-defined]
+    if is_loopback(host) or urllib.request.proxy_bypass_environment(address, proxies):  # type: ignore[attr-defined]
         return ""
     with contextlib.suppress(ValueError):
-        if any(ipaddress.ip_address(host) in network for network in _networks(found["no"])):
+        if any(ipaddress.ip_address(host) in network for network in _networks(proxies["no"])):
             return ""
-    proxy = found.get(parts.scheme) or found["all"]
+    proxy = proxies.get(parts.scheme) or proxies["all"]
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
@@ -258,7 +258,7 @@ def _reason(error: Exception, body: bool) -> NoAnswer:
     causes = _chain(error)
     numbers = {getattr(cause, "errno", None) for cause in causes}
     late = isinstance(error, kinds.ConnectTimeoutError) and not isinstance(error, kinds.NewConnectionError)
-    known = (
+    tests = (
         (NoAnswer.PROXY, isinstance(error, kinds.ProxyError)),
         (
             NoAnswer.NAME_SERVER,
@@ -273,7 +273,7 @@ def _reason(error: Exception, body: bool) -> NoAnswer:
         (NoAnswer.ADDRESS, isinstance(error, (kinds.LocationValueError, ValueError)) and not body),
         (NoAnswer.TLS, any(isinstance(cause, ssl.SSLError) for cause in causes)),
     )
-    return next((reason for reason, holds in known if holds), NoAnswer.CUT)
+    return next((reason for reason, holds in tests if holds), NoAnswer.CUT)
 
 
 def _chain(error: BaseException) -> list[BaseException]:

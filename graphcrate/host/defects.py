@@ -29,7 +29,7 @@ _SECRETS = (
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def guard() -> Iterator[None]:
     """End the program with a sentence and an exit code for whatever comes here, and no traceback."""
     try:
         yield
@@ -82,9 +82,9 @@ def _defect(error: Exception) -> NoReturn:
         sys.stderr.write(whole)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_ours(frame.filename)]
     where = f" ({frames[-1].filename.rpartition('/graphcrate/')[2]}, line {frames[-1].lineno})" if frames else ""
-    said = redacted("".join(traceback.format_exception_only(error)).strip().splitlines()[-1])[:300]
+    message = redacted("".join(traceback.format_exception_only(error)).strip().splitlines()[-1])[:300]
     _end(
-        f"a defect of graphcrate: {said}{where}",
+        f"a defect of graphcrate: {message}{where}",
         "It did not expect what it met. Nothing that was typed need be wrong; what was finished before is kept.",
         f"less {path}    shows what to send to whoever maintains it: the version, the command as it was typed, what "
         "happened; without the passwords that it knows"

@@ -1,6 +1,6 @@
 """Files of ours that travel and that people merge and edit: locks, proofs, reports. Each fault of one is one sentence.
 
-The one place where they are read: their types (`model.values`) say what a hash, a name and a size may be, and this
+The only module that reads them: their types (`model.values`) say what a hash, a name and a size may be, and this
 says what is wrong, where in the file, and what to type.
 """
 
@@ -51,7 +51,7 @@ def read(path: Path, kind: type[_Value], name: str, renew: str | Command, back: 
 
 
 def shown(path: Path) -> str:
-    """A path as a person would type it: from the working folder on where it is below that."""
+    """A path as a user would type it: from the working folder on where it is below that."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):  # elsewhere; or the working folder was removed
@@ -91,9 +91,9 @@ def _content(path: Path, name: str, again: str) -> bytes | None:
 
 
 def _conflict(path: Path, line: int, renew: str | Command) -> RecipeError:
-    place = shlex.quote(shown(path))
+    quoted = shlex.quote(shown(path))
     return RecipeError(
         f"{shown(path)}: line {line}: an unresolved git merge conflict (<<<<<<< in line {line})",
         cause="Two branches changed it. Lines of both make no lock: take one of them whole, or make it again.",
-        next_step=f"git checkout --theirs {place}    (or --ours: your own branch's); or {renew}",
+        next_step=f"git checkout --theirs {quoted}    (or --ours: your own branch's); or {renew}",
     )

@@ -92,17 +92,17 @@ def choose(
     if not devices:
         return HostGpu()
     ours = rf"^\s*(\S+) \([^)]*{re.escape(platform.ldconfig)}[^)]*\) => (\S+)$"
-    known = dict(reversed(re.findall(ours, ldconfig, re.MULTILINE)))
+    cached = dict(reversed(re.findall(ours, ldconfig, re.MULTILINE)))
     libraries = {}
     for pattern in SONAMES:
         # the library without a stable soname carries the driver's version
-        wanted = re.compile(re.escape(pattern) + (r"(\.\d+)+" if pattern.endswith(".so") else ""))
-        found = {soname: path for soname, path in known.items() if wanted.fullmatch(soname)}
+        soname_form = re.compile(re.escape(pattern) + (r"(\.\d+)+" if pattern.endswith(".so") else ""))
+        matching = {soname: path for soname, path in cached.items() if soname_form.fullmatch(soname)}
         for folder, names in folders.items():
             for name in sorted(names):
-                if wanted.fullmatch(name):
-                    found.setdefault(name, f"{folder}/{name}")
-        libraries.update(found)
+                if soname_form.fullmatch(name):
+                    matching.setdefault(name, f"{folder}/{name}")
+        libraries.update(matching)
     return HostGpu(devices, libraries, dict(programs))
 
 
@@ -142,11 +142,11 @@ def visible(names: Sequence[str], chosen: str | None) -> list[str]:
     """
     if chosen is None:
         return list(names)
-    wanted = [word.strip() for word in chosen.split(",") if word.strip()]
-    numbers = [int(word) for word in wanted if word.isdecimal()]
-    if len(numbers) == len(wanted) and all(number < len(names) for number in numbers):
+    words = [word.strip() for word in chosen.split(",") if word.strip()]
+    numbers = [int(word) for word in words if word.isdecimal()]
+    if len(numbers) == len(words) and all(number < len(names) for number in numbers):
         return [names[number] for number in numbers]
-    return list(names[: len(wanted)])
+    return list(names[: len(words)])
 
 
 def gpu_models() -> tuple[str, ...]:
@@ -186,5 +186,5 @@ def _read(path: Path) -> str:
 
 
 def _first(pattern: str, text: str) -> str:
-    found = re.search(pattern, text, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else ""

@@ -180,15 +180,15 @@ class Client:
                         file.flush()
                         os.fsync(file.fileno())  # so that a rename afterwards names a whole file
                         return part.sha256
-                    found = f"has sha256 {part.sha256} instead of {sha256}"
+                    difference = f"has sha256 {part.sha256} instead of {sha256}"
                 else:
-                    found = f"has {part.position} bytes instead of {size}"
+                    difference = f"has {part.position} bytes instead of {size}"
                 part.restart()
                 if not resumed:
                     break
         partial.unlink(missing_ok=True)
         raise IntegrityError(
-            f"{urllib.parse.unquote(url.partition('?')[0].rpartition('/')[2])} from {host_of(url)} {found}",
+            f"{urllib.parse.unquote(url.partition('?')[0].rpartition('/')[2])} from {host_of(url)} {difference}",
             cause="The server has another file under this name: a stale mirror, a damaged copy or an attack.",
             next_step=f"try another source: {setting(mirror='sjtu')}, aliyun or nju for PyTorch's channel",
         )

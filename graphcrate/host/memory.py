@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 #: version of cgroups → files with the limit and the use, and what of the use is files' contents that the kernel drops
-#: where memory is wanted (in memory.stat; of version 1 the sum with the groups below, as the use is)
+#: where memory is needed (in memory.stat; of version 1 the sum with the groups below, as the use is)
 _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     2: ("memory.max", "memory.current", "inactive_file"),

@@ -75,7 +75,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> int:
-    """Run the command in the wanted kind of isolation; its exit code.
+    """Run the command in the kind of isolation that is asked for; its exit code.
 
     Runs twice: once to enter the namespaces, then inside them, where its own program is read-only: else what runs
     in the sandbox as the host's root could write that, by the link /proc/self/exe (CVE-2019-5736).
@@ -280,10 +280,10 @@ class Root:
 
     def bind(self, source: str, target: str, read_only: bool) -> None:
         """Bind a host's file or folder to a path of the new root, which is made where it is missing."""
-        place = self.make_room(target, os.path.isdir(source))
-        mount(source, place, None, MS_BIND | MS_REC)
+        mounted = self.make_room(target, os.path.isdir(source))
+        mount(source, mounted, None, MS_BIND | MS_REC)
         devices = 0 if source.startswith("/dev/") else MS_NODEV
-        self.remount(place, MS_NOSUID | devices | (MS_RDONLY if read_only else 0))
+        self.remount(mounted, MS_NOSUID | devices | (MS_RDONLY if read_only else 0))
 
     def remount(self, path: str, flags: int) -> None:
         """Add flags to those of a mount, and when all is bound to those of what came along below it."""
@@ -293,14 +293,14 @@ class Root:
     def remount_below(self) -> None:
         """Give each mount that came along the flags of the nearest one above it that was made here."""
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
-            places = [unescaped(line.split()[4]) for line in stream]
-        for place in places:
-            above = place
+            mount_points = [unescaped(line.split()[4]) for line in stream]
+        for mount_point in mount_points:
+            above = mount_point
             while above not in self.flags and len(above) > len(self.path):
                 above = os.path.dirname(above)
-            if above in self.flags and above != place:
+            if above in self.flags and above != mount_point:
                 try:
-                    remount(place, self.flags[above])
+                    remount(mount_point, self.flags[above])
                 except OSError as error:  # another mount lies over it: what has its path now is no mount
                     if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL):
                         raise
@@ -308,20 +308,20 @@ class Root:
     def make_room(self, target: str, folder: bool, followed: int = 0) -> str:
         """Path on the host for `target`; symbolic links are followed inside the new root, never out of it."""
         parts = [part for part in os.path.normpath("/" + target).split("/") if part]
-        place = self.path
+        path = self.path
         for index, part in enumerate(parts):
-            parent, place = place, os.path.join(place, part)
+            parent, path = path, os.path.join(path, part)
             rest = parts[index + 1 :]
-            if os.path.islink(place):
+            if os.path.islink(path):
                 if followed > 40:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), target)
-                link = os.path.join(parent.removeprefix(self.path) or "/", os.readlink(place))
+                link = os.path.join(parent.removeprefix(self.path) or "/", os.readlink(path))
                 return self.make_room("/".join([link, *rest]), folder, followed + 1)
-            if not os.path.lexists(place):
+            if not os.path.lexists(path):
                 if os.statvfs(parent).f_flag & MS_RDONLY:
                     self.spread(parent, parent)
-                make_empty(place, folder or bool(rest))
-        return place
+                make_empty(path, folder or bool(rest))
+        return path
 
 
 def mount_kernel_folder(root: str, name: str, kind: str) -> None:
@@ -336,20 +336,20 @@ def mount_kernel_folder(root: str, name: str, kind: str) -> None:
 def guard_kernel_folders(root: Root) -> None:
     """Hide and make read-only what of /proc and /sys is the machine's: that asks for root's number, not for rights."""
     for name in HIDDEN:
-        place = os.path.join(root.path, name)
-        if os.path.isdir(place):
-            mount("tmpfs", place, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755")
-        elif os.path.exists(place):
-            mount("/dev/null", place, None, MS_BIND)
-            remount(place, MS_RDONLY)
+        path = os.path.join(root.path, name)
+        if os.path.isdir(path):
+            mount("tmpfs", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755")
+        elif os.path.exists(path):
+            mount("/dev/null", path, None, MS_BIND)
+            remount(path, MS_RDONLY)
     proc = os.path.join(root.path, "proc")
     for name in os.listdir(proc):
-        place = os.path.join(proc, name)
+        path = os.path.join(proc, name)
         if name.isdigit() or name in OF_PROCESSES or f"proc/{name}" in HIDDEN:
             continue
-        if f"proc/{name}" in READ_ONLY or os.path.isdir(place) or os.stat(place).st_mode & 0o222:
-            mount(place, place, None, MS_BIND | MS_REC)
-            root.remount(place, MS_RDONLY)
+        if f"proc/{name}" in READ_ONLY or os.path.isdir(path) or os.stat(path).st_mode & 0o222:
+            mount(path, path, None, MS_BIND | MS_REC)
+            root.remount(path, MS_RDONLY)
     root.remount(os.path.join(root.path, "sys"), MS_RDONLY)
 
 
@@ -437,13 +437,14 @@ def fence_in(writable: list[str], internet: bool, network: bool) -> None:
 
 def allow_beneath(rules: int, path: str, rights: int) -> None:
     """Add a folder, with all below it, or a file to Landlock's rules."""
-    place = os.open(path, os.O_PATH)
+    descriptor = os.open(path, os.O_PATH)
     try:
-        rule = struct.pack("=Qi", rights if stat.S_ISDIR(os.fstat(place).st_mode) else rights & TO_FILES, place)
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        rule = struct.pack("=Qi", rights if is_folder else rights & TO_FILES, descriptor)
         number, kind = ctypes.c_long(SYS_LANDLOCK_ADD), ctypes.c_int(LANDLOCK_PATH_BENEATH)
         check(_libc.syscall(number, ctypes.c_int(rules), kind, rule, ctypes.c_uint(0)), path)
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def filter_calls(code: bytes) -> None:
@@ -471,7 +472,7 @@ def die_with(parent: int) -> None:
 def remount(path: str, flags: int) -> None:
     """Add flags (MS_RDONLY, MS_NOSUID, MS_NODEV) to those of one bind mount."""
     present = os.statvfs(path).f_flag
-    kept = sum(flag for known, flag in LOCKED_FLAGS.items() if present & known and not flag & flags)
+    kept = sum(flag for locked, flag in LOCKED_FLAGS.items() if present & locked and not flag & flags)
     kept |= MS_RDONLY if present & os.ST_RDONLY else 0
     mount(None, path, None, MS_REMOUNT | MS_BIND | flags | kept)
 

@@ -102,9 +102,9 @@ def explaining(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if (known := explained(error, path)) is None:
+        if (explanation := explained(error, path)) is None:
             raise
-        raise known from error
+        raise explanation from error
 
 
 def explained(error: OSError, about: Path | None = None) -> GraphcrateError | None:

@@ -16,7 +16,7 @@ ETC = (
     *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "nsswitch.conf", "passwd", "group"),
     *("ssl/openssl.cnf", "mime.types", "protocols", "services", "debian_version", "os-release", "redhat-release"),
 )
-#: of a Python's folder: where that is a person's home, nothing else of it
+#: of a Python's folder: where that is a user's home, nothing else of it
 OF_PYTHON = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
 
 
@@ -28,11 +28,11 @@ def make(folder: Path, environment: Mapping[str, str]) -> list[Bind]:
     (folder / "tmp").mkdir()
     binds = []
     for name in SYSTEM:
-        place = Path("/", name)
-        if place.is_symlink():
-            (folder / name).symlink_to(place.readlink())
-        elif place.is_dir():
-            binds.append(Bind(place, f"/{name}"))
+        path = Path("/", name)
+        if path.is_symlink():
+            (folder / name).symlink_to(path.readlink())
+        elif path.is_dir():
+            binds.append(Bind(path, f"/{name}"))
     binds += [Bind(Path("/etc", name), f"/etc/{name}") for name in ETC if Path("/etc", name).exists()]
     return [*binds, *_outside_of_usr(environment)]
 
@@ -40,8 +40,8 @@ def make(folder: Path, environment: Mapping[str, str]) -> list[Bind]:
 def _outside_of_usr(environment: Mapping[str, str]) -> Iterator[Bind]:
     """The Python's own folders, and the libraries that a module of a cluster brings, where they are elsewhere."""
     own = Path(os.path.realpath(sys.executable)).parent.parent
-    places = [Path(home, name) for home in (own, sys.base_prefix, sys.prefix) for name in OF_PYTHON]
-    places += [Path(place) for place in environment.get("LD_LIBRARY_PATH", "").split(":") if place.startswith("/")]
-    for place in dict.fromkeys(places):
-        if place.exists() and not any(place.is_relative_to(Path("/", name)) for name in SYSTEM):
-            yield Bind(place, str(place))
+    folders = [Path(home, name) for home in (own, sys.base_prefix, sys.prefix) for name in OF_PYTHON]
+    folders += [Path(folder) for folder in environment.get("LD_LIBRARY_PATH", "").split(":") if folder.startswith("/")]
+    for folder in dict.fromkeys(folders):
+        if folder.exists() and not any(folder.is_relative_to(Path("/", name)) for name in SYSTEM):
+            yield Bind(folder, str(folder))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import socket
 
 CONNECT_SECONDS = 10.0  #: TCP tries again after 1, 3 and 7 s (RFC 6298)
-NOTED_SECONDS = 10.0  #: nothing for so long is told, and again each time as long
+NOTED_SECONDS = 10.0  #: silence of so long is reported, and again each time as long
 SILENT_SECONDS = 30.0  #: nothing at all for so long ends a request; curl's --speed-time is 30, uv's time-out 30
 #: after something was sent: a registry reads and hashes a whole layer before it answers the last request (distribution
 #: specification 1.1, "Pushing blobs"); at 100 MB/s 10 GB take 100 s
@@ -35,11 +35,11 @@ class TooSlowError(TimeoutError):
 
 @dataclass
 class Patience:
-    """Whom waiting is told, and the clock. Safe from many threads."""
+    """Who hears that we wait, and the clock. Safe from many threads."""
 
     note: Callable[[str], None] = lambda _: None
     clock: Callable[[], float] = time.monotonic
-    _said: dict[str, float] = field(default_factory=dict)
+    _noted: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextlib.contextmanager
@@ -56,9 +56,9 @@ class Patience:
         """Say why we wait, once for all connections to a host."""
         now = self.clock()
         with self._lock:
-            if now - self._said.get(host, -NOTED_SECONDS) < NOTED_SECONDS / 2:
+            if now - self._noted.get(host, -NOTED_SECONDS) < NOTED_SECONDS / 2:
                 return
-            self._said[host] = now
+            self._noted[host] = now
         self.note(text)
 
 
@@ -106,7 +106,7 @@ class Meter:
             return moved
 
     def _slice(self, now: float) -> float:
-        """Seconds until something has to be said or done."""
+        """Seconds until something is to be reported or done."""
         left = [NOTED_SECONDS - self._quiet % NOTED_SECONDS, self._most - self._quiet]
         if self._asked.end is not None:
             left.append(self._asked.end - now)

@@ -94,10 +94,10 @@ def output(
 ) -> str:
     """The program's stdout as text. Raises BuildError with the last lines of stderr when it fails."""
     with _started(argv, environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd) as process:
-        said, complaints = process.communicate(stdin, timeout)
+        stdout, stderr = process.communicate(stdin, timeout)
     if process.returncode:
-        raise failure(argv, process.returncode, complaints.decode("utf-8", "replace").splitlines())
-    return said.decode("utf-8", "replace")
+        raise failure(argv, process.returncode, stderr.decode("utf-8", "replace").splitlines())
+    return stdout.decode("utf-8", "replace")
 
 
 def end_all() -> None:

@@ -1,4 +1,4 @@
-"""What a person sees on stderr while work goes on: bars with rate and time left on a terminal, else plain lines.
+"""What a user sees on stderr while work goes on: bars with rate and time left on a terminal, else plain lines.
 
 Quiet, warnings alone.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PLAIN_INTERVAL = 30.0  #: seconds between two plain lines of one task
 _SMOOTHING = 30.0  #: seconds after which what a rate was counts for a third
-_FIRST_TENTH = 10  #: a time left is said from this part of the work on: before, the rate is that of the beginning
+_FIRST_TENTH = 10  #: a time left is shown from this part of the work on: before, the rate is that of the beginning
 
 
 class Task:
@@ -37,14 +37,14 @@ class Progress:
         """Print one line."""
 
     def warn(self, message: str) -> None:
-        """Print one line that a person should know of, when all went well too."""
+        """Print one line that the user should know of, when all went well too."""
         self.note(message)
 
     @contextlib.contextmanager
     def task(self, description: str, total: int, unit: str = "", *, brief: bool = False) -> Iterator[Task]:
         """A task of `total` bytes, or of what `unit` names ("files"); entering shows it, leaving ends it.
 
-        `brief`: what it took is nothing that a person asks for.
+        `brief`: nobody asks how long it took.
         """
         yield Task()
 

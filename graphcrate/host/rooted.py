@@ -11,33 +11,33 @@ from pathlib import Path
 _LINKS = 40  #: in one path, as the kernel has it (path_resolution(7))
 
 
-def place(root: Path, path: str, *, follow: bool = False) -> Path | None:
+def host_path(root: Path, path: str, *, follow: bool = False) -> Path | None:
     """Where `path` is, without a link above it; its last part may be one, unless it is to be followed, too.
 
     None where something above it is no folder, or where links go in a circle. What is not there needs not be.
     """
-    found, left, links = root, path.split("/")[::-1], 0
+    reached, left, links = root, path.split("/")[::-1], 0
     while left:
         part = left.pop()
         if part in ("", "."):
             continue
         if part == "..":
-            found = found if found == root else found.parent
+            reached = reached if reached == root else reached.parent
             continue
-        found /= part
-        status = _status(found)
+        reached /= part
+        status = _status(reached)
         if status is None or not (left or follow):
             continue
         if stat.S_ISLNK(status.st_mode):
             links += 1
             if links > _LINKS:
                 return None
-            target = os.readlink(found)  # noqa: PTH115 (Path drops what a final slash means)
-            found = root if target.startswith("/") else found.parent
+            target = os.readlink(reached)  # noqa: PTH115 (Path drops what a final slash means)
+            reached = root if target.startswith("/") else reached.parent
             left += target.split("/")[::-1]
         elif left and not stat.S_ISDIR(status.st_mode):
             return None
-    return found
+    return reached
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -49,9 +49,9 @@ def _status(path: Path) -> os.stat_result | None:
 
 def read_bytes(root: Path, path: str) -> bytes | None:
     """The content of a plain file; None where there is none."""
-    found = place(root, path, follow=True)
-    status = _status(found) if found is not None else None
-    return found.read_bytes() if found is not None and status is not None and stat.S_ISREG(status.st_mode) else None
+    file = host_path(root, path, follow=True)
+    status = _status(file) if file is not None else None
+    return file.read_bytes() if file is not None and status is not None and stat.S_ISREG(status.st_mode) else None
 
 
 def make_folders(path: Path) -> None:
@@ -64,10 +64,10 @@ def make_folders(path: Path) -> None:
 
 def write_text(root: Path, path: str, text: str, mode: int = 0o644) -> None:
     """Put a new file there, in place of what has its name. Raises OSError."""
-    if (found := place(root, path)) is None:
+    if (target := host_path(root, path)) is None:
         raise NotADirectoryError(f"/{path} of the tree has a file where a folder is needed")
-    make_folders(found.parent)
-    found.unlink(missing_ok=True)
-    with found.open("x", encoding="utf-8") as file:
+    make_folders(target.parent)
+    target.unlink(missing_ok=True)
+    with target.open("x", encoding="utf-8") as file:
         file.write(text)
-    found.chmod(mode)
+    target.chmod(mode)

@@ -197,8 +197,8 @@ def network_files(network: bool) -> dict[str, str]:
     """What /etc/hosts and /etc/resolv.conf are to be inside."""
     if not network:
         return {"/etc/hosts": HOSTS.format(name=namespaces.HOST_NAME.decode())}
-    wanted = {name: Path(name) for name in ("/etc/hosts", "/etc/resolv.conf")}
-    files = {name: path.read_text(errors="replace") for name, path in wanted.items() if path.is_file()}
+    paths = {name: Path(name) for name in ("/etc/hosts", "/etc/resolv.conf")}
+    files = {name: path.read_text(errors="replace") for name, path in paths.items() if path.is_file()}
     return {"/etc/hosts": HOSTS.format(name=socket.gethostname())} | files
 
 

@@ -63,8 +63,8 @@ def _answers(needs: Needs, platform: Platform, kernel: tuple[int, ...]) -> dict[
     answers |= {name: answer(needs) for name, answer in _BY_ARGUMENTS.items()}
     if needs.ignored_owners:
         answers |= {name: [_refuse(0)] for name in IGNORED.split()}
-    known = [syscall_numbers(table, platform) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
-    return {number: tuple(answers[name]) for table in known for name, number in table.items()}
+    tables = [syscall_numbers(table, platform) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
+    return {number: tuple(answers[name]) for table in tables for name, number in table.items()}
 
 
 def _allow() -> Rule:
@@ -158,11 +158,11 @@ _BY_ARGUMENTS: dict[str, Callable[[Needs], list[Rule]]] = {
 def _ranges(answers: dict[int, tuple[Rule, ...]]) -> list[tuple[int, tuple[Rule, ...]]]:
     """First number of each run of calls with the same answer, in order; calls that are in no table do not exist."""
     absent = (_refuse(errno.ENOSYS),)
-    found = [(0, answers.get(0, absent))]
+    ranges = [(0, answers.get(0, absent))]
     for number in range(1, max(answers) + 2):
-        if (answer := answers.get(number, absent)) != found[-1][1]:
-            found.append((number, answer))
-    return found  # the last one reaches to the end: x32's numbers, 0x40000000 and above, too
+        if (answer := answers.get(number, absent)) != ranges[-1][1]:
+            ranges.append((number, answer))
+    return ranges  # the last one reaches to the end: x32's numbers, 0x40000000 and above, too
 
 
 def _tree(ranges: Sequence[tuple[int, tuple[Rule, ...]]]) -> list[Rule]:

@@ -31,7 +31,7 @@ def environment() -> Mapping[str, str]:
 
 
 def home(environment: Mapping[str, str]) -> Path | None:
-    """A person's own folder; None where neither HOME nor the list of users has one, as for the user of a batch job."""
+    """The user's home folder; None where neither HOME nor the list of users has one, as for the user of a batch job."""
     if given := environment.get("HOME"):
         return Path(given)
     try:

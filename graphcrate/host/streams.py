@@ -1,4 +1,4 @@
-"""The standard streams, whatever a person, a service or cron has started this program with."""
+"""The standard streams, whatever a user, a service or cron has started this program with."""
 
 import contextlib
 import io
@@ -41,7 +41,7 @@ def give_up_stdout() -> None:
 
 
 class _Forgiving(io.FileIO):
-    """A file that loses what it has no room for. Whoever stops reading a pipe is still told of."""
+    """A file that loses what it has no room for. A reader who closes a pipe is still an error."""
 
     def write(self, data: Any, /) -> int:  # noqa: ANN401 (a buffer; it has no name before Python 3.12)
         try:

@@ -56,7 +56,7 @@ def missing(walls: Sequence[Wall] = WALLS) -> list[Wall]:
 
 
 def sentence(lacking: Sequence[Wall], kernel: str) -> str:
-    """What a person is told before a program starts; empty where all stand."""
+    """What a user reads before a program starts; empty where all stand."""
     if not lacking:
         return ""
     names = ", ".join(f"{wall.name} (Linux {wall.since})" for wall in lacking)

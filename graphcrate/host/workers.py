@@ -23,7 +23,7 @@ Advance = Callable[[int], None]
 
 _LOOK_SECONDS = 0.2  #: between two looks at what the workers have advanced
 _PR_SET_PDEATHSIG = 1
-_ENDED = 128 + signal.SIGTERM  #: exit code of a worker that was told to end
+_ENDED = 128 + signal.SIGTERM  #: exit code of a worker that got SIGTERM
 
 
 def default_jobs() -> int:

@@ -95,7 +95,7 @@ def extract(deb: Path, begin: int, root: Path) -> dict[str, FileOwner]:
                     continue
                 if member.uid or member.gid:
                     owners[path] = FileOwner(member.uid, member.gid)
-                if (place := rooted.place(root, path)) is not None:
+                if (place := rooted.host_path(root, path)) is not None:
                     _write(stream, member, place, root)
     except LayoutError as error:
         _fail(deb, f"has files that cannot be read: {error.what}")
@@ -126,7 +126,7 @@ def _write(stream: TarStream, member: tarfile.TarInfo, place: Path, root: Path) 
     source = None
     if member.islnk():
         path = entry_path(member.linkname)
-        source = rooted.place(root, path) if path else None
+        source = rooted.host_path(root, path) if path else None
         if source is None or source == place or source.is_symlink() or not source.is_file():
             return
     rooted.make_folders(place.parent)

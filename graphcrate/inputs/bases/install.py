@@ -105,7 +105,7 @@ def install(
             raise _no_tree(name, error) from error
     owners |= overridden(root)
     # Packages name their files below /bin and /lib, which are links.
-    places = {path: rooted.place(root, path) for path in owners}
+    places = {path: rooted.host_path(root, path) for path in owners}
     real = {path: str(place.relative_to(root)) for path, place in places.items() if place is not None}
     return {real[path]: owner for path, owner in owners.items() if path in real} | asked(calls, root)
 
@@ -186,7 +186,7 @@ def overridden(root: Path) -> dict[str, FileOwner]:
     for line in _text(root, "var/lib/dpkg/statoverride").splitlines():
         user, group, _, path = (line.split(" ", 3) + [""] * 3)[:4]
         uid, gid = users.get(user, user.lstrip("#")), groups.get(group, group.lstrip("#"))
-        below_no_link = rooted.place(root, path) == root / path.lstrip("/")
+        below_no_link = rooted.host_path(root, path) == root / path.lstrip("/")
         if below_no_link and uid.isdecimal() and gid.isdecimal():
             owners[path.lstrip("/")] = FileOwner(int(uid), int(gid))
     return owners
@@ -212,7 +212,7 @@ def asked(calls: bytes, root: Path) -> dict[str, FileOwner]:
         spec, *paths = [argument for argument in arguments if not argument.startswith("-")] or [""]
         user, _, group = spec.replace(".", ":", 1).partition(":") if program == "chown" else ("", "", spec)
         for path in paths:
-            if (place := rooted.place(root, str(Path(folder, path)))) is None:
+            if (place := rooted.host_path(root, str(Path(folder, path)))) is None:
                 continue
             below = place.rglob("*") if recursive and not place.is_symlink() else ()
             for name in (str(one.relative_to(root)) for one in (place, *below)):
