@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.assembly import pipeline, summary, with_engine
+from graphcrate.assembly import making, pipeline, planned, summary, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.engines import backend, render, table
@@ -74,11 +74,11 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx,
     podman = there("podman")["podman"]
     tried, error = [], HostError("user namespaces are off")
 
-    def proven(job):
-        tried.append(job.engine.name)
-        if job.engine is with_engine.EMBEDDED:
+    def proven(job, _):
+        tried.append(job.images.engine.name)
+        if job.images.engine is with_engine.EMBEDDED:
             raise error
-        return job.engine
+        return job.images.engine
 
     monkeypatch.setattr(pipeline, "_build_and_test", proven)
     request = BuildRequest(name="pyg", cuda="11.8")
@@ -104,11 +104,11 @@ def test_no_engine_makes_an_image_whole_that_was_to_be_cut(ctx, there, monkeypat
     there("podman")
     tried = []
 
-    def proven(job):
-        tried.append(job.engine.name)
-        if job.engine is with_engine.EMBEDDED:
+    def proven(job, _):
+        tried.append(job.images.engine.name)
+        if job.images.engine is with_engine.EMBEDDED:
             raise HostError("user namespaces are off")
-        return job.engine
+        return job.images.engine
 
     monkeypatch.setattr(pipeline, "_build_and_test", proven)
     request = build_request(gpu="v100", slim=cut)
@@ -127,8 +127,12 @@ def test_an_engine_that_fails_in_place_of_the_embedded_builder_says_why_it_was_t
         "no program can be run here", cause="It is noexec.", next_step="GRAPHCRATE_CACHE=/path make image"
     )
 
-    def proven(job):
-        raise first if job.engine is with_engine.EMBEDDED else kind("FROM", cause="No base.", next_step="podman pull x")
+    def proven(job, _):
+        raise (
+            first
+            if job.images.engine is with_engine.EMBEDDED
+            else kind("FROM", cause="No base.", next_step="podman pull x")
+        )
 
     monkeypatch.setattr(pipeline, "_build_and_test", proven)
     with refused(kind, "FROM", "No base.", "no program can be run here", "It is noexec", "podman pull x") as caught:
@@ -207,20 +211,19 @@ def test_an_engine_gets_the_wheels_of_a_folder(lock, cache, server, tmp_path):
 
 
 def test_the_images_time_is_that_of_the_environment():
-    assert [pipeline._created(epoch) for epoch in ("", "0", "1700000000")] == [None, 0, 1_700_000_000]
+    assert [planned.created(epoch) for epoch in ("", "0", "1700000000")] == [None, 0, 1_700_000_000]
     for epoch in ("yesterday", "-1", "1.5", "1e9", "\N{SUPERSCRIPT TWO}", "9" * 20, " "):
         with pytest.raises(UsageError, match="invalid time") as caught:
-            pipeline._created(epoch)
+            planned.created(epoch)
         assert caught.value.next_step.startswith("SOURCE_DATE_EPOCH=$(date +%s) make image")
 
 
 def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
-    job = SimpleNamespace(request=SimpleNamespace(output=tmp_path, name="pyg"))
-    plan = SimpleNamespace(name="pyg", tag="1.0", aliases=("0.1.0-debian12",))
-    pipeline._check_output(job, plan)
-    (tmp_path / "pyg" / "0.1.0-debian12").mkdir(parents=True)
+    alias = tmp_path / "pyg" / "0.1.0-debian12"
+    making.check_output(alias.parent, [alias])
+    alias.mkdir(parents=True)
     with pytest.raises(UsageError, match="exists and is not a link") as caught:
-        pipeline._check_output(job, plan)
+        making.check_output(alias.parent, [alias])
     assert caught.value.next_step.startswith("mv ")
 
 

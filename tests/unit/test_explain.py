@@ -101,7 +101,7 @@ def test_what_runs_nowhere_is_answered_with_the_reasons(call):
 def test_image_takes_what_explain_chooses(monkeypatch, call, arguments, cuda, gpu, words):
     seen = []
 
-    def stop(job):
+    def stop(job, _):
         seen.append((job.request.cuda, job.request.machine.gpu))
         raise ResolutionError("far enough")
 

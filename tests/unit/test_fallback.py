@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from graphcrate.artifacts.reports import read_report
-from graphcrate.assembly import pipeline, summary, with_engine
+from graphcrate.assembly import locking, proving, summary, with_engine
 from graphcrate.checks import new_image
 from graphcrate.cli import tables
 from graphcrate.compat import catalog, explain, facts, rules
@@ -34,14 +34,14 @@ def call(context, monkeypatch, typed):
     """Types a command where layers are made and suites run in no time, and whose locks are those that are committed."""
     shutil.copytree(ROOT / "recipes", context.root / "recipes")
 
-    def resolved(job):
-        candidate = job.variant.candidates[-1]
-        lock = decode_lock(catalog.lock_path(REPOSITORY, job.recipe, job.variant, candidate).read_bytes())
+    def locked(choice, *_, **__):
+        candidate = choice.variant.candidates[-1]
+        lock = decode_lock(catalog.lock_path(REPOSITORY, choice.recipe, choice.variant, candidate).read_bytes())
         chosen = CandidateOutcome(candidate=candidate.name, chosen=True)
         return Resolution(lock=lock, candidate=candidate, outcomes=(OUT, chosen))
 
-    monkeypatch.setattr(pipeline, "_draw", lambda *_: None)  # there is no layout to read
-    monkeypatch.setattr(pipeline, "_resolve", resolved)
+    monkeypatch.setattr(proving, "draw", lambda *_: None)  # there is no layout to read
+    monkeypatch.setattr(locking, "lock_stack", locked)
 
     def built(_engine, _plan, _lock, _sources, folder, _ctx):
         return Built(msgspec.structs.replace(ARTIFACT, reference=str(folder / "oci")))

@@ -1,16 +1,19 @@
 """The matrix of committed locks: what is built, what is taken as proved, what is written, and the room it makes."""
 
 import shutil
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from graphcrate.assembly import matrix, pipeline
+from graphcrate.assembly import matrix, proving
+from graphcrate.assembly.job import BuildJob, ImageFolders
+from graphcrate.assembly.making import MadeImage
 from graphcrate.assembly.matrix import MatrixRequest
+from graphcrate.assembly.with_engine import EMBEDDED
 from graphcrate.checks import new_image
 from graphcrate.cli import options, tables
-from graphcrate.compat.request import SuiteOptions
+from graphcrate.compat.explain import VariantChoice
+from graphcrate.engines import run_suites
 from graphcrate.host import cleaning
 from graphcrate.host.context import Context
 from graphcrate.model.errors import AuditError, BuildError, DiskFullError, NetworkError, UsageError
@@ -18,7 +21,7 @@ from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.report import Audited
 from tests import ROOT
-from tests.made import refused
+from tests.made import build_request, refused
 from tests.unit.test_gate import report, suite
 
 GPUS = {"7.0": "native", "7.5": "jit", "12.0": "fails"}
@@ -191,15 +194,15 @@ def test_a_size_that_is_none_is_refused():
         options.bytes_of("much")
 
 
-def test_an_image_that_the_audit_refuses_is_not_tested_for_minutes(monkeypatch, tmp_path):
+def test_an_image_that_the_audit_refuses_is_not_tested_for_minutes(ctx, monkeypatch, tmp_path):
     broken = msgspec.structs.replace(
         report(), audit=msgspec.structs.replace(AUDIT, fail=1, failures=("torch: no code",))
     )
-    monkeypatch.setattr(pipeline, "_reuse_or_build", lambda *_: (None, broken))
-    monkeypatch.setattr(pipeline, "_draw", lambda *_: None)
-    monkeypatch.setattr(pipeline, "_test", lambda *_: pytest.fail("a suite ran"))
-    request = SimpleNamespace(suites=SuiteOptions(), command_with_apt=list)
-    job = SimpleNamespace(request=request, folder=lambda *_: tmp_path)
+    monkeypatch.setattr(proving, "draw", lambda *_: None)
+    monkeypatch.setattr(run_suites, "prove", lambda *_: pytest.fail("a suite ran"))
+    images = ImageFolders(EMBEDDED, tmp_path)
+    job = BuildJob(request=build_request(), choice=VariantChoice(None, None, "", ()), images=images)
+    made = MadeImage(None, broken, is_new=True)
     with refused(AuditError, "cannot work as a whole: see torch", "torch: no code"):
-        pipeline._proven(job, SimpleNamespace(lock=None), None)
+        proving.prove(job, made, None, ctx)
     assert new_image.raise_if_broken(report(), tmp_path) is None

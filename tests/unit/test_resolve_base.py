@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.assembly import pipeline
+from graphcrate.assembly import making, planned, with_engine
+from graphcrate.assembly.job import BuildJob, ImageFolders
 from graphcrate.compat import planning
+from graphcrate.compat.explain import VariantChoice
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host import settings
 from graphcrate.inputs.bases import BaseDriftError
@@ -102,17 +104,15 @@ def test_what_stands_in_for_a_base_counts_for_a_day(place, monkeypatch):
 
 def made(place, monkeypatch, build, output):
     """Build by another way than the embedded builder's."""
-    monkeypatch.setattr(pipeline, "_plan_lines", lambda *_: [])
-    monkeypatch.setattr(pipeline, "_plan", lambda job, found: SimpleNamespace(name="pyg", tag="1", aliases=()))
+    monkeypatch.setattr(planned, "lines", lambda *_: [])
+    monkeypatch.setattr(planned, "make_plan", lambda *_: SimpleNamespace(name="pyg", tag="1", aliases=()))
     monkeypatch.setattr(planning, "compile_steps", lambda _: ())
-    engine = SimpleNamespace(
-        folder=lambda image: image, key=lambda plan: "key", build=build, bytes_to_fetch=lambda *_: 0
-    )
+    monkeypatch.setattr(with_engine, "build", build)
+    engine = SimpleNamespace(folder=lambda image: image, key=lambda plan: "key")
     request = BuildRequest(name="pyg", cuda="11.8", output=output)
-    job = pipeline._Job(
-        request=request, ctx=place, recipe=None, variant=VARIANT, usable=(), out=(), engine=engine, start=0
-    )
-    return pipeline._reuse_or_build(job, resolution("2"))
+    choice = VariantChoice(None, VARIANT, "", ())
+    job = BuildJob(request=request, choice=choice, images=ImageFolders(engine, output))
+    return making.make(job, resolution("2"), place)
 
 
 @pytest.mark.parametrize(("worth", "builds"), [(None, 1), (True, 4)], ids=["today's is gone", "mirrors take turns"])

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.assembly import credit, pipeline
+from graphcrate.assembly import credit
 from graphcrate.engines.embedded import run as running
 from graphcrate.host.process import Completed
 from graphcrate.model.lock import Added
@@ -65,7 +65,7 @@ def mine(world):  # noqa: F811
         return SimpleNamespace(name=name, digest=digest, folder=folder, report=report, said=err)
 
     world.patch.setattr(running, "run_in", run_in)
-    world.patch.setattr(pipeline.additions, "add", add)
+    world.patch.setattr(additions, "add", add)
     return SimpleNamespace(world=world, build=build, image=image, ran=ran, typed=world.typed)
 
 
@@ -232,7 +232,7 @@ def test_what_the_stack_has_already_gives_its_image_and_that_is_said(mine):
         )
         return msgspec.structs.replace(resolution, lock=asked)
 
-    mine.world.patch.setattr(pipeline.additions, "add", add)
+    mine.world.patch.setattr(additions, "add", add)
     code, out, err = mine.typed("image", "torch", "--cuda", "cpu", "--with", "torch")
     assert (code, "already there: torch 1.0" in err) == (0, True)
     assert mine.typed("image", "torch", "--cuda", "cpu")[1] == out

@@ -1,0 +1,112 @@
+"""From an image to a proven one: what its audit refuses, its suites, and its page."""
+
+import dataclasses
+from pathlib import Path
+
+import msgspec
+
+from graphcrate.assembly import summary
+from graphcrate.assembly.job import BuildJob, ImageFolders
+from graphcrate.assembly.making import MadeImage
+from graphcrate.checks import new_image
+from graphcrate.engines import run_suites
+from graphcrate.host.atomic import write_file
+from graphcrate.host.context import Context
+from graphcrate.model.lock import Lock, encode
+from graphcrate.model.recipe import Additions
+from graphcrate.model.report import BuildReport
+from graphcrate.model.trial import TrialOrder
+from graphcrate.model.words import listed
+from graphcrate.oci.layout import read_layout
+
+
+def prove(job: BuildJob, made: MadeImage, below: BuildReport | None, ctx: Context) -> BuildReport:
+    """Test and judge an image. `below`: the tested image of the stack that it is on top of.
+
+    Raises AuditError for one that cannot work and SmokeError for one that fails, after its report says so.
+    """
+    report, suites, images = made.report, job.request.suites, job.images
+    if not suites.keep_going:
+        _refuse_broken(job, report, ctx)  # what cannot work is not tested for minutes
+    for line in new_image.failures(report, images.folder(report)):
+        ctx.progress.warn(line)
+    if suites.run:
+        report = _test(job, made, below, ctx)
+    _refuse_broken(job, report, ctx)
+    draw(images, report, ctx)
+    return report
+
+
+def may_be_on_top(lock: Lock, additions: Additions) -> bool:
+    """Whether additions are layers above the stack's image that change nothing of it, as far as a request shows that.
+
+    If so the stack's image is built and tested first; `credit.objection` judges by the layers.
+    """
+    return not (lock.additions.moved or additions.apt or additions.environment or additions.files)
+
+
+def draw(images: ImageFolders, report: BuildReport, ctx: Context) -> None:
+    """Write the page of an image beside its report, where that is newer."""
+    folder = images.folder(report)
+    written, page = folder / "report.json", folder / "report.html"
+    if not report.layout or (page.is_file() and page.stat().st_mtime_ns >= written.stat().st_mtime_ns):
+        return
+    from graphcrate.pages import report as pages
+
+    silent = dataclasses.replace(ctx, quiet=True)  # what it reads was read for the checks
+    write_file(page, pages.html(pages.read(report.layout, silent, images.output)).encode())
+
+
+def _refuse_broken(job: BuildJob, report: BuildReport, ctx: Context) -> None:
+    """Raises AuditError for an image in which something cannot be loaded; its page says what, too."""
+    if report.audit is not None and report.audit.fail:
+        draw(job.images, report, ctx)
+        new_image.raise_if_broken(report, job.images.folder(report), job.request.command_with_apt)
+
+
+def _objection(below: BuildReport, report: BuildReport) -> str:
+    """Say why results of the stack's image do not hold for this one; empty where they do."""
+    if any(suite.image == below.artifact.digest for suite in report.suites):
+        return ""  # judged when this very image was tested first
+    from graphcrate.assembly import credit  # reads layers: not for an image that is there unchanged
+
+    return credit.objection(read_layout(Path(below.layout)), read_layout(Path(report.layout)), report.python)
+
+
+def _test(job: BuildJob, made: MadeImage, below: BuildReport | None, ctx: Context) -> BuildReport:
+    """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, after writing the report."""
+    report, request, choice = made.report, job.request, job.choice
+    folder, suites = job.images.folder(report), choice.variant.smoke or choice.recipe.smoke
+    if made.is_new and not report.suites:
+        ctx.progress.note(summary.step(4, f"test it by {listed(suites)}"))
+    order = TrialOrder(
+        artifact=report.artifact,
+        suites=suites,
+        device=request.suites.device,
+        folder=str(folder),
+        passes=str(job.images.passes(report)),
+        packages=tuple(package.name for package in report.packages),
+        layout=report.digest if report.layout else "",
+        rerun=request.suites.rerun,
+        own=report.own,
+    )
+    if below is not None and run_suites.has_passed(order, ctx):  # better than what the image below it shows
+        below = None
+    if below is not None and (why := _objection(below, report)):
+        ctx.progress.note(f"the stack's suites run in {report.name}:{report.tag} itself: {why}")
+        below = None
+    if below is not None:
+        order = msgspec.structs.replace(order, suites=())
+    tested = run_suites.prove(report, order, ctx, below=below)
+    if tested is report:
+        return report
+    tested = msgspec.structs.replace(tested, seconds=job.journal.seconds())
+    write_file(folder / "report.json", encode(tested))
+    run_suites.raise_if_failed(
+        f"{tested.name}:{tested.tag}",
+        tested.suites,
+        order.folder,
+        again=lambda package: request.command_with([package]),
+        with_apt=lambda package: request.command_with_apt([package]),
+    )
+    return tested
