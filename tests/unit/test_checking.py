@@ -206,7 +206,7 @@ def test_layers_that_contradict_each_other_or_were_cut_off_are_a_finding(judged,
 
 
 def damaged(image):
-    """The layout with each of its five layers damaged in the last byte, where its tar is whole all the same."""
+    """The layout with each of its layers damaged where its tar is whole all the same."""
     for blob in read_layout(image).layer_blobs:
         data = bytearray(blob.path.read_bytes())
         data[4] ^= 1  # the time in a gzip header
@@ -214,7 +214,7 @@ def damaged(image):
     return image
 
 
-def test_each_of_five_damaged_layers_is_named(typed, layout):
+def test_each_of_five_damaged_layers_is_named(context, typed, layout):
     image = damaged(layout(*([file(name)] for name in "abcde")))
     code, out, err = typed("check", image, "--only", "bytes")
     assert (code, out.count("is damaged: its bytes hash to")) == (12, 5)
@@ -225,7 +225,14 @@ def test_each_of_five_damaged_layers_is_named(typed, layout):
     assert typed("check", image)[0] == 12, "whatever its contracts say"
 
 
-def test_one_damaged_layer_is_the_error_itself(typed, layout):
+def test_the_audit_names_each_of_five_damaged_layers(context, typed, layout):
+    image = damaged(layout(*([file(name)] for name in "abcde")))
+    code, out, _ = typed("audit", image, "--json")
+    findings = [one for one in json.loads(out)["findings"] if one["check"] == "files"]
+    assert (code, len(findings)) == (15, 5)
+
+
+def test_one_damaged_layer_is_the_error_itself(context, typed, layout):
     code, _, err = typed("check", damaged(layout([file("a")])), "--only", "bytes")
     assert (code, "is damaged: its bytes hash to" in err) == (12, True)
 

@@ -25,7 +25,7 @@ from graphcrate.model.tree import Entry
 from graphcrate.oci import spec
 from tests.made import place, refused
 from tests.unit import small_layouts
-from tests.unit.tars import compressed, entry, file, folder, hardlink, sha256, symlink, tar
+from tests.unit.tars import compressed, entry, file, folder, hardlink, overwrite, sha256, symlink, tar
 from tests.unit.test_rootfs import unpacked
 
 PYC = "/lib/module/__pycache__/module.cpython-311.pyc"
@@ -218,6 +218,37 @@ def test_of_broken_layers_the_configuration_is_read_and_nothing_compared(tmp_pat
     assert (found.entries, found.config) == ({}, written.config)
     with pytest.raises(LayoutError, match=re.escape(found.broken.what)):
         compare(str(written.path), str(written.path), tools.ctx, [])
+
+
+def flip(blob):
+    """Damage a gzip where its content stays whole: the time in its header."""
+    data = bytearray(blob.path.read_bytes())
+    data[4] ^= 1
+    overwrite(blob.path, bytes(data))
+
+
+def test_every_broken_layer_and_every_contradiction_is_named(tmp_path, tools):
+    written = small_layouts.layout(tmp_path, *([file(name)] for name in "abcde"))
+    for blob in written.layer_blobs[:4]:
+        flip(blob)
+    overwrite(written.layer_blobs[4].path, b"no gzip at all")
+    found = read_layout("x", written, tools)
+    pairs = zip(written.layer_blobs, found.unread, strict=True)
+    assert all(blob.path.name in unread for blob, unread in pairs)
+    assert found.broken.what.startswith("5 faults: ")
+    layers = [symlink("a", "x"), symlink("b", "x")], [file("a/file"), file("b/file")]
+    found = read_layout("x", small_layouts.layout(tmp_path / "other", *layers), tools)
+    assert ("files below a" in found.broken.what, "files below b" in found.broken.what) == (True, True)
+
+
+def test_a_layer_with_another_digest_is_not_remembered_for_the_images_that_share_it(tmp_path, tools):
+    named = asking(tools, "reader-1")
+    whole = small_layouts.layout(tmp_path / "whole", *LAYERS)
+    other = small_layouts.layout(tmp_path / "other", *LAYERS)
+    for blob in other.layer_blobs:
+        overwrite(blob.path, compressed(tar([file("evil")]), spec.LAYER_GZIP))
+    assert read_layout("x", other, named).entries == {}
+    assert read_layout("x", whole, named).entries == TREE
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"", lambda data: b"x" + data, bytes.upper])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from isal import igzip, igzip_lib
 
-from graphcrate.artifacts.formats.merged import Inode, content_of, inode_of
+from graphcrate.artifacts.formats.merged import Inode, check_digest, content_of, inode_of
 from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools
 from graphcrate.host.parallel import parallel
 from graphcrate.model import codec
@@ -20,9 +20,8 @@ from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind
 from graphcrate.oci import spec
 from graphcrate.oci.blob import InflateError, TarStream, open_blob
-from graphcrate.oci.entries import Entries, device_of, overlaid, read_entries
+from graphcrate.oci.entries import Entries, Faults, device_of, overlaid, read_entries
 from graphcrate.oci.layout import Layout
-from graphcrate.oci.spec import LayerBlob
 
 _FOLDER = "trees"
 _FAST = 1  #: igzip's level
@@ -87,13 +86,18 @@ def opened(
     config: spec.ImageConfig,
     manifest: spec.Manifest | None = None,
     index: tuple[spec.Descriptor, ...] = (),
-    broken: LayoutError | None = None,
+    broken: Sequence[LayoutError] = (),
 ) -> OpenedTree:
-    """Open an image from its layers and its documents. `broken`: why its layers cannot be read."""
-    try:
-        merged = {} if broken else overlaid(layers, _IMPLIED)
-    except LayoutError as error:
-        merged, broken = {}, error
+    """Open an image from its layers and its documents. `broken`: why some of its layers cannot be read."""
+    merged: dict[str, Found] = {}
+    if not broken:
+        contradictions = Faults()
+        try:
+            merged = overlaid(layers, _IMPLIED, contradictions.add)
+        except LayoutError as error:
+            contradictions.errors.append(error)
+        if broken := contradictions.errors:
+            merged = {}
     entries = {f"/{path}": found.entry for path, found in merged.items()}
 
     def read(path: str) -> bytes:
@@ -103,8 +107,26 @@ def opened(
         return content
 
     settings = _settings(config)
-    unread = (f"the layers cannot be read: {broken.what}",) if broken else ()
-    return OpenedTree(name, form, entries, read, True, settings, config, manifest, index, unread=unread, broken=broken)
+    return OpenedTree(
+        name,
+        form,
+        entries,
+        read,
+        settings=settings,
+        config=config,
+        manifest=manifest,
+        index=index,
+        unread=tuple(f"the layers cannot be read: {error.what}" for error in broken),
+        broken=_joined(broken),
+    )
+
+
+def _joined(errors: Sequence[LayoutError]) -> LayoutError | None:
+    """One error for all of them."""
+    if len(errors) < 2:
+        return errors[0] if errors else None
+    whats = "; ".join(error.what for error in errors)
+    return LayoutError(f"{len(errors)} faults: {whats}", cause=errors[0].cause, next_step=errors[0].next_step)
 
 
 def _settings(config: spec.ImageConfig) -> Settings:
@@ -123,33 +145,31 @@ def _settings(config: spec.ImageConfig) -> Settings:
 
 
 def read_layout(name: str, layout: Layout, tools: Tools) -> OpenedTree:
-    """Read an OCI image layout."""
-    blobs = list(zip(layout.layer_blobs, layout.layers, strict=True))
+    """Read an OCI image layout. Layers that cannot be read are named in the result, each of them."""
+    blobs = layout.layer_blobs
 
-    def read(one: tuple[LayerBlob, spec.Descriptor], advance: Callable[[int], None]) -> LayerTree:
-        blob, descriptor = one
+    def read(number: int, advance: Callable[[int], None]) -> LayerTree | LayoutError:
+        blob, descriptor = blobs[number], layout.layers[number]
 
         def read_blob() -> LayerTree:
-            with open_blob(blob, advance=advance) as stream:
-                return read_layer(stream, tools.wanted)
+            digest = hashlib.sha256()
+            with open_blob(blob, advance=advance, digest=digest) as stream:
+                tree = read_layer(stream, tools.wanted)
+            # Before it is remembered under that digest, for other images, too.
+            check_digest("layer", descriptor.digest, f"sha256:{digest.hexdigest()}")
+            return tree
 
         try:
             return _remembered(descriptor.digest, tools, read_blob)
         except LayoutError as error:
-            raise LayoutError(
-                f"layer {blob.path.name}: {error.what}", cause=error.cause, next_step=error.next_step
-            ) from error
+            return LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause, next_step=error.next_step)
 
-    layers: list[LayerTree] = []
-    broken = None
-    with tools.ctx.progress.task(
-        f"reading {name}", sum(descriptor.size for _, descriptor in blobs), brief=True
-    ) as task:
-        try:
-            layers = parallel(read, blobs, advance=task.advance, size=lambda one: one[1].size)
-        except LayoutError as error:
-            broken = error
-    return opened(name, "layout", layers, layout.config, layout.manifest, layout.index, broken)
+    sizes = [descriptor.size for descriptor in layout.layers]
+    with tools.ctx.progress.task(f"reading {name}", sum(sizes), brief=True) as task:
+        layers = parallel(read, range(len(sizes)), advance=task.advance, size=lambda number: sizes[number])
+    trees = [layer for layer in layers if not isinstance(layer, LayoutError)]
+    broken = [layer for layer in layers if isinstance(layer, LayoutError)]
+    return opened(name, "layout", trees, layout.config, layout.manifest, layout.index, broken)
 
 
 def _remembered(digest: str, tools: Tools, read: Callable[[], LayerTree]) -> LayerTree:
