@@ -61,6 +61,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     size: int | None = None
     yanked: bool = False  #: taken back (PEP 592)
     yanked_for: str = ""  #: the reason, where the page has one
+    python: str = ""  #: Requires-Python
+    has_metadata: bool = False  #: beside the file (PEP 658)
 
 
 def local_path(url: str) -> Path:

@@ -28,6 +28,8 @@ HEADERS = {
 }
 #: titles of an index's pages, and of what shows a folder: known as such where they list no file
 LISTING = re.compile(r"(?:simple )?(?:links for|index of|index|directory listing for)\b", re.IGNORECASE)
+#: attributes of a link whose wheel has its metadata beside it (PEP 714, and PEP 658 as it was first put to use)
+_METADATA = frozenset({"data-core-metadata", "data-dist-info-metadata"})
 
 
 class Listings:
@@ -131,6 +133,8 @@ class _Anchors(html.parser.HTMLParser):
                     sha256=value if kind == "sha256" and is_sha256(value) else "",
                     yanked="data-yanked" in attributes,
                     yanked_for=attributes.get("data-yanked") or "",
+                    python=attributes.get("data-requires-python") or "",
+                    has_metadata=not _METADATA.isdisjoint(attributes),
                 )
             )
 

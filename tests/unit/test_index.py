@@ -35,6 +35,17 @@ def test_html_with_relative_quoted_and_hashed_links():
     )
 
 
+def test_links_say_for_which_python_a_file_is_and_whether_its_metadata_is_beside_it():
+    body = b"""<a href="a-1.tar.gz" data-requires-python="&gt;=3.9">a</a>
+    <a href="b-1.tar.gz" data-core-metadata="sha256=00">b</a>
+    <a href="c-1.tar.gz" data-dist-info-metadata="true">c</a>"""
+    assert [(link.python, link.has_metadata) for link in parse_html(body, PAGE)] == [
+        (">=3.9", False),
+        ("", True),
+        ("", True),
+    ]
+
+
 def test_an_index_page_is_read_once_and_a_failure_too(server, listings):
     name, content = small_wheel("demo-pkg", "1.0")
     server.simple("demo-pkg", {name: content})
