@@ -1,42 +1,39 @@
 """Why packages cannot be added to a stack: which half is the stack's, why, and which CUDA version has what is wanted.
 
-uv's explanation names every step from what was asked for to what contradicts it. The one clause that is against what
-the stack fixes is looked for in it; where none is found, the explanation stands as it is.
+What the stack fixes is compared with what indexes list and metadata requires (`obstacles`). Where nothing is found
+there, two of the packages that are asked for contradict each other, and uv's explanation is shown as it is.
 """
 
 import contextlib
 import difflib
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import msgspec
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from graphcrate.compat import facts, own
 from graphcrate.compat.catalog import read_lock
 from graphcrate.compat.packages import markers
 from graphcrate.model.command import Command, command
-from graphcrate.model.errors import ResolutionError
+from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.words import joined, listed
 from graphcrate.resolve.locks import ResolveContext
-from graphcrate.resolve.offers import Offers
+from graphcrate.resolve.metadata import MetadataReader
+from graphcrate.resolve.obstacles import Clause, Obstacle
+from graphcrate.resolve.offers import Offer, Offers
 from graphcrate.resolve.pinning import bounds_of
+from graphcrate.resolve.target import target_of
 
-#: of uv's explanation: "libraft-cu12==26.6.0 depends on nvidia-nvjitlink-cu12>=12.9,<13"
-_DEPENDS = re.compile(r"(\S+) depends? on (\S+)")
-_PYTHON = re.compile(r"(\S+) depends? on (Python[<>=!~]\S+)")
-_OTHER_PYTHON = "no wheels with a matching Python ABI tag"
-_MARKER = re.compile(r"\{[^}]*\}")
-#: what uv says around its explanation, and advice that is about uv's options
-_UV_WORDS = re.compile(r"^(error: .*\n|  cause: |hint: Wheels are.*\n?)", re.M)
 _STAYS = "torch, CUDA and what is compiled for them stay as they are"
-_ABSENT = re.compile(r"Because (\S+) was not found in the package registry")
 #: what people add most, for the nearest name
 WELL_KNOWN = (
     "accelerate", "datasets", "deepspeed", "dgl", "einops", "faiss-cpu", "fastapi", "flask", "graphviz", "h5py",
@@ -47,18 +44,7 @@ WELL_KNOWN = (
     "transformers", "wandb", "xgboost",
 )  # fmt: skip
 _MOST_NAMED = 4  #: packages in a command
-
-
-class Clause(NamedTuple):
-    """Who needs what. `who`: a package as uv names it; empty: the person."""
-
-    who: str
-    wanted: Requirement
-
-    @property
-    def needed(self) -> str:
-        """What is wanted, without markers and extras, the lower bound first."""
-        return self.wanted.name + ",".join(sorted(map(str, self.wanted.specifier), reverse=True))
+_THREADS = 8  #: that read pages of indexes
 
 
 class StackBound(NamedTuple):
@@ -70,22 +56,77 @@ class StackBound(NamedTuple):
     bound: SpecifierSet = SpecifierSet()
 
 
-def clauses(text: str) -> Iterator[Clause]:
-    """What uv's explanation says of who depends on what."""
-    for who, wanted in _DEPENDS.findall(_MARKER.sub("", " ".join(text.split()))):
-        with contextlib.suppress(InvalidRequirement):
-            yield Clause(who, Requirement(wanted.rstrip(",.")))
-
-
 class Conflicts:
-    """What one stack fixes, and how to say that something is against it. `asked`: what a person names."""
+    """What one stack fixes, and how to say that something is against it. `asked`: what the user names.
+
+    `bounded` makes of it the `World` of a question.
+    """
 
     def __init__(
         self, context: ResolveContext, stack: Lock, staying: Mapping[str, LockedPackage], offers: Offers
     ) -> None:
-        self._context, self._stack, self._staying, self._offers = context, stack, staying, offers
+        self._context, self._stack, self.staying, self.offers = context, stack, staying, offers
+        self._target = target_of(context.variant.base, context.variant.python)
+        self._metadata = MetadataReader(offers.sources)
+        self._releases: dict[str, tuple[Offer, ...]] = {}
+        self.python = self._target.python
         self.title = f"{stack.recipe} for CUDA {stack.cuda}"
         self.asked: Sequence[Requirement] = ()
+
+    def releases(self, name: str) -> tuple[Offer, ...]:
+        """All files of a project that indexes list. Raises NetworkError where none lists it and one does not say."""
+        if name not in self._releases:
+            listed = tuple(self.offers.releases(name))
+            if not listed and (error := self.offers.unanswered(name)) is not None:
+                raise error
+            self._releases[name] = listed
+        return self._releases[name]
+
+    def needs(self, release: Offer, extras: Collection[str] = ()) -> list[Requirement]:
+        """What a wheel requires in the image, with these extras. Raises NetworkError."""
+        listed = next((one for one in self.releases(release.name) if one.link.name == release.link.name), release)
+        return _counting(self._metadata.of(listed).requires, self._target.python, ("", *extras))
+
+    def needs_of_extras(self, release: Offer, extras: Collection[str]) -> list[Requirement]:
+        """What these extras of a wheel require that it does not require without them. Raises NetworkError."""
+        without = set(map(str, self.needs(release)))
+        return [need for need in self.needs(release, extras) if str(need) not in without]
+
+    def prefetch(self, releases: Iterable[Offer]) -> None:
+        """Read the metadata of several releases side by side."""
+        names = {release.link.name: release.name for release in releases}
+        listed = (one for file, name in names.items() for one in self.releases(name) if one.link.name == file)
+        self._metadata.prefetch(listed)
+
+    def expect(self, clauses: Sequence[Clause]) -> None:
+        """Read the pages of what is needed side by side: they are looked at one by one."""
+
+        def read(name: str) -> None:
+            with contextlib.suppress(NetworkError):
+                self.releases(name)
+
+        names = {clause.name for clause in clauses} - self._releases.keys()
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(read, sorted(names)))
+
+    def fits(self, release: Offer) -> bool:
+        """Whether it is a wheel whose tags are the image's."""
+        return not release.is_sdist and self._target.rank(release.link.name) is not None
+
+    def runs(self, release: Offer) -> bool:
+        """Whether its Requires-Python, as far as it can be read, has the image's."""
+        try:
+            return SpecifierSet(release.link.python).contains(f"{self._target.python}.0", prereleases=True)
+        except InvalidSpecifier:
+            return True
+
+    def is_against(self, clause: Clause) -> bool:
+        """Whether no version of what the stack fixes satisfies it."""
+        return not self._may_be(clause.wanted)
+
+    def bounded(self, lines: Iterable[str], others: Collection[str]) -> "BoundedConflicts":
+        """What is known where these constraints count too, and the packages `others` are there, by their names."""
+        return BoundedConflicts(self, lines, others)
 
     @functools.cached_property
     def limits(self) -> dict[str, StackBound]:
@@ -94,18 +135,17 @@ class Conflicts:
         asked = f"the recipe {recipe.name} asks for it at CUDA {variant.cuda}"
         of_recipe = [(line, asked) for line in (*recipe.requirements, *variant.requirements)]
         found = {}
-        for line, why in (*of_recipe, *bounds_of(self._staying["torch"].version)):
+        for line, why in (*of_recipe, *bounds_of(self.staying["torch"].version)):
             bound = Requirement(line)
             if bound.specifier:
                 found[str(canonicalize_name(bound.name))] = StackBound(line, why, bound=bound.specifier)
         return found | {
-            name: StackBound(f"{name} {one.version}", _STAYS, version=one.version)
-            for name, one in self._staying.items()
+            name: StackBound(f"{name} {one.version}", _STAYS, version=one.version) for name, one in self.staying.items()
         }
 
-    def against(self, found: Iterable[Clause]) -> Clause | None:
+    def against(self, clauses: Iterable[Clause]) -> Clause | None:
         """The first of these clauses that no version of what the stack fixes satisfies."""
-        return next((one for one in found if not self._may_be(one.wanted)), None)
+        return next(filter(self.is_against, clauses), None)
 
     def _may_be(self, wanted: Requirement) -> bool:
         limit = self.limits.get(str(canonicalize_name(wanted.name)))
@@ -113,19 +153,28 @@ class Conflicts:
             return True
         if limit.version:
             return wanted.specifier.contains(Version(limit.version).public, prereleases=True)
-        there = {Version(one.version) for one in self._offers.releases(str(canonicalize_name(wanted.name)))}
+        there = {Version(one.version) for one in self.releases(str(canonicalize_name(wanted.name)))}
         return not there or any((wanted.specifier & limit.bound).contains(one, prereleases=True) for one in there)
 
-    def reason(self, error: ResolutionError, probed: Requirement) -> str:
-        """Why uv has no answer with this requirement, on one line."""
-        text = " ".join(error.what.split())
-        if found := _PYTHON.search(text):
-            return f"{found[1]} needs {found[2].rstrip(',.')}"
-        if found_clause := self.against([Clause("", probed), *clauses(text)]):
-            limit = self.limits[str(canonicalize_name(found_clause.wanted.name))]
-            return f"{found_clause.who} needs {found_clause.needed}" if found_clause.who else limit.why
-        said = re.search(r"Because (.*?)(?:, we can conclude|\.$|\. And)", text)
-        return said[1] if said else "another package is against it"
+    def reason(self, found: Collection[Obstacle]) -> str:
+        """Why a release that was tried cannot be taken, on one line."""
+        kinds = ("python", "bound", "source", "absent", "wheels", "version")
+        obstacle = min(found, key=lambda one: kinds.index(one.kind), default=None)
+        if obstacle is None:
+            return "another package is against it"
+        clause = obstacle.clause
+        if obstacle.kind == "python":
+            return f"{clause.needed} needs {obstacle.detail}"
+        if obstacle.kind == "bound" and not clause.who:
+            return self.limits[clause.name].why
+        what = f"{clause.who} needs {clause.needed}" if clause.who else clause.needed
+        more = {
+            "source": "which is there as source only",
+            "absent": "which no index has",
+            "wheels": "whose wheels are for other versions of Python",
+            "version": "which no release is",
+        }
+        return f"{what}, {more[obstacle.kind]}" if obstacle.kind in more else what
 
     def refusal(self, clause: Clause, why: str = "") -> ResolutionError:
         """The error for what is against the stack; `why` it is, where its requirement does not say so itself."""
@@ -159,30 +208,41 @@ class Conflicts:
             next_step=step if who else f"ask for a release of {clause.wanted.name} that has a wheel for it",
         )
 
-    def absent(self, text: str) -> ResolutionError | None:
-        """The error for a name that no index has, with the nearest that we know; None where none is in uv's text."""
-        found = _ABSENT.search(text)
-        if found is None:
-            return None
-        near = difflib.get_close_matches(found[1], {*WELL_KNOWN, *(one.name for one in self._stack.packages)}, n=3)
-        what = f"these packages cannot be added to {self.title}: the package index has no {found[1]}"
+    def absent(self, clause: Clause) -> ResolutionError:
+        """The error for a name that no index has, with the nearest that we know."""
+        name = clause.wanted.name
+        near = difflib.get_close_matches(name, {*WELL_KNOWN, *(one.name for one in self._stack.packages)}, n=3)
+        what = f"these packages cannot be added to {self.title}: the package index has no {name}"
+        what += f", which {clause.who} needs" if clause.who else ""
         return ResolutionError(
             what + (f"; did you mean {' or '.join(near)}?" if near else ""),
             next_step="look the name up where the package is documented: it may differ from what is imported",
         )
 
-    def unexplained(self, text: str) -> ResolutionError:
-        """The error with uv's own explanation, where no clause of it is against the stack."""
-        what = f"these packages cannot be added to {self.title}\n{_UV_WORDS.sub('', text).rstrip()}"
-        if _OTHER_PYTHON in text:
-            return ResolutionError(
-                what,
-                cause="Its wheels are for other versions of Python than the image has.",
-                next_step="bring a wheel of it for the image's Python, or its source: --with ./NAME",
-            )
+    def without_release(self, obstacle: Obstacle) -> ResolutionError:
+        """The error for a package of which the index has releases, and none that can be taken."""
+        clause, python = obstacle.clause, self._stack.python
+        needing = f"{clause.who} needs {clause.needed}, which " if clause.who else f"{clause.needed} "
+        has = {
+            "wheels": f"has wheels, none for Python {python}: {obstacle.detail}",
+            "python": f"needs {obstacle.detail}, and the image has {python}",
+            "version": f"is none of its releases: {obstacle.detail}",
+        }
+        is_version = obstacle.kind == "version"
         return ResolutionError(
-            what,
-            cause=f"torch {self._staying['torch'].version} is the stack's: {_STAYS}.",
+            f"these packages cannot be added to {self.title}: {needing}{has[obstacle.kind]}",
+            cause="" if is_version else "Its wheels are for other versions of Python than the image has.",
+            next_step=f"ask for another version of {clause.wanted.name}"
+            if is_version
+            else "bring a wheel of it for the image's Python, or its source: --with ./NAME",
+        )
+
+    def unexplained(self, explanation: str) -> ResolutionError:
+        """The error with uv's own explanation, where nothing that is known of one package is in the way."""
+        lines = "".join(f"\n    {line.strip()}" for line in explanation.splitlines())
+        return ResolutionError(
+            f"these packages cannot be added to {self.title}{lines}",
+            cause=f"torch {self.staying['torch'].version} is the stack's: {_STAYS}.",
             next_step="./build.py list    (stacks with other versions), or ask for another version of the package",
         )
 
@@ -204,7 +264,7 @@ class Conflicts:
         if clause.who or not exact or not there:
             other = f"ask for another version of {self.asked[0].name if len(self.asked) == 1 else package}"
             return f"{other}: no CUDA version of {self._stack.recipe} has {clause.needed}"
-        mine = (self._stack.cuda, self._staying[name].version if name in self._staying else "")
+        mine = (self._stack.cuda, self.staying[name].version if name in self.staying else "")
         known = sorted({(Version(version), cuda) for cuda, version in (*there, mine) if version})
         near = [max((one for one in known if one[0] < exact[0]), default=None)]
         near.append(min((one for one in known if one[0] > exact[0]), default=None))
@@ -242,6 +302,37 @@ class Conflicts:
         if request is None or len(request.additions.packages) > _MOST_NAMED:
             return command("image", "…", cuda=cuda)
         # What stays is there with the CUDA version.
-        kept = tuple(one for one in request.additions.packages if own.name_of(one) not in self._staying)
+        kept = tuple(one for one in request.additions.packages if own.name_of(one) not in self.staying)
         additions = msgspec.structs.replace(request.additions, packages=kept)
         return msgspec.structs.replace(request, cuda=cuda, additions=additions).command()
+
+
+class BoundedConflicts:
+    """A `World` with constraints besides the stack's. `fixed`: names that are there whatever is asked for."""
+
+    def __init__(self, conflicts: Conflicts, lines: Iterable[str], others: Collection[str]) -> None:
+        self._conflicts = conflicts
+        self.fixed = frozenset({*conflicts.staying, *others})
+        self.releases, self.needs, self.expect = conflicts.releases, conflicts.needs, conflicts.expect
+        self.fits, self.runs, self.is_against = conflicts.fits, conflicts.runs, conflicts.is_against
+        self._bounds = {name: limit.bound for name, limit in conflicts.limits.items() if not limit.version}
+        for wanted in _counting(lines, conflicts.python, ("",)):
+            name = str(canonicalize_name(wanted.name))
+            self._bounds[name] = self._bounds.get(name, SpecifierSet()) & wanted.specifier
+
+    def bound(self, name: str) -> SpecifierSet:
+        """What else is asked of a package."""
+        return self._bounds.get(name, SpecifierSet())
+
+
+def _counting(lines: Iterable[str], python: str, extras: Sequence[str]) -> list[Requirement]:
+    """The requirements that count for this Python with one of these extras; what cannot be read is left out."""
+    found = []
+    for line in lines:
+        with contextlib.suppress(InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, InvalidVersion):
+            wanted = Requirement(line)
+            environments = ({**markers(python), "extra": extra} for extra in extras)
+            if wanted.marker is None or any(map(wanted.marker.evaluate, environments)):
+                wanted.marker = None  # it is true here, of an extra too
+                found.append(wanted)
+    return found

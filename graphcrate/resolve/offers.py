@@ -221,6 +221,11 @@ class Offers:
                 if not link.yanked and (known := project_and_version(link.name)):
                     yield Offer(project, str(known[1]), Channel.PYPI, link)
 
+    def unanswered(self, project: str) -> NetworkError | None:
+        """Why a package index does not say what it has of a project; None where all say so, be it that it has none."""
+        answers = (answer for _, answer in self._asked(Channel.PYPI, project) if isinstance(answer, NetworkError))
+        return next((error for error in answers if getattr(error, "status", None) not in (404, 410)), None)
+
     def _with_hash(self, link: "Link", channel: Channel, project: str) -> "Link":
         """Add the hash that another source states, where this one states none."""
         if not link.sha256:

@@ -1,7 +1,6 @@
 """From requirements to locked wheels: uv chooses for the image, reading metadata alone; missing sizes are asked for."""
 
 import contextlib
-import re
 import sys
 import tomllib
 import urllib.parse
@@ -38,8 +37,8 @@ KEPT = (
     "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_REQUEST_TIMEOUT", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_INSECURE_HOST",
     "UV_KEYRING_PROVIDER", "UV_OFFLINE", "UV_CONCURRENT_DOWNLOADS",
 )  # fmt: skip
-#: of uv's messages: no page or file came
-NETWORK_WORDS = re.compile("dns error|error sending request|Failed to fetch|Request failed|timed out|tls handshake")
+#: uv's exit codes where packages contradict each other, and where it could not look for a solution
+NO_SOLUTION, NO_ANSWER = 1, 2
 COMMON = "numpy"  #: a project that every package index has
 THREADS = 8
 
@@ -133,7 +132,8 @@ def compile_requirements(
 ) -> str:
     """Resolve to the text of a pylock.toml (PEP 751) with wheels only, from this index and the user's further ones.
 
-    `options`: lines of uv's overrides and constraints. Raises ResolutionError with uv's explanation, NetworkError.
+    `options`: lines of uv's overrides and constraints. Raises UnsolvableError with uv's explanation, NetworkError, and
+    BuildError where uv ended in another way.
     """
     user, cache = sources.user, sources.cache
     with cache.folder() as folder:
@@ -164,8 +164,10 @@ def compile_requirements(
         # All of them: the option would put the variable out of force.
         variables["UV_FIND_LINKS"] = ",".join(_find_links(user.further, wheels))
         done = process.run(argv, environment=variables, cwd=folder, timeout=900)
+        if done.returncode in (NO_SOLUTION, NO_ANSWER):
+            raise _failure(done.returncode, done.lines)
         if done.returncode:
-            raise _failure(done.lines)
+            raise process.failure(argv, done.returncode, done.lines)
         return output.read_text(encoding="utf-8")
 
 
@@ -187,19 +189,28 @@ def _preferences(packages: Sequence[LockedPackage]) -> str:
     return text
 
 
-def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:
+class UnsolvableError(ResolutionError):
+    """No packages satisfy what is asked for. `explanation`: uv's, prose for the reader."""
+
+    explanation: str = ""
+
+
+def _failure(exit_code: int, lines: Sequence[str]) -> ResolutionError | NetworkError:
     text = "\n".join(line for line in lines if line.strip())
-    if NETWORK_WORDS.search(text):
+    if exit_code == NO_ANSWER:
         return NetworkError(
             f"uv cannot read the package index\n{text}",
             cause="No network, a proxy that refuses, or an index that is down.",
             next_step="check the network and the index that pip and uv are set to, then run the same command again",
         )
-    return ResolutionError(
+    error = UnsolvableError(
         f"the requirements cannot be resolved\n{text}",
-        cause="They contradict each other, or a version does not exist as a wheel for this Python.",
+        cause="They contradict each other, a version does not exist as a wheel for this Python, or an index lists a "
+        "file that it does not give.",
         next_step="change the recipe's requirements",
     )
+    error.explanation = text
+    return error
 
 
 def lock_offers(offers: Iterable[Offer], sources: Sources) -> tuple[LockedPackage, ...]:

@@ -10,28 +10,34 @@ from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import Additions, Channel
 from graphcrate.resolve.channels import Link
-from graphcrate.resolve.conflicts import Clause, Conflicts, clauses
+from graphcrate.resolve.conflicts import Conflicts
 from graphcrate.resolve.locks import ResolveContext
+from graphcrate.resolve.obstacles import Clause, Obstacle
 from graphcrate.resolve.offers import Offer
 from graphcrate.resolve.refusals import refuse_traps, refuse_twice
 from tests import ROOT
 from tests.made import RECIPES
 
 PYG = RECIPES["pyg"]
-#: uv's words where cugraph-pyg-cu12 was to be added to pyg for CUDA 12.8
-RAFT = """Because libraft-cu12==26.6.0 depends on nvidia-nvjitlink-cu12>=12.9,<13 and pylibraft-cu12==26.6.0 depends on
-libraft-cu12==26.6.*, we can conclude that pylibraft-cu12==26.6.0 depends on nvidia-nvjitlink-cu12>=12.9,<13."""
+#: what cugraph-pyg-cu12 was to bring to pyg for CUDA 12.8
+RAFT = Clause("libraft-cu12==26.6.0", Requirement("nvidia-nvjitlink-cu12<13,>=12.9"))
 
 
 class Index:
-    """Releases of some packages."""
+    """Releases of some packages, all of them wheels for every Python."""
+
+    sources = None
 
     def __init__(self, **versions):
         self.versions = versions
 
     def releases(self, name):
-        link = Link(name="x-1.0-py3-none-any.whl", url="https://host.example/x")
-        return [Offer(name, version, Channel.PYPI, link) for version in self.versions.get(name, ())]
+        for version in self.versions.get(name, ()):
+            file = f"{name}-{version}-py3-none-any.whl"
+            yield Offer(name, version, Channel.PYPI, Link(name=file, url=f"https://host.example/{file}"))
+
+    def unanswered(self, name):
+        return None
 
 
 @pytest.fixture
@@ -53,20 +59,9 @@ def conflicts():
     return make
 
 
-def test_clauses_of_an_explanation():
-    text = (
-        "Because all versions of a-b depend on numpy{python_full_version < '3.14'}>=2.0.2 and c==1 depends on d<2,>=1,"
-    )
-    assert [(one.who, one.needed) for one in clauses(f"{text} we can conclude")] == [
-        ("a-b", "numpy>=2.0.2"),
-        ("c==1", "d>=1,<2"),
-    ]
-    assert next(clauses(RAFT)).who == "libraft-cu12==26.6.0"
-
-
-def test_ten_lines_of_uv_are_one_sentence_and_the_cuda_version_that_has_what_is_wanted(conflicts):
+def test_a_requirement_against_the_stack_is_one_sentence_and_the_cuda_version_that_has_what_is_wanted(conflicts):
     made = conflicts("12.8", "cugraph-pyg-cu12")
-    error = made.refusal(made.against(clauses(RAFT)))
+    error = made.refusal(made.against([Clause("x==1", Requirement("numpy>=1.26")), RAFT]))
     assert "libraft-cu12==26.6.0 needs nvidia-nvjitlink-cu12>=12.9,<13" in error.what
     assert "the stack has nvidia-nvjitlink-cu12 12.8." in error.what
     assert "\n" not in error.what
@@ -104,11 +99,68 @@ def test_what_fits_is_against_nothing(conflicts):
     )
 
 
-def test_an_explanation_without_a_clause_against_the_stack_stays_as_it_is(conflicts):
-    error = conflicts("11.8", "a").unexplained("Because a depends on b==1 and c depends on b==2")
-    assert "a depends on b==1 and c depends on b==2" in error.what
-    text = "Because all versions of pytorch3d have no wheels with a matching Python ABI tag (e.g., `cp311`)"
-    assert "other versions of Python" in conflicts("11.8", "pytorch3d").unexplained(text).cause
+def test_what_nothing_is_known_of_has_uvs_explanation_as_it_is(conflicts):
+    text = " error: No solution found\n  cause: Because a depends on b==1 and c depends on b==2"
+    error = conflicts("11.8", "a").unexplained(text)
+    assert error.what.splitlines()[1:] == [
+        "    error: No solution found",
+        "    cause: Because a depends on b==1 and c depends on b==2",
+    ]
+
+
+B = Clause("a==1.0", Requirement("b>=2"))
+OBSTACLES = {
+    "bound": Obstacle("bound", RAFT),
+    "python": Obstacle("python", Clause("", Requirement("b==2")), "Python>=3.14"),
+    **{kind: Obstacle(kind, B, "cp38") for kind in ("source", "absent", "wheels", "version")},
+}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "reason"),
+    [
+        ("bound", "libraft-cu12==26.6.0 needs nvidia-nvjitlink-cu12>=12.9,<13"),
+        ("source bound", "libraft-cu12==26.6.0 needs nvidia-nvjitlink-cu12>=12.9,<13"),
+        ("bound python", "b==2 needs Python>=3.14"),
+        ("source", "a==1.0 needs b>=2, which is there as source only"),
+        ("absent", "a==1.0 needs b>=2, which no index has"),
+        ("wheels", "a==1.0 needs b>=2, whose wheels are for other versions of Python"),
+        ("version", "a==1.0 needs b>=2, which no release is"),
+        ("", "another package is against it"),
+    ],
+)
+def test_why_the_newest_release_is_not_taken_is_one_clause(conflicts, kinds, reason):
+    assert conflicts("12.8").reason([OBSTACLES[kind] for kind in kinds.split()]) == reason
+
+
+def test_what_the_stack_fixes_is_the_reason_where_the_user_asks_for_another(conflicts):
+    clause = Clause("", Requirement("numpy>=2"))
+    assert "was built for numpy 1" in conflicts("11.8").reason([Obstacle("bound", clause)])
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "words"),
+    [
+        (Obstacle("wheels", Clause("", Requirement("x")), "cp38"), "x has wheels, none for Python 3.11: cp38"),
+        (Obstacle("python", B, "Python>=3.14"), "a==1.0 needs b>=2, which needs Python>=3.14, and the image has 3.11"),
+        (OBSTACLES["version"], "a==1.0 needs b>=2, which is none of its releases"),
+    ],
+)
+def test_a_package_of_which_no_release_can_be_taken_says_what_there_is(conflicts, obstacle, words):
+    error = conflicts("11.8", "a").without_release(obstacle)
+    assert words in error.what
+    assert error.next_step
+
+
+@pytest.mark.parametrize(
+    ("clause", "words"),
+    [
+        (Clause("", Requirement("tqmd")), "the package index has no tqmd; did you mean tqdm?"),
+        (Clause("a==1", Requirement("nowhere")), "the package index has no nowhere, which a==1 needs"),
+    ],
+)
+def test_a_name_that_no_index_has(conflicts, clause, words):
+    assert words in conflicts("11.8").absent(clause).what
 
 
 # Names

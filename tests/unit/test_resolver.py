@@ -8,13 +8,13 @@ import pytest
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import process
 from graphcrate.host.process import Completed
-from graphcrate.model.errors import NetworkError, ResolutionError
+from graphcrate.model.errors import BuildError, NetworkError, ResolutionError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.resolve import built_for, channels, pinning, resolver
 from graphcrate.resolve.channels import Source, SourceKind, UserIndexes
 from graphcrate.resolve.offers import Sources, UnavailableError
-from graphcrate.resolve.pinning import parse_pylock
+from graphcrate.resolve.pinning import UnsolvableError, parse_pylock
 from graphcrate.resolve.target import WheelTarget
 from tests.made import file_of
 from tests.unit import small_index
@@ -332,11 +332,21 @@ def test_uv_gets_what_requirements_name_in_variables(cache, asked):
     assert "secret" not in " ".join(argv)
 
 
-def test_uv_s_own_words_become_errors():
-    failure = pinning._failure(["  x No solution found when resolving dependencies:", "  ╰─▶ Because a==1 …"])
-    assert isinstance(failure, ResolutionError)
-    assert "No solution found" in failure.what
-    assert isinstance(pinning._failure(["error: Request failed after 3 retries", "dns error"]), NetworkError)
+@pytest.mark.parametrize(
+    ("exit_code", "error"),
+    [(1, UnsolvableError), (2, NetworkError), (101, BuildError), (-9, BuildError)],
+    ids=["no solution", "no answer", "panic", "killed"],
+)
+def test_exit_code_of_uv_says_what_went_wrong_and_its_words_are_shown(cache, monkeypatch, exit_code, error):
+    """Not its words, which another release may change: these speak of the network, where 2 packages are at odds."""
+    words = (" error: Failed to fetch: no solution", "", "  cause: dns error, a==1")
+    monkeypatch.setattr(process, "run", lambda *_, **__: Completed(exit_code, words))
+    sources = Sources(SourceOptions(), cache, {})
+    sources.user = UserIndexes("https://index.example/simple")
+    with pytest.raises(error, match="dns error, a==1") as caught:
+        pinning.compile_requirements(["a"], BOOKWORM, sources.user.default, sources, {})
+    assert type(caught.value) is error
+    assert error is not UnsolvableError or caught.value.explanation == "\n".join(line for line in words if line)
 
 
 PYLOCK = """lock-version = "1.0"

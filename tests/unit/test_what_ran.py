@@ -244,17 +244,12 @@ def test_after_the_stack_is_locked_anew_an_own_image_has_its_packages_or_says_th
 ):
     asked = []
 
-    class Resolver:
+    def lock(context, resolution, *_, digest):
         """In place of uv: nothing is added."""
+        asked.append(digest)
+        return msgspec.structs.replace(resolution.lock, request_sha256=digest, added=Added())
 
-        def __init__(self, context, resolution, *_):
-            self.stack = resolution.lock
-
-        def lock(self, digest):
-            asked.append(digest)
-            return msgspec.structs.replace(self.stack, request_sha256=digest, added=Added())
-
-    world.patch.setattr(additions, "_Resolver", Resolver)
+    world.patch.setattr(additions, "_lock", lock)
     (world.root / "mine.toml").write_text('extends = "torch"\ncuda = "cpu"\nsmoke = ["true"]\n')
 
     def built(*options):

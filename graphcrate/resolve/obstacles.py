@@ -1,0 +1,180 @@
+"""Why no release of a package can be taken, from data alone: what indexes list, and what metadata requires.
+
+uv says whether there is an answer, by its exit code; its explanation is prose, and stays text for the reader. What an
+explanation is needed for, a source that may be taken and the requirement that a stack is against, is found here: newest
+release first, as uv looks, but for contradictions between two packages that are asked for.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from graphcrate.resolve.offers import Offer
+
+MOST_RELEASES = 8  #: of one package, newest first, that are looked at
+
+
+class Clause(NamedTuple):
+    """Who needs what. `who`: a release, "libraft-cu12==26.6.0"; empty: the user."""
+
+    who: str
+    wanted: Requirement
+
+    @property
+    def name(self) -> str:
+        """Normalised, of what is needed."""
+        return str(canonicalize_name(self.wanted.name))
+
+    @property
+    def needed(self) -> str:
+        """What is needed, without markers and extras, the lower bound first."""
+        return self.wanted.name + ",".join(sorted(map(str, self.wanted.specifier), reverse=True))
+
+
+class Obstacle(NamedTuple):
+    """Why a clause cannot be met.
+
+    - `bound`: the stack fixes another version
+    - `absent`: no index has a project of this name
+    - `version`: no release satisfies it
+    - `source`: the releases that do are there as source only
+    - `python`, `wheels`: their metadata, or the tags of all their wheels, are for other versions of Python
+    """
+
+    kind: Literal["bound", "absent", "version", "source", "python", "wheels"]
+    clause: Clause
+    detail: str = ""  #: what there is instead
+
+
+class World(Protocol):
+    """What is known without uv."""
+
+    @property
+    def fixed(self) -> Collection[str]:
+        """Normalised names that are there whatever is asked for."""
+
+    def releases(self, name: str) -> Sequence[Offer]:
+        """All files of a project that indexes list."""
+
+    def needs(self, release: Offer, extras: Collection[str]) -> Sequence[Requirement]:
+        """What the metadata of a wheel requires; nothing where that is not known. Raises NetworkError."""
+
+    def fits(self, release: Offer) -> bool:
+        """Whether a wheel's tags are the image's."""
+
+    def runs(self, release: Offer) -> bool:
+        """Whether its Requires-Python has the image's."""
+
+    def is_against(self, clause: Clause) -> bool:
+        """Whether the stack fixes another version than is needed."""
+
+    def bound(self, name: str) -> SpecifierSet:
+        """What else is asked of a package."""
+
+    def expect(self, clauses: Sequence[Clause]) -> None:
+        """Make ready for being asked of these."""
+
+
+def obstacles(asked: Iterable[Clause], world: World) -> tuple[Obstacle, ...]:
+    """What is in the way of these requirements; none where nothing is, as far as is known. Raises NetworkError.
+
+    The nearest alone: pages of what those need in turn, which are large, are read where nothing is in the way before.
+    """
+    return tuple(dict.fromkeys(_Walk(world).of(tuple(asked))))
+
+
+class _Walk:
+    """Looks at each requirement once."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: dict[tuple[str, str, frozenset[str]], tuple[Obstacle, ...]] = {}
+
+    def of(self, clauses: Sequence[Clause]) -> tuple[Obstacle, ...]:
+        """What is in the way of requirements that all have to be met: of themselves, else of what they need."""
+        against = tuple(Obstacle("bound", clause) for clause in clauses if self._world.is_against(clause))
+        if against:
+            return against
+        open_ones = [clause for clause in clauses if clause.name not in self._world.fixed]
+        self._world.expect(open_ones)
+        near = tuple(obstacle for clause in open_ones for obstacle in self._near(clause))
+        return near or tuple(obstacle for clause in open_ones for obstacle in self._deep(clause))
+
+    def _near(self, clause: Clause) -> Iterator[Obstacle]:
+        """What is in the way of a requirement whatever its releases need."""
+        releases = self._world.releases(clause.name)
+        if not releases:
+            yield Obstacle("absent", clause)
+        elif not self._wheels(clause):
+            allowed = self._allowed(clause)
+            running = [release for release in allowed if self._world.runs(release)]
+            is_source = any(release.is_sdist for release in running)
+            yield Obstacle("source", clause) if is_source else _without_release(clause, releases, allowed, running)
+
+    def _deep(self, clause: Clause) -> tuple[Obstacle, ...]:
+        """What is in the way of each of a requirement's releases, which are wheels; nothing where one can be taken."""
+        key = clause.name, str(clause.wanted.specifier), frozenset(clause.wanted.extras)
+        if key not in self._known:
+            self._known[key] = ()  # a circle: what began it decides
+            self._known[key] = self._of_releases(clause)
+        return self._known[key]
+
+    def _of_releases(self, clause: Clause) -> tuple[Obstacle, ...]:
+        wheels, found = self._wheels(clause), list[Obstacle]()
+        for release in wheels[:MOST_RELEASES]:
+            who = f"{release.name}=={release.version}"
+            needs = self.of([Clause(who, need) for need in self._world.needs(release, clause.wanted.extras)])
+            if not needs:
+                return ()
+            found += needs if not found else [need for need in needs if need.kind == "source"]
+        with_wheel = {release.version for release in wheels}
+        others = (release for release in self._allowed(clause) if release.version not in with_wheel)
+        if any(release.is_sdist and self._world.runs(release) for release in others):
+            found.append(Obstacle("source", clause))
+        return tuple(found)
+
+    def _allowed(self, clause: Clause) -> list[Offer]:
+        world = self._world
+        return _allowed(world.releases(clause.name), clause.wanted.specifier & world.bound(clause.name))
+
+    def _wheels(self, clause: Clause) -> list[Offer]:
+        """Those of the image, one of each version, the newest first."""
+        fitting = (release for release in self._allowed(clause) if self._world.fits(release))
+        return newest_first(filter(self._world.runs, fitting))
+
+
+def _allowed(releases: Iterable[Offer], specifier: SpecifierSet) -> list[Offer]:
+    """Those of versions that a specifier allows; pre-releases where it names one, or there is nothing else."""
+    listed = list(releases)
+    versions = {Version(release.version) for release in listed}
+    allowed = set(specifier.filter(versions))
+    return [release for release in listed if Version(release.version) in allowed]
+
+
+def newest_first(releases: Iterable[Offer]) -> list[Offer]:
+    """One wheel of each version."""
+    by_version = {Version(release.version): release for release in releases}
+    return [by_version[version] for version in sorted(by_version, reverse=True)]
+
+
+def _without_release(
+    clause: Clause, releases: Sequence[Offer], allowed: Sequence[Offer], running: Sequence[Offer]
+) -> Obstacle:
+    if not allowed:
+        newest = max((Version(release.version) for release in releases), default="none")
+        return Obstacle("version", clause, f"the newest is {newest}")
+    if not running:
+        newest_release = max(allowed, key=lambda release: Version(release.version))
+        return Obstacle("python", clause, f"Python{newest_release.link.python}")
+    tags = sorted({tag for release in running for tag in _python_tags(release.link.name)})
+    return Obstacle("wheels", clause, ", ".join(tags))
+
+
+def _python_tags(name: str) -> Iterator[str]:
+    """What a wheel's name says of Python: cp38."""
+    if name.endswith(".whl"):
+        yield from name.removesuffix(".whl").split("-")[-3].split(".")
