@@ -81,6 +81,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     smoke: tuple[str, ...]
     variants: tuple[Variant, ...] = msgspec.field(name="variant")
     requirements: tuple[str, ...] = ()
+    translated: dict[str, str] = {}  #: language of the catalogue ("zh") → its description
     program: str = ""  #: of `examples/`: what a job runs that names no command
 
     def variant(self, cuda: str) -> Variant | None:

@@ -105,13 +105,14 @@ def write(ctx: Context, output: Path, site: Path) -> None:
         if (folder / NAME).is_file():
             pages[site / "reports" / f"{report.name}-{report.tag}.html"] = (folder / NAME).read_bytes()
     there = {path.stem for path in (*pages, *(site / "reports").glob("*.html"))}
-    for language in ("en", "zh"):
+    languages = page_words()["language"]
+    for language in languages:
         spoken = {word: texts[language] for word, texts in page_words().items() if language in texts}
         values: dict[str, object] = {"t": spoken, "language": language, "items": items, "maps": maps, "there": there}
-        values |= {"marks": MARKS, "classes": _CLASSES}
+        values |= {"marks": MARKS, "classes": _CLASSES, "languages": languages, "file_name": file_name}
         pages[site / file_name("index", language)] = render_page("catalog.html", values).encode()
         for item in items:
-            described = spoken.get(f"recipe_{item.recipe.name}", "")
+            described = item.recipe.translated.get(language, "")
             text = render_page("variant.html", {**values, "item": item, "described": described})
             pages[site / file_name(item.name, language)] = text.encode()
     for path, data in pages.items():

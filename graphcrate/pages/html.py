@@ -1,6 +1,6 @@
 """jinja2 for pages: everything that comes from an image is escaped; style and script stand in the page itself.
 
-The catalogue's words are in `templates/words.toml`, in English and Chinese.
+The catalogue's words are in `templates/words.toml`, a column for each language.
 """
 
 import functools
@@ -31,7 +31,7 @@ def _environment() -> jinja2.Environment:
 
 @functools.cache
 def page_words() -> Mapping[str, Mapping[str, str]]:
-    """Word or recipe's name → its text by language, "en" and "zh"."""
+    """Word → its text by language. `language` has the languages that there are, each with its own name."""
     file = importlib.resources.files("graphcrate.pages") / "templates" / "words.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 

@@ -188,6 +188,18 @@ def test_every_link_of_the_catalogue_leads_to_a_page_of_it(site):
         assert "<script>alert" not in text
 
 
+@pytest.mark.usefixtures("site")
+def test_a_further_language_is_a_column_of_words(context, tmp_path, monkeypatch):
+    """Nothing else has to change for German."""
+    german = {word: {**texts, "de": f"de-{word}"} for word, texts in page_words().items()}
+    monkeypatch.setattr(catalog, "page_words", lambda: german)
+    catalog.write(context, tmp_path / "dist", tmp_path / "site")
+    text = (tmp_path / "site" / "pyg-cu118.de.html").read_text(encoding="utf-8")
+    assert ('<html lang="de">' in text, ">de-gpus</h2>" in text) == (True, True)
+    for code, name in (("", "English"), (".zh", "中文"), (".de", "de-language")):
+        assert f'<a href="pyg-cu118{code}.html" lang="{code[1:] or "en"}">{name}</a>' in text
+
+
 def test_both_languages_have_the_same_commands(site):
     def commands(path):
         return re.findall(r"<pre>(.*?)</pre>", path.read_text(encoding="utf-8"), re.DOTALL)
@@ -252,9 +264,9 @@ def test_measured_by_an_audit_or_with_additions(site, context, tmp_path):
 
 
 def test_every_recipe_is_described_in_chinese_and_a_cpu_needs_no_gpu(site):
-    described = {name: texts["zh"] for name, texts in page_words().items() if "en" not in texts}
-    assert set(described) == {f"recipe_{recipes.load(path).name}" for path in (ROOT / "recipes").glob("*.toml")}
-    assert described["recipe_pyg"] in (site / "pyg-cu118.zh.html").read_text(encoding="utf-8")
+    assert all({*texts} == {"en", "zh"} for texts in page_words().values())
+    described = {stack.name: stack.translated["zh"] for stack in map(recipes.load, (ROOT / "recipes").glob("*.toml"))}
+    assert described["pyg"] in (site / "pyg-cu118.zh.html").read_text(encoding="utf-8")
     text = (site / "pyg-cpu.html").read_text()
     assert "<h1>pyg, CPU</h1>" in text
     commands = " ".join(re.findall(r"<pre>(.*?)</pre>", text, re.DOTALL))
