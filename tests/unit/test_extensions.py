@@ -176,7 +176,7 @@ def test_progress_is_one_line_now_and_then(monkeypatch, progress):
 def test_slower_ways_fewer_jobs_and_failures_are_heard(progress):
     watcher = Watcher(["one"], progress)
     for _ in range(2):  # noted once for a package
-        read(watcher, "slower", source="a.cu", said="a.cu(3): error: no such")
+        read(watcher, "slower", source="a.cu", output="a.cu(3): error: no such")
     read(watcher, "fewer", source="b.cu", jobs=1)
     read(watcher, "failed", source="b.cu", log="/build/x.log")
     read(watcher, "failed", "two")

@@ -73,22 +73,26 @@ class SuiteArchive:
         """
         self._suite, self._ctx, self._client = suite, ctx, Client(ctx.environment, note=ctx.progress.note)
         self._components, self._platform = ("main", *components), platform
-        known = archives(ctx.environment)
-        securities = [Place(mirror.security, f"{suite}-security") for mirror in known.listing if mirror.security]
-        self._mains = mains(suite, known)
-        retired = _of_retired(suite, known)
-        of_retired = [Place(retired.security, f"{suite}-security", is_retired=True)] if retired.security else []
-        updates = [place._replace(suite=f"{suite}-updates") for place in self._mains]
+        servers = archives(ctx.environment)
+        securities = [
+            SuiteSource(mirror.security, f"{suite}-security") for mirror in servers.listing if mirror.security
+        ]
+        self._mains = mains(suite, servers)
+        retired = _of_retired(suite, servers)
+        of_retired = [SuiteSource(retired.security, f"{suite}-security", is_retired=True)] if retired.security else []
+        updates = [source._replace(suite=f"{suite}-updates") for source in self._mains]
         lists = parallel(
-            lambda places, _: self._first(places), [self._mains, updates, [*securities, *of_retired]], threads=_THREADS
+            lambda sources, _: self._first(sources),
+            [self._mains, updates, [*securities, *of_retired]],
+            threads=_THREADS,
         )
         #: when the newest of the lists was made, as the snapshot service writes it
-        self.listed = max(found.time for found in lists if found is not None)
+        self.listed = max(suite_lists.time for suite_lists in lists if suite_lists is not None)
         self.has_security = lists[-1] is not None  #: whether the security archive's list was read
         self._by_name: dict[str, list[Stanza]] = {}
         self._providers: dict[str, list[tuple[Stanza, str]]] = {}
-        for found in filter(None, lists):
-            for text in found.texts:
+        for suite_lists in filter(None, lists):
+            for text in suite_lists.texts:
                 for stanza in parse(text):
                     self._by_name.setdefault(stanza.name, []).append(stanza)
         for stanzas in self._by_name.values():
@@ -112,11 +116,11 @@ class SuiteArchive:
         None where nothing newer is listed.
         """
         have = version_key(package.version)
-        found = [one for one in self._by_name.get(package.name, ()) if version_key(one.version) > have]
-        of_security = any(one.fields["Filename"].startswith(SECURITY_POOL) for one in found)
-        return (found[0].version, of_security) if found else None
+        newer = [stanza for stanza in self._by_name.get(package.name, ()) if version_key(stanza.version) > have]
+        of_security = any(stanza.fields["Filename"].startswith(SECURITY_POOL) for stanza in newer)
+        return (newer[0].version, of_security) if newer else None
 
-    def resolve(self, wanted: Sequence[str]) -> tuple[DebianPackage, ...]:
+    def resolve(self, names: Sequence[str]) -> tuple[DebianPackage, ...]:
         """These packages and the essential ones with all that they depend on, in the newest versions, sorted by name.
 
         Recommendations are left out. Of alternatives the first counts that is chosen anyway, else the first that is
@@ -124,8 +128,9 @@ class SuiteArchive:
         Raises ResolutionError for a name that the suite lacks.
         """
         chosen: dict[str, Stanza] = {}
-        waiting = [name for name, found in sorted(self._by_name.items()) if found[0].fields.get("Essential") == "yes"]
-        clauses = [("the recipe", name) for name in (*waiting, *wanted)]
+        newest = {name: stanzas[0] for name, stanzas in sorted(self._by_name.items())}
+        essential = [name for name, stanza in newest.items() if stanza.fields.get("Essential") == "yes"]
+        clauses = [("the recipe", name) for name in (*essential, *names)]
         while clauses:
             asking, clause = clauses.pop(0)
             stanza = self._choose(asking, clause, chosen)
@@ -136,7 +141,7 @@ class SuiteArchive:
         return tuple(chosen[name].package for name in sorted(chosen))
 
     def _choose(self, asking: str, clause: str, chosen: Mapping[str, Stanza]) -> Stanza:
-        found: list[Stanza] = []
+        candidates: list[Stanza] = []
         for name, constraint in _alternatives(clause):
             real = [stanza for stanza in self._by_name.get(name, ())[:1] if fits(stanza.version, constraint)]
             virtual = [
@@ -144,54 +149,55 @@ class SuiteArchive:
                 for stanza, version in self._providers.get(name, ())
                 if not constraint or (version and fits(version, constraint))
             ]
-            found += real or sorted(
-                virtual, key=lambda one: (_PRIORITIES.get(one.fields.get("Priority", ""), 9), one.name)
+            candidates += real or sorted(
+                virtual, key=lambda provider: (_PRIORITIES.get(provider.fields.get("Priority", ""), 9), provider.name)
             )
-        for stanza in found:
+        for stanza in candidates:
             if stanza.name in chosen:
                 return stanza
-        if not found:
+        if not candidates:
             near = difflib.get_close_matches(clause.strip(), self._by_name, n=3)
             raise ResolutionError(
                 f"Debian {self._suite} cannot give a base: {asking} needs {clause.strip()}, which is not in it",
                 next_step="correct the name" + (f"; near it: {', '.join(near)}" if near else ""),
             )
-        return found[0]
+        return candidates[0]
 
-    def _first(self, places: Sequence["Place"]) -> "_Lists | None":
-        """What the first of these places that has its suite lists; None where none has it, and it is not the main one.
+    def _first(self, sources: Sequence["SuiteSource"]) -> "_Lists | None":
+        """What the first of these sources that has its suite lists; None where none has it, and it is not the main one.
 
-        Raises IntegrityError where no place has it and one has what Debian did not sign, or no longer; NetworkError
-        where it is not certain that no place has it: a lock without an archive of fixes is for suites without one.
+        Raises IntegrityError where no source has it and one has what Debian did not sign, or no longer; NetworkError
+        where it is not certain that no source has it: a lock without an archive of fixes is for suites without one.
         """
         failures: list[NetworkError | IntegrityError] = []
-        for place in places:
+        for source in sources:
             try:
-                return self._lists(place)
+                return self._lists(source)
             except (NetworkError, IntegrityError) as error:
                 failures.append(error)
-                if place is not places[-1]:
+                if source is not sources[-1]:
                     self._ctx.progress.note(f"{error.what}; asking the next mirror")
-        if unsigned := next((one for one in failures if isinstance(one, IntegrityError)), None):
+        if unsigned := next((failure for failure in failures if isinstance(failure, IntegrityError)), None):
             raise unsigned
-        if places == self._mains or not all(isinstance(one, HttpError) and one.status in ABSENT for one in failures):
+        is_certain = all(isinstance(failure, HttpError) and failure.status in ABSENT for failure in failures)
+        if sources == self._mains or not is_certain:
             raise self._no_lists(failures)
-        if places:
-            kind = places[0].suite.partition("-")[2]
+        if sources:
+            kind = sources[0].suite.partition("-")[2]
             self._ctx.progress.note(f"Debian {self._suite}: no mirror has its {kind} list; going on without it")
         return None
 
     def _no_lists(self, failures: Sequence[NetworkError | IntegrityError]) -> NetworkError:
-        told = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
+        reasons = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
         return NetworkError(
-            f"Debian {self._suite}'s package lists cannot be fetched: {told}",
+            f"Debian {self._suite}'s package lists cannot be fetched: {reasons}",
             cause="No network, a proxy that no variable names, or mirrors without this suite.",
             next_step=f"DEBIAN_MIRROR=http://a-mirror/debian {IMAGE_AGAIN}    ({REGISTRY_INSTEAD})",
         )
 
-    def _lists(self, place: "Place") -> "_Lists":
-        """The lists of packages of a suite at one place. Raises HttpError, IntegrityError, NetworkError."""
-        release = SignedRelease.of(place, self._client)
+    def _lists(self, source: "SuiteSource") -> "_Lists":
+        """The lists of packages of a suite of one source. Raises HttpError, IntegrityError, NetworkError."""
+        release = SignedRelease.of(source, self._client)
         texts = tuple(self._list(release, component) for component in self._components)
         date = re.search(r"^Date: (.+)$", release.text, re.MULTILINE)
         moment = email.utils.parsedate_to_datetime(date[1]) if date else None
@@ -199,26 +205,26 @@ class SuiteArchive:
 
     def _list(self, release: "SignedRelease", component: str) -> bytes:
         """The list of packages of a component, by its hash in the Release file."""
-        found = release.file(f"{component}/binary-{self._platform.debian}/Packages")
-        if found is None:
+        listed = release.file(f"{component}/binary-{self._platform.debian}/Packages")
+        if listed is None:
             raise NetworkError(
                 f"{redacted(release.url)} has no list of packages of {component}",
                 next_step=f"DEBIAN_MIRROR=http://another-mirror/debian {IMAGE_AGAIN}",
             )
         cache = self._ctx.cache
-        target = cache.path("bases", "lists", found.sha256)
+        target = cache.path("bases", "lists", listed.sha256)
         if not target.is_file():
             with cache.folder() as folder:
                 self._client.download(
-                    found.address, folder / "list", size=None, sha256=found.sha256, advance=lambda _: None
+                    listed.address, folder / "list", size=None, sha256=listed.sha256, advance=lambda _: None
                 )
                 cache.adopt(folder / "list", target)
-        what, size = f"the list of packages {found.name} of {host_of(release.url)}", target.stat().st_size
+        what, size = f"the list of packages {listed.name} of {host_of(release.url)}", target.stat().st_size
         with target.open("rb") as packed:
-            return b"".join(pieces(what, found.packing, packed, Gauge(LIST, what, packed=size)))
+            return b"".join(pieces(what, listed.packing, packed, Gauge(LIST, what, packed=size)))
 
 
-class Place(NamedTuple):
+class SuiteSource(NamedTuple):
     """A suite at an archive. `is_retired`: no Valid-Until of its lists counts, as nobody signs them again."""
 
     archive: str
@@ -230,16 +236,16 @@ class Place(NamedTuple):
         return f"{self.archive}/dists/{self.suite}"
 
 
-def mains(suite: str, known: Archives) -> list[Place]:
+def mains(suite: str, servers: Archives) -> list[SuiteSource]:
     """The main archives that may have a suite: mirrors, and the archive of retired ones where it may have left them."""
-    retired = _of_retired(suite, known).main
-    found = [Place(mirror.main, suite) for mirror in known.listing if mirror.main]
-    return [*found, *([Place(retired, suite, is_retired=True)] if retired else [])]
+    retired = _of_retired(suite, servers).main
+    sources = [SuiteSource(mirror.main, suite) for mirror in servers.listing if mirror.main]
+    return [*sources, *([SuiteSource(retired, suite, is_retired=True)] if retired else [])]
 
 
-def _of_retired(suite: str, known: Archives) -> DebianMirror:
+def _of_retired(suite: str, servers: Archives) -> DebianMirror:
     today = datetime.datetime.fromtimestamp(settings.now(), datetime.UTC).date()
-    return DebianMirror("") if suites.retired(suite, today) == "no" else known.retired
+    return DebianMirror("") if suites.retired(suite, today) == "no" else servers.retired
 
 
 class Listed(NamedTuple):
@@ -259,12 +265,12 @@ class SignedRelease(NamedTuple):
     text: str
 
     @classmethod
-    def of(cls, place: Place, client: Client, tries: int = TRIES) -> "SignedRelease":
+    def of(cls, source: SuiteSource, client: Client, tries: int = TRIES) -> "SignedRelease":
         """Fetch it. Raises HttpError, and IntegrityError for one that Debian did not sign, or no longer."""
-        text = verified(client.request("GET", f"{place.url}/InRelease", tries=tries).body, place.url)
-        if not place.is_retired:
-            check_valid(text, place.url, settings.now())
-        return cls(place.url, text)
+        text = verified(client.request("GET", f"{source.url}/InRelease", tries=tries).body, source.url)
+        if not source.is_retired:
+            check_valid(text, source.url, settings.now())
+        return cls(source.url, text)
 
     def file(self, stem: str) -> Listed | None:
         """The file of this name, packed or plain; None where there is none."""
@@ -285,7 +291,7 @@ class _Lists(NamedTuple):
     time: str
 
 
-def verified(document: bytes, place: str) -> str:
+def verified(document: bytes, url: str) -> str:
     """The text of an InRelease file, which one of Debian's keys has to have signed. Raises IntegrityError."""
     import pysequoia
 
@@ -293,19 +299,19 @@ def verified(document: bytes, place: str) -> str:
         signed = pysequoia.verify(bytes=document, store=lambda _: pysequoia.Cert.split_file(str(_KEYS)))
     except Exception as error:  # the library raises its own and RuntimeError
         raise IntegrityError(
-            f"the Release file of {redacted(place)} is not signed by a key of Debian's that is known here",
+            f"the Release file of {redacted(url)} is not signed by a key of Debian's that is known here",
             cause=str(error).partition("\n")[0],
             next_step=f"DEBIAN_MIRROR=http://another-mirror/debian {IMAGE_AGAIN}",
         ) from error
     return bytes(signed.bytes or b"").decode()
 
 
-def check_valid(release: str, place: str, now: float) -> None:
+def check_valid(release: str, url: str, now: float) -> None:
     """Raises IntegrityError for a Release file that was valid until an earlier time. `now`: Unix seconds."""
     until = re.search(r"^Valid-Until: (.+)$", release, re.MULTILINE)
     if until and email.utils.parsedate_to_datetime(until[1]).timestamp() < now:
         raise IntegrityError(
-            f"the Release file of {redacted(place)} was valid until {until[1]}",
+            f"the Release file of {redacted(url)} was valid until {until[1]}",
             cause="The mirror is no longer kept up to date, or this machine's clock is wrong.",
             next_step=f"check `date`; DEBIAN_MIRROR=http://another-mirror/debian {IMAGE_AGAIN}",
         )
@@ -328,9 +334,10 @@ def fits(version: str, constraint: str) -> bool:
     """Whether a version is one of a constraint such as ">= 1:2.3-4" (Debian Policy 7.1); any is of an empty one."""
     if not constraint:
         return True
-    relation, _, wanted = constraint.strip().partition(" ")
-    one, other = version_key(version), version_key(wanted.strip())
-    return {"<<": one < other, "<=": one <= other, "=": one == other, ">=": one >= other, ">>": one > other}[relation]
+    relation, _, bound = constraint.strip().partition(" ")
+    left, right = version_key(version), version_key(bound.strip())
+    relations = {"<<": left < right, "<=": left <= right, "=": left == right, ">=": left >= right, ">>": left > right}
+    return relations[relation]
 
 
 @functools.cache

@@ -51,17 +51,17 @@ def index(suite: str, ctx: Context, platform: Platform = DEFAULT, *, ask: bool =
     and nothing was read before.
     """
     record = ctx.cache.path("bases", "contents", f"{suite}{'' if platform == DEFAULT else f'-{platform.debian}'}.json")
-    known = kept(record, ContentsIndex)
-    if not ask or (known is not None and 0 <= settings.now() - known.read < FRESH):
-        return known
+    stored = kept(record, ContentsIndex)
+    if not ask or (stored is not None and 0 <= settings.now() - stored.read < FRESH):
+        return stored
     try:
-        found = _today(suite, ctx, known, platform)
+        latest = _today(suite, ctx, stored, platform)
     except (NetworkError, IntegrityError):
-        if known is None:
+        if stored is None:
             raise
-        return known
-    ctx.cache.keep(record, encode(found))
-    return found
+        return stored
+    ctx.cache.keep(record, encode(latest))
+    return latest
 
 
 def choice(name: str, packages: Iterable[str]) -> tuple[str, ...]:
@@ -70,11 +70,11 @@ def choice(name: str, packages: Iterable[str]) -> tuple[str, ...]:
     The one that is named after the library, as Debian's policy has it; else the one whose name all others go on from
     (libqt5gui5, and libqt5gui5-gles).
     """
-    found, usual = sorted(packages, key=len), package_name(name)
-    named = [package for package in found if package in (usual, f"{usual}t64")]
-    if named or not found:
+    names, usual = sorted(packages, key=len), package_name(name)
+    named = [package for package in names if package in (usual, f"{usual}t64")]
+    if named or not names:
         return tuple(named[:1])
-    return tuple(found[:1] if all(package.startswith(found[0]) for package in found) else sorted(found))
+    return tuple(names[:1] if all(package.startswith(names[0]) for package in names) else sorted(names))
 
 
 def package_name(library: str) -> str:
@@ -91,9 +91,9 @@ def libraries(pieces: Iterable[bytes], platform: Platform = DEFAULT) -> dict[str
     for block in _whole_lines(pieces):
         for folder, name, names in line.findall(block):
             library = name.decode("utf-8", "replace")
-            for place in names.decode("utf-8", "replace").split(","):
-                package = place.rpartition("/")[2]
-                if _NOT_TO_RUN.match(place):
+            for location in names.decode("utf-8", "replace").split(","):
+                package = location.rpartition("/")[2]
+                if _NOT_TO_RUN.match(location):
                     continue
                 if not folder:
                     usual.setdefault(library, set()).add(package)
@@ -117,20 +117,20 @@ def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield rest
 
 
-def _today(suite: str, ctx: Context, known: ContentsIndex | None, platform: Platform) -> ContentsIndex:
+def _today(suite: str, ctx: Context, stored: ContentsIndex | None, platform: Platform) -> ContentsIndex:
     """What the first mirror says that has it. Raises what the last one did that has not."""
     client = Client(ctx.environment, note=ctx.progress.note)
     failures: list[NetworkError | IntegrityError] = []
-    for place in mains(suite, archives(ctx.environment)):
-        if not client.reaches(place.url, _CONNECTING):
-            failures.append(_unreached(f"{host_of(place.url)} takes no connection"))
+    for source in mains(suite, archives(ctx.environment)):
+        if not client.reaches(source.url, _CONNECTING):
+            failures.append(_unreached(f"{host_of(source.url)} takes no connection"))
             continue
         try:
-            return _of(SignedRelease.of(place, client, tries=_TRIES), suite, ctx, client.download, known, platform)
+            return _of(SignedRelease.of(source, client, tries=_TRIES), suite, ctx, client.download, stored, platform)
         except (NetworkError, IntegrityError) as error:
             failures.append(error)
-    told = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
-    raise _unreached(f"Debian {suite}'s index of files cannot be fetched: {told}")
+    reasons = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
+    raise _unreached(f"Debian {suite}'s index of files cannot be fetched: {reasons}")
 
 
 def _unreached(what: str) -> NetworkError:
@@ -146,22 +146,22 @@ def _of(
     suite: str,
     ctx: Context,
     download: Callable[..., str],
-    known: ContentsIndex | None,
+    stored: ContentsIndex | None,
     platform: Platform,
 ) -> ContentsIndex:
-    found = release.file(f"main/Contents-{platform.debian}")
-    if found is None:
+    listed = release.file(f"main/Contents-{platform.debian}")
+    if listed is None:
         raise _unreached(f"{redacted(release.url)} has no index of its files")
-    if known is not None and known.sha256 == found.sha256:
-        return msgspec.structs.replace(known, read=settings.now())
-    what = f"the index {found.name} of {host_of(release.url)}"
+    if stored is not None and stored.sha256 == listed.sha256:
+        return msgspec.structs.replace(stored, read=settings.now())
+    what = f"the index {listed.name} of {host_of(release.url)}"
     with (
         ctx.cache.folder() as folder,
-        ctx.progress.task(f"Debian {suite}: index of files", found.size) as task,
+        ctx.progress.task(f"Debian {suite}: index of files", listed.size) as task,
     ):
         packed = folder / "index"
-        download(found.address, packed, size=found.size, sha256=found.sha256, advance=task.advance)
+        download(listed.address, packed, size=listed.size, sha256=listed.sha256, advance=task.advance)
         with packed.open("rb") as stream:
-            gauge = Gauge(INDEX, what, packed=found.size)
-            packages = libraries(pieces(what, found.packing, stream, gauge), platform)
-    return ContentsIndex(suite=suite, sha256=found.sha256, read=settings.now(), packages=packages)
+            gauge = Gauge(INDEX, what, packed=listed.size)
+            packages = libraries(pieces(what, listed.packing, stream, gauge), platform)
+    return ContentsIndex(suite=suite, sha256=listed.sha256, read=settings.now(), packages=packages)

@@ -45,10 +45,10 @@ def inflate_member(deb: Path, target: Path) -> int:
     content = deb.read_bytes()
     if not content.startswith(_MAGIC):
         _fail(deb, "is not an ar archive")
-    found = next((member for member in _members(deb, content) if member[0].startswith("data.tar")), None)
-    if found is None:
+    data = next((member for member in _members(deb, content) if member[0].startswith("data.tar")), None)
+    if data is None:
         _fail(deb, "has no data.tar: there are no files in it")
-    name, head, begin, size = found
+    name, head, begin, size = data
     packing = name.removeprefix("data.tar")
     if packing not in PACKINGS:
         _fail(deb, f"has its files packed as {printable(packing)}, which is not known")
@@ -95,8 +95,8 @@ def extract(deb: Path, begin: int, root: Path) -> dict[str, FileOwner]:
                     continue
                 if member.uid or member.gid:
                     owners[path] = FileOwner(member.uid, member.gid)
-                if (place := rooted.host_path(root, path)) is not None:
-                    _write(stream, member, place, root)
+                if (target := rooted.host_path(root, path)) is not None:
+                    _write(stream, member, target, root)
     except LayoutError as error:
         _fail(deb, f"has files that cannot be read: {error.what}")
     except OSError as error:
@@ -112,14 +112,14 @@ def entry_path(name: str) -> str | None:
     return None if ".." in parts or "\0" in name else "/".join(parts)
 
 
-def _write(stream: TarStream, member: tarfile.TarInfo, place: Path, root: Path) -> None:
-    """Make one file, folder or link at `place`, all of whose parents are folders of the tree or not there yet."""
-    is_folder = place.is_dir() and not place.is_symlink()
+def _write(stream: TarStream, member: tarfile.TarInfo, target: Path, root: Path) -> None:
+    """Make one file, folder or link at `target`, all of whose parents are folders of the tree or not there yet."""
+    is_folder = target.is_dir() and not target.is_symlink()
     if member.isdir():
-        if not os.path.lexists(place):
-            rooted.make_folders(place)
-        if place.is_dir() and not place.is_symlink():  # what a link leads to keeps its mode
-            place.chmod(member.mode & 0o7777)
+        if not os.path.lexists(target):
+            rooted.make_folders(target)
+        if target.is_dir() and not target.is_symlink():  # what a link leads to keeps its mode
+            target.chmod(member.mode & 0o7777)
         return
     if is_folder or not (member.isreg() or member.issym() or member.islnk()):
         return
@@ -127,18 +127,18 @@ def _write(stream: TarStream, member: tarfile.TarInfo, place: Path, root: Path) 
     if member.islnk():
         path = entry_path(member.linkname)
         source = rooted.host_path(root, path) if path else None
-        if source is None or source == place or source.is_symlink() or not source.is_file():
+        if source is None or source == target or source.is_symlink() or not source.is_file():
             return
-    rooted.make_folders(place.parent)
-    place.unlink(missing_ok=True)
+    rooted.make_folders(target.parent)
+    target.unlink(missing_ok=True)
     if source is not None:
-        place.hardlink_to(source)
+        target.hardlink_to(source)
     elif member.issym():
-        place.symlink_to(member.linkname)
+        target.symlink_to(member.linkname)
     else:
-        with place.open("xb") as file:
+        with target.open("xb") as file:
             file.writelines(content_of(member, stream))
-        place.chmod(member.mode & _FILE_MODE)
+        target.chmod(member.mode & _FILE_MODE)
 
 
 def _fail(deb: Path, what: str) -> NoReturn:

@@ -35,10 +35,10 @@ SCRATCH_BYTES = 500_000_000  #: what inflated .debs, the tree and the layer take
 def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     """What the suite has today for this base. Raises ResolutionError (Python, packages), NetworkError, HostError."""
     ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
-    wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
+    names = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
     with ctx.cache.guard():
         archive = SuiteArchive(spec.suite, ctx, platform=spec.runs_on)
-        base = DebianBase(suite=spec.suite, packages=archive.resolve(wanted), listed=archive.listed)
+        base = DebianBase(suite=spec.suite, packages=archive.resolve(names), listed=archive.listed)
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:
         raise ResolutionError(
@@ -51,7 +51,7 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
 def prepare(lock: DebianBase, ctx: Context) -> Base:
     """Install the locked packages into a base in the cache; no list of packages is asked for.
 
-    Raises BaseDriftError where no place has one of them, NetworkError where no place answers, HostError.
+    Raises BaseDriftError where no server has one of them, NetworkError where no server answers, HostError.
     """
     key, cache = _key(lock), ctx.cache
     record, rootfs = cache.path("bases", "debian", key, "layer.json"), cache.path("bases", "debian", key, "rootfs")

@@ -1,6 +1,6 @@
-"""Locked .debs in the cache: each by its hash, from the first place that has it. No list of packages is needed.
+"""Locked .debs in the cache: each by its hash, from the first server that has it. No list of packages is needed.
 
-A place that lacks a file, has other bytes, or does not answer is a line in the log while another place is left.
+A server that lacks a file, has other bytes, or does not answer is a line in the log while another server is left.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from graphcrate.model.lock import DebianPackage, LockedFile
 from graphcrate.model.words import joined, printable
 
 _THREADS = 8  #: small files from one server
-_TRIES = 1  #: more of one request, while another place may have the file
+_TRIES = 1  #: more of one request, while another server may have the file
 _HOPELESS = 8  #: files that a server lacked, and it had none: it is asked last from then on
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.~_%-]*\.deb")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -47,24 +47,24 @@ def fetch_debs(
     """The locked .debs in the cache, in this order, their hashes checked. `what` they are for stands in messages.
 
     `listed`: as in the lock. `components`: of the suite's lists, which are asked only for packages without a path.
-    Raises IntegrityError for a lock that names what is no file of an archive, BaseDriftError where no place has one,
-    NetworkError where no place answers, DiskFullError, CacheError.
+    Raises IntegrityError for a lock that names what is no file of an archive, BaseDriftError where no server has one,
+    NetworkError where no server answers, DiskFullError, CacheError.
     """
     _refuse_odd(packages, listed)
     cache = ctx.cache
-    places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
-    if absent := [package for package in places if not _is_stored(package.file, cache)]:
+    paths = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
+    if absent := [package for package in paths if not _is_stored(package.file, cache)]:
         search = DebSearch(ctx, listed)
         absent = search.with_paths(absent, suite, components)
         total = sum(package.file.size for package in absent)
         with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task, cache.guard():
-            found = parallel(
+            fetched = parallel(
                 search.fetch, absent, threads=_THREADS, advance=task.advance, size=lambda package: package.file.size
             )
         search.sum_up()
-        if gone := [package for package, is_there in zip(absent, found, strict=True) if not is_there]:
+        if gone := [package for package, is_there in zip(absent, fetched, strict=True) if not is_there]:
             raise search.failure(gone, f"Debian {suite} {what}")
-    return list(places.values())
+    return list(paths.values())
 
 
 def _refuse_odd(packages: Iterable[DebianPackage], listed: str) -> None:
@@ -88,7 +88,7 @@ def _refuse_odd(packages: Iterable[DebianPackage], listed: str) -> None:
 
 
 class DebSearch:
-    """Looks for files in all places, and remembers which of them do not answer. Safe from many threads."""
+    """Looks for files in all servers, and remembers which of them do not answer. Safe from many threads."""
 
     def __init__(self, ctx: Context, listed: str) -> None:
         self._ctx, self._cache, self._listed = ctx, ctx.cache, listed
@@ -97,10 +97,10 @@ class DebSearch:
         self._note: Callable[[str], None] = ctx.progress.note
         self._lock = threading.Lock()
         self._silent: dict[str, str] = {}  #: servers that are not asked any more, and why
-        self._busy: dict[str, str] = {}  #: servers that had no time for a file, and how they said so
+        self._busy: dict[str, str] = {}  #: servers that had no time for a file, and why
         self._lacking: dict[str, set[str]] = defaultdict(set)  #: by server, files (sha256) that it answered without
         self._serving: set[str] = set()  #: servers that gave a file
-        self._said: set[tuple[str, str]] = set()
+        self._noted: set[tuple[str, str]] = set()
 
     def with_paths(
         self, packages: Sequence[DebianPackage], suite: str, components: Sequence[str]
@@ -114,17 +114,17 @@ class DebSearch:
             self._note(f"{error.what}: the snapshot service is asked for what the lock has no path of")
             return list(packages)
         lists = f"the lists of Debian {suite}"
-        found = []
+        located = []
         for package in packages:
             path = package.path or paths.get(package.file.sha256, "")
             if not is_path(path):
                 path = ""
                 self._lacking[lists].add(package.file.sha256)
-            found.append(msgspec.structs.replace(package, path=path))
-        return found
+            located.append(msgspec.structs.replace(package, path=path))
+        return located
 
     def fetch(self, package: DebianPackage, advance: Advance) -> bool:
-        """Bring the file into the cache; False where no place has it. Raises DiskFullError, CacheError."""
+        """Bring the file into the cache; False where no server has it. Raises DiskFullError, CacheError."""
         file, busy = package.file, list[str]()
         with self._cache.exclusively(f"file-{file.sha256}"):
             if _is_stored(file, self._cache):  # another process was faster
@@ -142,9 +142,9 @@ class DebSearch:
 
     def _addresses(self, package: DebianPackage) -> Iterator[str]:
         """Where the file may be, last by what the snapshot service knows of its name; no server that is silent."""
-        known = list(addresses(package.path, self._listed, self._known))
-        known.sort(key=lambda url: self._is_hopeless(server_of(url)))
-        for url in itertools.chain(known, self._by_name(package)):
+        urls = list(addresses(package.path, self._listed, self._known))
+        urls.sort(key=lambda url: self._is_hopeless(server_of(url)))
+        for url in itertools.chain(urls, self._by_name(package)):
             if server_of(url) not in self._silent:
                 yield url
 
@@ -190,7 +190,7 @@ class DebSearch:
         return None
 
     def _attempt_patiently(self, file: LockedFile, url: str, advance: Advance) -> bool:
-        """Fetch from a server that had no time before, now that no other place has the file."""
+        """Fetch from a server that had no time before, now that no other server has the file."""
         host = server_of(url)
         if host in self._silent:
             return False
@@ -214,9 +214,10 @@ class DebSearch:
 
     def _take_down(self, host: str, file: LockedFile, failures: Mapping[str, _Failure]) -> list[str]:
         """Remember that a server answered without the file, and say so once; returns the addresses that are busy."""
-        wrong = [one for one in failures.values() if isinstance(one, IntegrityError)]
-        absent = [one for one in failures.values() if isinstance(one, HttpError) and one.status in ABSENT]
-        busy = {url: one for url, one in failures.items() if isinstance(one, HttpError) and one.is_temporary}
+        wrong = [failure for failure in failures.values() if isinstance(failure, IntegrityError)]
+        of_http = {url: failure for url, failure in failures.items() if isinstance(failure, HttpError)}
+        absent = [failure for failure in of_http.values() if failure.status in ABSENT]
+        busy = {url: failure for url, failure in of_http.items() if failure.is_temporary}
         if wrong:
             self._say(host, "wrong", f"{wrong[0].what}: looking elsewhere")
         if failures and len(wrong) + len(absent) == len(failures):
@@ -224,15 +225,15 @@ class DebSearch:
                 self._lacking[host].add(file.sha256)
         if len(absent) == len(failures) > 0:
             self._say(host, "absent", f"{host} does not have {file.name} ({_why(absent[0])}): looking elsewhere")
-        for one in busy.values():
-            self._say(host, "busy", f"{host}: {_why(one)}; asked again where no other place has {file.name}")
+        for failure in busy.values():
+            self._say(host, "busy", f"{host}: {_why(failure)}; asked again where no other place has {file.name}")
         return list(busy)
 
     def _say(self, host: str, kind: str, line: str) -> None:
         """Say it, unless the like was said of this server."""
         with self._lock:
-            is_new = (host, kind) not in self._said
-            self._said.add((host, kind))
+            is_new = (host, kind) not in self._noted
+            self._noted.add((host, kind))
         if is_new:
             self._note(line)
 
@@ -243,7 +244,7 @@ class DebSearch:
                 self._note(f"{host} did not have {len(files)} of the locked packages")
 
     def failure(self, gone: Sequence[DebianPackage], what: str) -> BaseDriftError | NetworkError:
-        """The error for packages that were nowhere: drift where for each of them a place answered."""
+        """The error for packages that were nowhere: drift where for each of them a server answered."""
         answered = set().union(*self._lacking.values())
         unanswered = [package for package in gone if package.file.sha256 not in answered]
         silent = "; ".join(f"{host}: {why}" for host, why in {**self._busy, **self._silent}.items())
@@ -268,7 +269,7 @@ def _is_stored(file: LockedFile, cache: Cache) -> bool:
 
 
 def _named(packages: Sequence[DebianPackage]) -> str:
-    shown = joined((f"{one.name} {one.version}" for one in packages), most=5)
+    shown = joined((f"{package.name} {package.version}" for package in packages), most=5)
     return f"{len(packages)} package{'s' * (len(packages) > 1)} ({shown})"
 
 

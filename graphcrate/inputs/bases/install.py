@@ -105,8 +105,8 @@ def install(
             raise _no_tree(name, error) from error
     owners |= overridden(root)
     # Packages name their files below /bin and /lib, which are links.
-    places = {path: rooted.host_path(root, path) for path in owners}
-    real = {path: str(place.relative_to(root)) for path, place in places.items() if place is not None}
+    host_paths = {path: rooted.host_path(root, path) for path in owners}
+    real = {path: str(host_path.relative_to(root)) for path, host_path in host_paths.items() if host_path is not None}
     return {real[path]: owner for path, owner in owners.items() if path in real} | asked(calls, root)
 
 
@@ -156,7 +156,7 @@ def _no_tree(name: str, error: OSError) -> BuildError:
 
 
 def _failure(lines: Sequence[str], root: Path) -> GraphcrateError:
-    """The error for what dpkg said before it ended."""
+    """The error for dpkg's last lines."""
     tail = "".join(f"\n    {line}" for line in lines[-12:])
     if any("No space left on device" in line or "Disk quota exceeded" in line for line in lines):
         return DiskFullError(
@@ -212,10 +212,10 @@ def asked(calls: bytes, root: Path) -> dict[str, FileOwner]:
         spec, *paths = [argument for argument in arguments if not argument.startswith("-")] or [""]
         user, _, group = spec.replace(".", ":", 1).partition(":") if program == "chown" else ("", "", spec)
         for path in paths:
-            if (place := rooted.host_path(root, str(Path(folder, path)))) is None:
+            if (target := rooted.host_path(root, str(Path(folder, path)))) is None:
                 continue
-            below = place.rglob("*") if recursive and not place.is_symlink() else ()
-            for name in (str(one.relative_to(root)) for one in (place, *below)):
+            below = target.rglob("*") if recursive and not target.is_symlink() else ()
+            for name in (str(inside.relative_to(root)) for inside in (target, *below)):
                 old = owners.get(name, FileOwner(0, 0))
                 uid, gid = users.get(user, user), groups.get(group, group)
                 owners[name] = FileOwner(int(uid) if uid.isdigit() else old.uid, int(gid) if gid.isdigit() else old.gid)

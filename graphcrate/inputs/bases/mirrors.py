@@ -1,6 +1,6 @@
 """Where Debian's archives are, and at which addresses of theirs a package may be: in the order in which they are asked.
 
-A package is its hash, so it may come from anybody. Lists of packages come from what a person named, else from this
+A package is its hash, so it may come from anybody. Lists of packages come from what the user named, else from this
 machine's own sources (sources.list(5)), else from `FURTHER`; no lock ever holds the name of a mirror.
 """
 
@@ -17,7 +17,7 @@ SUITES = ("buster", "bullseye", "bookworm", "trixie", "forky", "sid", "stable", 
 SECURITY_POOL, _POOL = "pool/updates/", "pool/"  #: where files are below the roots of the two archives
 _PATH = re.compile(r"pool(?:/[A-Za-z0-9][A-Za-z0-9+.~_-]*)+\.deb")
 ABSENT = frozenset({401, 403, 404, 410, 451})  #: statuses of a server that does not give a file
-NONE = "none"  #: of a variable that names a place: do not ask there
+NONE = "none"  #: of a variable that names servers: ask none
 
 
 class DebianMirror(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class DebianMirror(msgspec.Struct, frozen=True):
 
 
 class Archives(msgspec.Struct, frozen=True, kw_only=True):
-    """All places of Debian's packages. `listing`: the mirrors whose lists count; `others` may have files too."""
+    """All servers of Debian's packages. `listing`: the mirrors whose lists count; `others` may have files too."""
 
     listing: tuple[DebianMirror, ...]
     others: tuple[DebianMirror, ...] = ()
@@ -56,15 +56,15 @@ SNAPSHOT = "https://snapshot.debian.org"
 
 
 def archives(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) -> Archives:
-    """The places that this environment, and this machine's sources in `folder`, name. docs/settings.md has the names.
+    """The servers that this environment, and this machine's sources in `folder`, name. docs/settings.md has the names.
 
     `DEBIAN_MIRROR` and `DEBIAN_SECURITY_MIRROR` may hold several addresses; `DEBIAN_FALLBACK`, `DEBIAN_ARCHIVE` and
-    `DEBIAN_SNAPSHOT` replace the public places, by `none` those are not asked.
+    `DEBIAN_SNAPSHOT` replace the public servers, by `none` those are not asked.
     """
     fallback = environment.get("DEBIAN_FALLBACK", "").strip()
     further = _pairs(_addresses(fallback), []) if fallback else FURTHER
     machine = tuple(filter(None, [of_machine(folder)]))
-    named = of_person(environment)
+    named = of_variables(environment)
     retired = environment.get("DEBIAN_ARCHIVE", "").strip().rstrip("/") or RETIRED
     snapshot = environment.get("DEBIAN_SNAPSHOT", "").strip().rstrip("/") or SNAPSHOT
     return Archives(
@@ -79,11 +79,11 @@ def archives(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) ->
 
 def own_mirror(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) -> DebianMirror | None:
     """The first mirror that a variable or this machine's own sources, in `folder`, name; None where neither does."""
-    named = of_person(environment)
+    named = of_variables(environment)
     return named[0] if named else of_machine(folder)
 
 
-def of_person(environment: Mapping[str, str]) -> tuple[DebianMirror, ...]:
+def of_variables(environment: Mapping[str, str]) -> tuple[DebianMirror, ...]:
     """The mirrors that variables name."""
     mains = _addresses(environment.get("DEBIAN_MIRROR", ""))
     return _pairs(mains, _addresses(environment.get("DEBIAN_SECURITY_MIRROR", ""))) if mains else ()
@@ -104,9 +104,9 @@ def of_machine(folder: Path = Path("/etc/apt")) -> DebianMirror | None:
     main = security = ""
     files = [folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))]
     for path in files:
-        for place, suite in own_sources(path.read_text(errors="replace")) if path.is_file() else ():
-            url, (name, _, kind) = place.rstrip("/"), suite.partition("/")[0].partition("-")
-            # Other people's archives use these names too ("docker.com/linux/debian bookworm"), never with such a pool.
+        for address, suite in own_sources(path.read_text(errors="replace")) if path.is_file() else ():
+            url, (name, _, kind) = address.rstrip("/"), suite.partition("/")[0].partition("-")
+            # Archives of others use these names too ("docker.com/linux/debian bookworm"), never with such a pool.
             if name in SUITES and "debian" in url.rpartition("//")[2] and "/linux/" not in url:
                 main = main or ("" if kind else url)
                 security = security or (url if kind == "security" else "")
@@ -136,27 +136,27 @@ def is_time(time: str) -> bool:
     return False
 
 
-def addresses(path: str, listed: str, known: Archives) -> Iterator[str]:
+def addresses(path: str, listed: str, servers: Archives) -> Iterator[str]:
     """Every address that a file of an archive may have: on the mirrors, the archive of retired suites, the snapshots.
 
     `path`: as in a lock, and `is_path`, or empty. `listed`: when a list named it ("20261125T021215Z"), or empty. A file
     that the security archive lists may be in the main one alone, and the other way round: what a point release took
-    over, and bullseye's last updates. So each place is asked for both.
+    over, and bullseye's last updates. So each server is asked for both.
     """
     if not path:
         return
-    roots = [(mirror.main, mirror.security) for mirror in (*known.mirrors, known.retired)]
-    if known.snapshot:
+    roots = [(mirror.main, mirror.security) for mirror in (*servers.mirrors, servers.retired)]
+    if servers.snapshot:
         times = [listed, _day_after(listed)] if listed else []
-        service = f"{known.snapshot}/archive"
+        service = f"{servers.snapshot}/archive"
         roots += [(f"{service}/debian/{time}", f"{service}/debian-security/{time}") for time in times]
     own_is_security = path.startswith(SECURITY_POOL)
     in_main, in_security = _twins(path)
-    found: list[str] = []
+    urls: list[str] = []
     for main, security in roots:
         pair = [f"{main}/{in_main}" if main else "", f"{security}/{in_security}" if security else ""]
-        found += reversed(pair) if own_is_security else pair
-    yield from dict.fromkeys(filter(None, found))
+        urls += reversed(pair) if own_is_security else pair
+    yield from dict.fromkeys(filter(None, urls))
 
 
 def _twins(path: str) -> tuple[str, str]:

@@ -67,16 +67,16 @@ def private_keys(root: Path) -> list[str]:
     lists = (root / "var/lib/dpkg/info").glob("*.list")
     brought = {line for path in lists for line in path.read_text().splitlines()}
     listed = identities.pattern()
-    found = []
+    keys = []
     for folder in ("etc", "opt", "root", "srv", "usr/local", "var"):
-        place = root / folder
-        for path in () if place.is_symlink() else place.rglob("*"):
+        top = root / folder
+        for path in () if top.is_symlink() else top.rglob("*"):
             name, status = str(path.relative_to(root)), path.lstat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_KEY or f"/{name}" in brought:
                 continue
             if not name.startswith("var/lib/dpkg/") and not listed.fullmatch(name):
-                found += [name] if _PRIVATE_KEY.search(path.read_bytes()) else []
-    return sorted(found)
+                keys += [name] if _PRIVATE_KEY.search(path.read_bytes()) else []
+    return sorted(keys)
 
 
 def entries(root: Path, owners: Mapping[str, FileOwner], suite: str, left_out: Collection[str] = ()) -> Iterator[bytes]:
@@ -97,14 +97,14 @@ def entries(root: Path, owners: Mapping[str, FileOwner], suite: str, left_out: C
             yield header(path, EntryType.FILE, mode=0o644, mtime=LAYER_MTIME, size=len(content))
             yield content + padding(len(content))
             continue
-        place = root / path
-        status = place.lstat()
+        host_path = root / path
+        status = host_path.lstat()
         uid, gid = owners.get(path, (0, 0))
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISDIR(status.st_mode):
             yield header(path, EntryType.FOLDER, mode=mode, mtime=LAYER_MTIME, uid=uid, gid=gid)
         elif stat.S_ISLNK(status.st_mode):
-            link = str(place.readlink())
+            link = str(host_path.readlink())
             yield header(path, EntryType.SYMBOLIC_LINK, mode=0o777, mtime=LAYER_MTIME, link=link, uid=uid, gid=gid)
         elif not stat.S_ISREG(status.st_mode):
             raise BuildError(f"the Debian system has an entry that a base layer cannot have: /{path}", next_step=_OTHER)
@@ -112,7 +112,7 @@ def entries(root: Path, owners: Mapping[str, FileOwner], suite: str, left_out: C
             yield header(path, EntryType.HARD_LINK, mode=mode, mtime=LAYER_MTIME, link=target, uid=uid, gid=gid)
         else:
             yield header(path, EntryType.FILE, mode=mode, mtime=LAYER_MTIME, size=status.st_size, uid=uid, gid=gid)
-            yield from _content(place)
+            yield from _content(host_path)
             yield padding(status.st_size)
 
 
@@ -137,12 +137,12 @@ def timeless(head: bytes) -> bytes:
 def _added(root: Path, suite: str) -> dict[str, bytes]:
     """Files that are written here: dpkg's rules, and where apt finds packages."""
     added = {"etc/dpkg/dpkg.cfg.d/graphcrate": DPKG_RULES.encode()}
-    for name, place in (
+    for name, target in (
         ("debian.sources", "etc/apt/sources.list.d/debian.sources"),
         ("sources.list", "etc/apt/sources.list"),
     ):
         if (example := rooted.read_bytes(root, EXAMPLES + name)) is not None:
-            added[place] = sources(example.decode(), suite).encode()
+            added[target] = sources(example.decode(), suite).encode()
             break
     return added
 

@@ -1,4 +1,4 @@
-"""Whether the places of Debian's packages still have locked .debs.
+"""Whether the servers of Debian's packages still have locked .debs.
 
 No file is fetched, so its size is compared and not its hash.
 """
@@ -16,12 +16,12 @@ from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.lock import DebianPackage
 from graphcrate.model.standing import FilePlace, Kind, Sighting
 
-_ENOUGH = 2  #: places that have a file: the others are not asked
+_ENOUGH = 2  #: servers that have a file: the others are not asked
 _TRIES = 2  #: more of one request
 
 
 class Presence:
-    """Looks for .debs in all places. Safe from many threads."""
+    """Looks for .debs in all servers. Safe from many threads."""
 
     def __init__(self, ctx: Context, reach: Reach) -> None:
         self._known = archives(ctx.environment)
@@ -29,45 +29,46 @@ class Presence:
         self._reach = reach
 
     def look(self, package: DebianPackage, times: Sequence[str]) -> tuple[Sighting, ...]:
-        """What each place says of a package, in the order in which a build asks them, until two have it.
+        """What each server says of a package, in the order in which a build asks them, until two have it.
 
         `times`: when the lists were made that locks took it from. A server counts once, whatever its addresses.
         """
-        found: dict[FilePlace, Sighting] = {}
+        sightings: dict[FilePlace, Sighting] = {}
         path = package.path if is_path(package.path) else ""  # a lock may be anybody's
         times = [time if is_time(time) else "" for time in times]
-        known = dict.fromkeys(url for time in times for url in addresses(path, time, self._known))
-        for url in itertools.chain(known, self._by_name(package, found)):
+        urls = dict.fromkeys(url for time in times for url in addresses(path, time, self._known))
+        for url in itertools.chain(urls, self._by_name(package, sightings)):
             place = FilePlace(self._kind(url), server_of(url))
-            before = found.get(place)
+            before = sightings.get(place)
             if before is None or not before.has:
                 now = self._ask(place, url, package.file.size)
                 # Of several addresses the one that says most: it is there, it is not, nothing.
-                found[place] = now if before is None or before.has is None or now.has else before
-            if sum(bool(one.has) for one in found.values()) == _ENOUGH:
+                sightings[place] = now if before is None or before.has is None or now.has else before
+            if sum(bool(sighting.has) for sighting in sightings.values()) == _ENOUGH:
                 break
-        return tuple(found.values())
+        return tuple(sightings.values())
 
     def _kind(self, url: str) -> Kind:
-        known = self._known
-        if known.snapshot and url.startswith(f"{known.snapshot}/"):
+        servers = self._known
+        if servers.snapshot and url.startswith(f"{servers.snapshot}/"):
             return "snapshot"
-        retired = (known.retired.main, known.retired.security)
+        retired = (servers.retired.main, servers.retired.security)
         return "archive" if any(root and url.startswith(f"{root}/") for root in retired) else "mirror"
 
     def _ask(self, place: FilePlace, url: str, size: int) -> Sighting:
         try:
-            found = self._reach.ask(url, lambda: self._client.size(url, tries=_TRIES))
+            bytes_there = self._reach.ask(url, lambda: self._client.size(url, tries=_TRIES))
         except HttpError as error:
             return Sighting(place=place, has=False if is_absent(error) else None, why=words(error))
-        if found != size:
-            return Sighting(place=place, has=False, why=f"has another file there, of {found} bytes instead of {size}")
+        if bytes_there != size:
+            why = f"has another file there, of {bytes_there} bytes instead of {size}"
+            return Sighting(place=place, has=False, why=why)
         return Sighting(place=place, has=True)
 
-    def _by_name(self, package: DebianPackage, found: dict[FilePlace, Sighting]) -> Iterator[str]:
+    def _by_name(self, package: DebianPackage, sightings: dict[FilePlace, Sighting]) -> Iterator[str]:
         """Where the snapshot service has it by its own account, once all addresses were in vain; or that it has not."""
         service = self._known.snapshot
-        if not service or any(one.has for one in found.values()):
+        if not service or any(sighting.has for sighting in sightings.values()):
             return
         url = snapshot.question(service, package)
         place = FilePlace("snapshot", server_of(url))
@@ -76,12 +77,13 @@ class Presence:
             files = snapshot.files(service, package, answer.body)
         except HttpError as error:
             if is_absent(error):
-                found.setdefault(place, Sighting(place=place, has=False, why=words(error)))
+                sightings.setdefault(place, Sighting(place=place, has=False, why=words(error)))
             else:  # whatever its addresses said: under its hash the service may have it
-                found[place] = Sighting(place=place, has=None, why=words(error))
+                sightings[place] = Sighting(place=place, has=None, why=words(error))
         except UNREADABLE:
-            found[place] = Sighting(place=place, has=None, why="an answer that is not understood")
+            sightings[place] = Sighting(place=place, has=None, why="an answer that is not understood")
         else:
             if not files:
-                found.setdefault(place, Sighting(place=place, has=False, why=f"has it for no {package.architecture}"))
+                why = f"has it for no {package.architecture}"
+                sightings.setdefault(place, Sighting(place=place, has=False, why=why))
             yield from files

@@ -20,7 +20,7 @@ from graphcrate.model.platform import platform_named
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.oci import access, reference
 
-FOLDERS = ("usr/local/bin", "usr/bin", "opt/conda/bin")  #: where images have Python, the most wanted first
+FOLDERS = ("usr/local/bin", "usr/bin", "opt/conda/bin")  #: where images have Python, the most usual first
 _ASK = """import os, platform
 libc = "CS_GNU_LIBC_VERSION"
 print("graphcrate:", platform.python_version(), os.confstr(libc) if libc in os.confstr_names else "none")"""
@@ -33,18 +33,18 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> RegistryBase:
 
     Raises ResolutionError for no image, none for the platform, or none with this Python; NetworkError; IntegrityError.
     """
-    wanted, platform = reference.parse(spec.reference), spec.runs_on
-    ctx.progress.note(f"base: asking {wanted.host} for {wanted}")
-    source, digest = pull.find(wanted, ctx, platform)
+    image, platform = reference.parse(spec.reference), spec.runs_on
+    ctx.progress.note(f"base: asking {image.host} for {image}")
+    source, digest = pull.find(image, ctx, platform)
     _, config = pull.documents(source, digest, ctx.cache, platform=platform)
     if version := config.run.environment.get("PYTHON_VERSION"):  # the official Python images tell their version so
         if not f"{version}.".startswith(f"{python}."):
-            raise _no_python(str(wanted), python, [version])
+            raise _no_python(str(image), python, [version])
         interpreter = f"/usr/local/bin/python{python}"
     else:
-        _, rootfs = pull.pull(source, wanted.name, digest, ctx, platform)
-        interpreter = find_python(rootfs, python, str(wanted))
-    return RegistryBase(reference=wanted.name, digest=digest, platform=platform.name, interpreter=interpreter)
+        _, rootfs = pull.pull(source, image.name, digest, ctx, platform)
+        interpreter = find_python(rootfs, python, str(image))
+    return RegistryBase(reference=image.name, digest=digest, platform=platform.name, interpreter=interpreter)
 
 
 def prepare(lock: RegistryBase, ctx: Context) -> Base:
@@ -103,9 +103,9 @@ def _ask_python(rootfs: Path, interpreter: str, name: str) -> tuple[str, str]:
 
 
 def _no_python(name: str, python: str, versions: list[str]) -> ResolutionError:
-    known = ", ".join(sorted(set(versions))) or f"none in /{', /'.join(FOLDERS)}"
+    interpreters = ", ".join(sorted(set(versions))) or f"none in /{', /'.join(FOLDERS)}"
     return ResolutionError(
         f"{name} has no Python {python}",
-        cause=f"It has {known}.",
+        cause=f"It has {interpreters}.",
         next_step=f"name a base that has it, such as docker.io/library/python:{python}-slim",
     )

@@ -30,5 +30,5 @@ def question(service: str, package: DebianPackage) -> str:
 
 def files(service: str, package: DebianPackage, answer: bytes) -> tuple[str, ...]:
     """Addresses of a package's files of its architecture, by the service's answer. Raises what UNREADABLE lists."""
-    found = codec.decode(answer, _Binfiles).result
-    return tuple(f"{service}/file/{file.hash}" for file in found if file.architecture == package.architecture)
+    binfiles = codec.decode(answer, _Binfiles).result
+    return tuple(f"{service}/file/{file.hash}" for file in binfiles if file.architecture == package.architecture)

@@ -36,18 +36,18 @@ def origin(package: LockedPackage, step: CompileStep) -> str:
         "variables": variables(compilation),
         "toolkit": content_id(compilation.toolkit) if compilation.toolkit else "",
         "debian": sorted(
-            f"{one.name} {one.version}" for one in compilation.base.packages if _COMPILING.fullmatch(one.name)
+            f"{item.name} {item.version}" for item in compilation.base.packages if _COMPILING.fullmatch(item.name)
         ),
         "tools": sorted(tool.file.sha256 for tool in compilation.tools),
     }
     if package.build:
-        inputs["build"] = sorted(one.file.sha256 for one in package.build)
+        inputs["build"] = sorted(item.file.sha256 for item in package.build)
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def cached(step: CompileStep, cache: Cache) -> dict[str, Path]:
     """Find the step's wheels that are in the cache, by the sha256 of their sdist."""
-    wheels = {one.file.sha256: next(folder(one, step, cache).glob("*.whl"), None) for one in step.packages}
+    wheels = {package.file.sha256: next(folder(package, step, cache).glob("*.whl"), None) for package in step.packages}
     return {sha256: wheel for sha256, wheel in wheels.items() if wheel is not None}
 
 

@@ -54,16 +54,16 @@ def provide(job: CompileJob) -> dict[str, Path]:
     """
     with job.cache.exclusively("wheelhouse"):
         wheels = cached(job.step, job.cache)  # another process may have made them meanwhile
-        if wanted := [package for package in job.step.packages if package.file.sha256 not in wheels]:
-            wheels |= _make(job, wanted)
+        if absent := [package for package in job.step.packages if package.file.sha256 not in wheels]:
+            wheels |= _make(job, absent)
     return wheels
 
 
-def _make(job: CompileJob, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
+def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
     # The tools are of the versions that compiling wants, whatever the image has.
     beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
     room = int(sum(package.file.size for package in beside.values()) * _GROWTH)
-    job.cache.require(room + _ROOM_PER_PACKAGE * len(wanted), "compiling extensions")
+    job.cache.require(room + _ROOM_PER_PACKAGE * len(absent), "compiling extensions")
     with job.cache.folder() as work:
         venv, build = work / "venv", work / "build"
         make_venv(job, venv, [*beside.values()])
@@ -71,7 +71,7 @@ def _make(job: CompileJob, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
             header = build / _HEADERS / path
             header.parent.mkdir(parents=True, exist_ok=True)
             header.write_text("".join(f"{line}\n" for line in lines))
-        return keep(job, _compile(job, wanted, build, venv), venv, build)
+        return keep(job, _compile(job, absent, build, venv), venv, build)
 
 
 def make_venv(job: CompileJob, venv: Path, packages: Sequence[LockedPackage]) -> None:
@@ -121,23 +121,23 @@ def environment(job: CompileJob, jobs: int) -> dict[str, str]:
     }
 
 
-def _compile(job: CompileJob, wanted: Sequence[LockedPackage], build: Path, venv: Path) -> dict[LockedPackage, Path]:
+def _compile(job: CompileJob, packages: Sequence[LockedPackage], build: Path, venv: Path) -> dict[LockedPackage, Path]:
     """Package → wheel as setuptools made it. Raises BuildError after the finished ones are in the cache."""
     memory = free_memory()
     jobs = max(1, min(job.jobs, memory // MEMORY_PER_JOB))
     compilation = job.step.compilation
     gpus = f" for {', '.join(compilation.architectures)}" if compilation.architectures else ""
-    names = ", ".join(package.name for package in wanted)
+    names = ", ".join(package.name for package in packages)
     job.progress.note(f"compiling {names}{gpus} with {compilation.compiler}: {jobs} files at a time")
     if jobs < job.jobs:
         job.progress.note(
             f"compiling: {memory / 1e9:.1f} GB of memory are free, enough for {jobs} compilers and not for {job.jobs}"
         )
-    _lay_out(job, wanted, build, jobs)
+    _lay_out(job, packages, build, jobs)
     binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
     if job.toolkit is not None:
         binds.append(sandbox.Bind(job.toolkit, CUDA_HOME))
-    watcher = Watcher([package.name for package in wanted], job.progress)
+    watcher = Watcher([package.name for package in packages], job.progress)
     argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
     read, given = watcher.read, environment(job, jobs)
     command = sandbox.Exec(argv, given, binds, cwd=BUILD, silence=SILENCE, on_line=read, step=Step.BUILD)
@@ -146,28 +146,28 @@ def _compile(job: CompileJob, wanted: Sequence[LockedPackage], build: Path, venv
         returncode = sandbox.run_in(job.build_base.rootfs, command).returncode
     except SilenceError as error:
         returncode, hangs = 1, error
-    made = {package: (build / "wheels" / package.name).glob("*.whl") for package in wanted}
+    made = {package: (build / "wheels" / package.name).glob("*.whl") for package in packages}
     wheels = {
         package: wheel
-        for package in wanted
+        for package in packages
         if package.name in watcher.built
         for wheel in made[package]
         if beneath.is_plain(wheel, build)
     }
-    if returncode != 0 or len(wheels) < len(wanted):
+    if returncode != 0 or len(wheels) < len(packages):
         if wheels:
             # What made them worthless would hide why the other one failed.
             with contextlib.suppress(BuildError):
                 keep(job, wheels, venv, build)
         if hangs:
             raise _hanging(names) from hangs
-        unfinished = [package for package in wanted if package not in wheels] or wanted
-        failed = next((one for one in wanted if one.name == watcher.failed), unfinished[0])
+        unfinished = [package for package in packages if package not in wheels] or packages
+        failed = next((package for package in packages if package.name == watcher.failed), unfinished[0])
         raise _failure(job, failed, build, watcher, returncode)
     return wheels
 
 
-def _lay_out(job: CompileJob, wanted: Sequence[LockedPackage], build: Path, jobs: int) -> None:
+def _lay_out(job: CompileJob, packages: Sequence[LockedPackage], build: Path, jobs: int) -> None:
     """Put the sources, the program that compiles them and its orders into the folder that it works in."""
     for name in ("logs", "tmp", "wheels"):
         (build / name).mkdir()
@@ -181,9 +181,9 @@ def _lay_out(job: CompileJob, wanted: Sequence[LockedPackage], build: Path, jobs
             "log": f"{BUILD}/logs/{package.name}",
             "wheels": f"{BUILD}/wheels/{package.name}",
         }
-        for package in wanted
+        for package in packages
     ]
-    for package in wanted:
+    for package in packages:
         check_sdist(job.files[package.file.sha256], package.file.name)
         shutil.copyfile(job.files[package.file.sha256], build / package.file.name)
     (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": orders}))
@@ -232,7 +232,7 @@ def _failure(job: CompileJob, package: LockedPackage, build: Path, watcher: Watc
 
 
 def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build: Path) -> dict[str, Path]:
-    """Check the wheels that setuptools made and put them into the cache; sdist's sha256 → their place there.
+    """Check the wheels that setuptools made and put them into the cache; sdist's sha256 → their path there.
 
     `venv`: the folder that was /opt/venv; `build`: with the sources. Raises BuildError for a wheel that cannot work.
     """

@@ -101,7 +101,7 @@ class Watcher:
             self._slower.add(name)
             self._progress.note(
                 f"compiling: {name} needs more than the small headers, in {source} at least; what does gets torch's "
-                f"own and takes longer ({first_error(message['said'])})"
+                f"own and takes longer ({first_error(message['output'])})"
             )
         elif event == "fewer":
             self._progress.note(
@@ -118,8 +118,8 @@ class Watcher:
         last = not self._uncounted and self._done == self._total
         if last or now - self._shown >= SECONDS:
             self._shown = now
-            known = self._finished * 10 >= self._weight > 0  # before a tenth is done it would be a guess
-            left = (now - self._begin) * (self._weight - self._finished) / self._finished if known else 0
+            estimable = self._finished * 10 >= self._weight > 0  # before a tenth is done it would be a guess
+            left = (now - self._begin) * (self._weight - self._finished) / self._finished if estimable else 0
             about = "" if last or not left else f", about {left:.0f} s left"
             self._progress.note(f"compiling {self._names}: {self._done}/{self._total} files{about}")
 
@@ -127,19 +127,19 @@ class Watcher:
 def first_error(output: str) -> str:
     """The first line that looks like an error; the last one where none does."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    wanted = next((line for line in lines if _ERROR.search(line)), "")
-    if not wanted:
+    chosen = next((line for line in lines if _ERROR.search(line)), "")
+    if not chosen:
         raised = [line for line in lines if _RAISED.match(line)]
-        wanted = next((line for line in raised if not _HOLLOW.search(line)), "")
-    if not wanted:
-        wanted = lines[-1] if lines else "it said nothing"
-    return wanted if len(wanted) <= _LIMIT else wanted[: _LIMIT - 1] + "…"
+        chosen = next((line for line in raised if not _HOLLOW.search(line)), "")
+    if not chosen:
+        chosen = lines[-1] if lines else "it said nothing"
+    return chosen if len(chosen) <= _LIMIT else chosen[: _LIMIT - 1] + "…"
 
 
 def diagnose(output: str, compilation: Compilation) -> tuple[str, str, str]:
     """The first error line of a failed compile, its likely cause and the next step."""
     line, toolkit = first_error(output), compilation.toolkit
-    cause, step = next((known for pattern, *known in _CAUSES if re.search(pattern, line)), _UNKNOWN)
+    cause, step = next((advice for pattern, *advice in _CAUSES if re.search(pattern, line)), _UNKNOWN)
     cause = cause.format(
         compiler=compilation.compiler,
         cuda=f"CUDA {toolkit.version}" if toolkit is not None else "CUDA",

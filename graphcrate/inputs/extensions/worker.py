@@ -223,7 +223,7 @@ class KilledError(Exception):
         self.most = most
 
 
-class Places:
+class Slots:
     """How many compilers may run at once. All threads ask here: nobody else keeps the number."""
 
     def __init__(self, most: int) -> None:
@@ -231,8 +231,8 @@ class Places:
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
-    def one(self) -> "Iterator[int]":
-        """Wait for a place and keep it; gives how many there were when it was taken."""
+    def slot(self) -> "Iterator[int]":
+        """Wait for a slot and keep it; give how many there were when it was taken."""
         with self._changed:
             self._changed.wait_for(lambda: self._taken < self._most)
             self._taken += 1
@@ -258,7 +258,7 @@ class Compiler:
 
     def __init__(self, jobs: int, run: "Callable[[Command, Work], int]") -> None:
         self._run = run
-        self._places = Places(jobs)
+        self._slots = Slots(jobs)
         self._pool = ThreadPoolExecutor(max_workers=jobs)
         self._headers: dict[str, Future[str]] = {}
 
@@ -286,7 +286,7 @@ class Compiler:
             if not fewer:
                 report("failed", package=work.package, source=work.source, log=work.log)
                 raise OSError(work.source)
-            if self._places.lower(fewer):
+            if self._slots.lower(fewer):
                 report("fewer", package=work.package, source=work.source, jobs=fewer)
 
     def _ways(self, work: Work) -> list[Command]:
@@ -311,7 +311,7 @@ class Compiler:
     def _works(self, work: Work, ways: list[Command]) -> bool:
         """Run these commands until one works; the log holds the output of the last that ran. Raises KilledError."""
         for way in ways:
-            with self._places.one() as most:
+            with self._slots.slot() as most:
                 code = self._run(way, work)
             if code == 0:
                 return True
@@ -319,7 +319,7 @@ class Compiler:
                 raise KilledError(most)
             if way is not ways[-1]:
                 output = Path(work.log).read_text(encoding="utf-8", errors="replace")
-                report("slower", package=work.package, source=work.source, said=output[:4000])
+                report("slower", package=work.package, source=work.source, output=output[:4000])
         return False
 
 

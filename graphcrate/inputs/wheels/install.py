@@ -90,7 +90,7 @@ def place(wheel: Wheel, python: str) -> Installation:
 
 
 class _Placing:
-    """The files of a wheel while they get their places, by path, and their rows of RECORD."""
+    """The files of a wheel by path, as they are placed, and their rows of RECORD."""
 
     def __init__(self, wheel: Wheel, python: str) -> None:
         self._wheel, self._python = wheel, python

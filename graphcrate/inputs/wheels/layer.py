@@ -50,8 +50,8 @@ class Claims:
 
     def claim(self, owner: str, path: str, identity: str) -> bool:
         """Note `owner`'s path and content; False where another has the same. Raises BuildError for another content."""
-        other, known = self._owners.setdefault(path, (owner, identity))
-        if known != identity:
+        other, claimed = self._owners.setdefault(path, (owner, identity))
+        if claimed != identity:
             raise BuildError(
                 f"{other} and {owner} both own {path}, with different content",
                 cause="One would silently overwrite the other.",
@@ -65,7 +65,7 @@ class Claims:
 
     def is_folder(self, path: str) -> bool:
         """Whether somebody has a file below this path."""
-        return any(one.startswith(f"{path}/") for one in self._owners)
+        return any(claimed.startswith(f"{path}/") for claimed in self._owners)
 
     def check_folders(self) -> None:
         """Raises BuildError when one package has a file where another has a folder."""
@@ -127,7 +127,7 @@ def _check(path: Path, sha256: str) -> None:
     with path.open("rb", buffering=0) as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != sha256:
-        if ours := path.parent.name == sha256:  # in the cache; a wheel of a person's own folder stays
+        if ours := path.parent.name == sha256:  # in the cache; a wheel of the user's own folder stays
             path.unlink(missing_ok=True)
         raise IntegrityError(
             f"{path.name} has sha256 {digest} and the lock says {sha256}",
@@ -141,8 +141,8 @@ def _cut(wheel: WheelFile, installation: Installation, slim: Slim, folder: Path)
     made: dict[str, Cut] = {}
     with WheelArchive(wheel.path) as archive:
         for placed in installation.files:
-            wanted = may_cut(wheel.name, placed.path, placed.size, slim)
-            if wanted and (library := cut(wheel.name, archive, placed, slim, folder)):
+            is_cut = may_cut(wheel.name, placed.path, placed.size, slim)
+            if is_cut and (library := cut(wheel.name, archive, placed, slim, folder)):
                 made[placed.path] = library
     return made
 

@@ -1,4 +1,4 @@
-"""A person's own projects: a folder, or a commit of a git repository, becomes a wheel in the cache.
+"""A user's own projects: a folder, or a commit of a git repository, becomes a wheel in the cache.
 
 It is made once for the same files or commit, and pure Python. What setuptools has something to compile for becomes a
 source archive instead, which is compiled in the image's base as those of an index are.
@@ -24,7 +24,7 @@ PROJECT_FORMAT = 1
 _NOT_SOURCE = re.compile(
     r"\.git|\.hg|\.venv|venv|__pycache__|build|dist|\.tox|\.nox|\.eggs|.*\.egg-info|.*\.pyc|\.\w+_cache"
 )
-#: of a person's variables those by which git reaches a private repository
+#: of the user's variables those by which git reaches a private repository
 GIT_VARIABLES = ("SSH_AUTH_SOCK", "SSH_ASKPASS", "GIT_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MINUTE = 60.0
@@ -37,7 +37,7 @@ def of_folder(
 ) -> Path:
     """The wheel or source archive of a project's folder. Raises BuildError, and what `back_end` raises.
 
-    `note` is told where this machine has no sandbox to build it in.
+    `note` gets a line where this machine has no sandbox to build it in.
     """
     digest = hashlib.sha256(str(PROJECT_FORMAT).encode())
     for path in _files(folder):

@@ -122,7 +122,7 @@ def make_wheel(
     """The wheel of a source archive or folder called `name`, made by pip offline with the back-end's wheels `build`.
 
     `work` is an empty folder but for the source. What is built runs in the sandbox: of this machine it sees programs
-    alone, and no network. `without` is for a person's own project: where nothing can be isolated it is told so, and
+    alone, and no network. `without` is for a user's own project: where nothing can be isolated it gets a line, and
     the project is built without walls. Raises BuildError with the last lines of pip's output, HostError.
     """
     for folder in (*_FOLDERS, "root"):
@@ -223,12 +223,12 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
     with _explained(name):
         pyproject = _toml(files.get("pyproject.toml", b"").decode())
         info = files.get("PKG-INFO", b"").decode()
-        listed = next((files[one] for one in files if one.endswith(_REQUIRES)), b"").decode()
+        listed = next((files[path] for path in files if path.endswith(_REQUIRES)), b"").decode()
         if not info:
             raise _broken(name, "it has no PKG-INFO")
         build = tuple(pyproject.get("build-system", {}).get("requires", LEGACY_BUILD))
-        for one in build:
-            Requirement(one)
+        for requirement in build:
+            Requirement(requirement)
         by_cmake = "CMakeLists.txt" in files and b"cmake" in files.get("setup.py", b"").lower()
         tool = "CMake" if by_cmake else ""
         return SdistMetadata(_requires(pyproject, info, listed), build, _is_setup(pyproject, files), tool)
@@ -299,7 +299,7 @@ def write_sdist(folder: Path, files: Iterable[Path], target: Path) -> Path | Non
         return None
     name, version, requires = stated
     stem = f"{name.replace('-', '_')}-{version}"
-    lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {one}" for one in requires)]
+    lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {requirement}" for requirement in requires)]
     # Stored, since other versions of zlib pack to other bytes.
     with gzip.GzipFile(target / f"{stem}.tar.gz", "wb", compresslevel=0, mtime=0) as packed:
         with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -360,14 +360,14 @@ def _setup_arguments(program: ast.Module) -> dict[str, Any]:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and target.id in constant:
             with contextlib.suppress(ValueError, KeyError):
                 literals[target.id] = value(node.value)
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for node in nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup":
             for keyword in node.keywords:
-                found[keyword.arg or "name"] = None
+                arguments[keyword.arg or "name"] = None
                 with contextlib.suppress(ValueError, KeyError):
-                    found[keyword.arg or "name"] = value(keyword.value) if keyword.arg else None
-    return found
+                    arguments[keyword.arg or "name"] = value(keyword.value) if keyword.arg else None
+    return arguments
 
 
 def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:

@@ -60,9 +60,9 @@ def cut_file(stream: BinaryIO, name: str, slim: Slim) -> tuple[int, int]:
     whole = 0
     for part in _fat_binaries(stream, name):
         with contextlib.suppress(IntegrityError):
-            found = fatbin.unloaded(stream, part, name, slim.capabilities, keep_ptx=slim.ptx)
-            code += found.code
-            whole += found.whole
+            cut_part = fatbin.unloaded(stream, part, name, slim.capabilities, keep_ptx=slim.ptx)
+            code += cut_part.code
+            whole += cut_part.whole
     for extent in code:
         stream.seek(extent.offset)
         for start in range(0, extent.size, CHUNK):
