@@ -76,6 +76,12 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
         """The same without what is added: for the image of the stack itself."""
         return msgspec.structs.replace(self, additions=Additions(), recipe=None)
 
+    def asking(self, packages: Sequence[str]) -> "BuildRequest":
+        """The same with these packages in place of those that were typed; what is in a file of them stays there."""
+        additions = msgspec.structs.replace(self.additions, packages=tuple(packages))
+        words = self.words if self.requirements else None
+        return msgspec.structs.replace(self, additions=additions, words=words)
+
     def on(self, cuda: str) -> "BuildRequest":
         """The same for another CUDA version: channel and folder were chosen for the wheels of this one."""
         sources = msgspec.structs.replace(self.sources, channel=None, wheels=None)

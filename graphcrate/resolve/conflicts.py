@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-import msgspec
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -303,8 +302,7 @@ class Conflicts:
             return command("image", "…", cuda=cuda)
         # What stays is there with the CUDA version.
         kept = tuple(one for one in request.additions.packages if own.name_of(one) not in self.staying)
-        additions = msgspec.structs.replace(request.additions, packages=kept)
-        return msgspec.structs.replace(request, cuda=cuda, additions=additions).command()
+        return request.asking(kept).on(cuda).command()
 
 
 class BoundedConflicts:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 
-import msgspec
 from packaging.requirements import Requirement
 
 from graphcrate.compat import names, own
@@ -49,10 +48,9 @@ def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], 
 def _command(context: ResolveContext, packages: Sequence[str]) -> str:
     """What to type for the same request with these packages; empty where that is no line to type."""
     request = context.typed
-    if request is None or request.recipe is not None or len(packages) > _MOST_WORDS:
+    if request is None or request.recipe is not None or request.requirements or len(packages) > _MOST_WORDS:
         return ""
-    additions = msgspec.structs.replace(request.additions, packages=tuple(packages))
-    return str(msgspec.structs.replace(request, additions=additions).command())
+    return str(request.asking(packages).command())
 
 
 def refuse_twice(packages: Collection[str], title: str) -> None:

@@ -1,5 +1,7 @@
 """Why packages cannot be added to a stack: who is against what of it, and where what is wanted is."""
 
+from pathlib import Path
+
 import pytest
 from packaging.requirements import Requirement
 
@@ -44,8 +46,9 @@ class Index:
 def conflicts():
     """What pyg of a CUDA version is against, as its committed lock has it, where these packages are asked for."""
 
-    def make(cuda, *packages):
-        request = BuildRequest(name="pyg", cuda=cuda, additions=Additions(packages=packages))
+    def make(cuda, *packages, **typed):
+        words = {"words": packages, **typed}
+        request = BuildRequest(name="pyg", cuda=cuda, additions=Additions(packages=packages), **words)
         ctx = Context(root=ROOT, environment={})
         variant = PYG.variant(cuda)
         context = ResolveContext(recipe=PYG, variant=variant, request=request.own_sources, ctx=ctx, typed=request)
@@ -173,6 +176,13 @@ def test_a_name_that_is_a_trap_is_refused_with_the_command_to_type(conflicts):
     assert {"opencv-python-headless", "scikit-learn"} <= set(caught.value.what.split())
     # scikit-learn is in the stack
     assert caught.value.next_step.startswith("make image CUDA=11.8 'WITH=opencv-python-headless einops>=0.7' ")
+
+
+def test_a_trap_of_a_file_is_refused_with_what_to_write_in_it(conflicts):
+    made = conflicts("11.8", "cv2", words=(), requirements=(Path("r.txt"),))
+    with pytest.raises(ResolutionError) as caught:
+        refuse_traps(made._context, made._stack, ["cv2"], Index())
+    assert caught.value.next_step.startswith("write opencv-python-headless")
 
 
 @pytest.mark.parametrize("package", ["bs4", "apex==0.1", "torch-sparse", "/home/me/cv2", "opencv-python", "igraph"])

@@ -8,6 +8,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from graphcrate.compat import addresses
+from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
@@ -125,4 +126,4 @@ def _folder(text: str, path: str, environment: Mapping[str, str]) -> Path:
 def refuse(text: str, why: str) -> NoReturn:
     """Raise UsageError for what `--to` says; who asked adds the forms that there are."""
     shown = text if len(text) <= 120 else f"{text[:117]}…"
-    raise UsageError(f"{shown!r} cannot be published to: {why}", next_step="./build.py publish --help")
+    raise UsageError(f"{shown!r} cannot be published to: {why}", next_step=str(command("publish", help=True)))
