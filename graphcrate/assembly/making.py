@@ -103,7 +103,7 @@ def _build(job: BuildJob, plan: Plan, resolution: Resolution, ctx: Context) -> B
     say_plan(job, plan, resolution, ctx)
     needed = planned.needed_room(job, plan, lock, planned.size_to_fetch(job, lock, ctx), ctx)
     if needed is not None:
-        needed.require(f"{plan.name}:{plan.tag}", job.request, ctx.cache)
+        needed.require(f"{plan.name}:{plan.tag}", ctx.cache)
     try:
         built = with_engine.build(engine, plan, lock, job.request.own_sources, folder, ctx)
     except BaseException:

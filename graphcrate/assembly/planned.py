@@ -53,7 +53,8 @@ def lines(job: BuildJob, title: str, resolution: Resolution, ctx: Context, plan:
     lock, request, choice = resolution.lock, job.request, job.choice
     to_fetch = size_to_fetch(job, lock, ctx)
     machine = explain.find_target(ctx, request.machine)
-    upkeep = summary.upkeep_of(lock, choice.recipe, request, machine, settings.today())
+    again = lambda cuda: request.on(cuda).command()  # noqa: E731
+    upkeep = summary.upkeep_of(lock, choice.recipe, machine, again, settings.today())
     fallback = rules.fallback(choice.variant, resolution.candidate)
     insisting = request.from_channel(fallback.channel if fallback else None)
     needed = needed_room(job, plan, lock, to_fetch, ctx) if plan else None
@@ -67,7 +68,10 @@ def lines(job: BuildJob, title: str, resolution: Resolution, ctx: Context, plan:
     )
     outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
     found = summary.plan_lines(title, lock, outcomes, meaning, to_fetch, plan, upkeep, aside)
-    return [*found, *foreseen.lines(lock, request, ctx)] if lock.additions.packages else found
+    if not lock.additions.packages:
+        return found
+    allow, with_apt = request.additions.allow, request.command_with_apt
+    return [*found, *foreseen.lines(lock, request.own_sources, allow, with_apt, ctx)]
 
 
 def size_to_fetch(job: BuildJob, lock: Lock, ctx: Context) -> int:
@@ -81,4 +85,4 @@ def needed_room(job: BuildJob, plan: Plan, lock: Lock, to_fetch: int, ctx: Conte
         return None
     from graphcrate.assembly import room  # reads layers' records: not for an image that is there unchanged
 
-    return room.of_build(plan, lock, to_fetch, job.request, ctx)
+    return room.of_build(plan, lock, to_fetch, job.images.output, ctx, tested=job.request.suites.run)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.artifacts.wheel_archive import WheelArchive
-from graphcrate.compat.request import BuildRequest
 from graphcrate.engines.embedded import run as running
 from graphcrate.engines.embedded.layers import Workshop
 from graphcrate.host import cleaning
@@ -51,6 +50,7 @@ class Room:
     copied: int  #: bytes in the folder of images: layers are hard links where it is on the cache's disk
     free: int  #: on the cache's disk
     free_output: int  #: on that of the images
+    tested: bool = True  #: the image is unpacked, for which the cache gives up older unpacked ones
 
     @property
     def needed(self) -> int:
@@ -71,12 +71,12 @@ class Room:
             return f"{needed} ({free} are free), {_gb(self.copied)} in {self.output} ({free_there} are free)"
         return f"{needed}, {_gb(0)} in {self.output} (hard links), {free} are free"
 
-    def require(self, title: str, request: BuildRequest, cache: Cache) -> None:
+    def require(self, title: str, cache: Cache) -> None:
         """Raises DiskFullError where what a build certainly takes is not free, nor what it would free by itself."""
         parts = ", ".join(f"{_gb(part.size)} {part.what}" for part in self.parts)
         step = f"{MORE_ROOM}; or put it on another disk: {CACHE_ELSEWHERE}"
         if self.certain > self.free:
-            held = sum(cleaning.bytes_below(one) for one in running.prunable(cache)) if request.suites.run else 0
+            held = sum(cleaning.bytes_below(one) for one in running.prunable(cache)) if self.tested else 0
             if self.certain > self.free + held:
                 raise DiskFullError(
                     f"{title} needs {_gb(self.needed)}, and {_gb(self.free)} are free under {self.cache}",
@@ -91,8 +91,11 @@ class Room:
             )
 
 
-def of_build(plan: Plan, lock: Lock, to_fetch: int, request: BuildRequest, ctx: Context) -> Room:
-    """Count what the embedded builder takes for this plan. `to_fetch`: bytes of files that the cache lacks."""
+def of_build(plan: Plan, lock: Lock, to_fetch: int, output: Path, ctx: Context, *, tested: bool) -> Room:
+    """Count what the embedded builder takes for this plan. `to_fetch`: bytes of files that the cache lacks.
+
+    `output`: the folder of images; `tested`: it is unpacked for its suites.
+    """
     cache = ctx.cache
     steps = list(_steps(plan, lock, cache))
     base = debian.made(lock.base, cache) if isinstance(lock.base, DebianBase) else None
@@ -106,24 +109,25 @@ def of_build(plan: Plan, lock: Lock, to_fetch: int, request: BuildRequest, ctx: 
     )
     if any(step.compiles for step in steps):
         parts.append(RoomStep(what="to compile", size=COMPILING, known=False))
-    if request.suites.run:
+    if tested:
         digests = [base.digest if base else "", *(step.digest for step in steps)]
         shared = running.lowest_unpacked(digests[: digests.index("")] if "" in digests else digests, cache)
         unpacked = [(below, base is not None), *((step.unpacked, step.known) for step in steps)][shared:]
         known = all(known for _, known in unpacked)
         parts.append(RoomStep(what="unpacked, for its tests", size=sum(size for size, _ in unpacked), known=known))
-    there = request.output.absolute()
+    there = output.absolute()
     while not there.exists():
         there = there.parent
     is_other = there.stat().st_dev != cache.root.stat().st_dev
     image = debs + sum(step.packed for step in steps)
     return Room(
         cache=cache.root,
-        output=request.output,
+        output=output,
         parts=tuple(part for part in parts if part.size),
         copied=image if is_other else 0,
         free=cache.free_bytes(),
         free_output=_free(there),
+        tested=tested,
     )
 
 

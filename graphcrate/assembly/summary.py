@@ -5,14 +5,13 @@ What a plan has said is not said again at the end.
 
 import datetime
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from graphcrate.compat import allowances, planning, slim, suites
 from graphcrate.compat.explain import explain, on_newer_base
-from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.rules import fallback_limits, models_named
-from graphcrate.compat.targets import Target
+from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.model.command import Command, command, setting
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan
@@ -37,21 +36,25 @@ class Upkeep(NamedTuple):
     instead: str = ""
 
 
-def upkeep_of(lock: Lock, recipe: Recipe, request: BuildRequest, machine: Target, today: datetime.date) -> Upkeep:
-    """Of a lock's base; where it gets none, the nearest variant that runs on this machine on a base that does."""
+def upkeep_of(
+    lock: Lock, recipe: Recipe, machine: Target, again: Callable[[str], Command], today: datetime.date
+) -> Upkeep:
+    """Of a lock's base; where it gets none, the nearest variant that runs on this machine on a base that does.
+
+    `again`: the command for another CUDA version.
+    """
     variant = recipe.variant(lock.cuda)
     # A lock names an image of a registry by its digest; the tag that may say which Debian it is stands in the recipe.
     suite = lock.base.suite if isinstance(lock.base, DebianBase) else suites.of_base(variant.base) if variant else ""
     said, found = suites.described(suite, today), suites.standing(suite, today)
     if found is None or found.state != "ended":
         return Upkeep(said)
-    newer = on_newer_base(lock.cuda, explain(recipe, machine, request.machine).rows, today)
+    newer = on_newer_base(lock.cuda, explain(recipe, machine, MachineRequest()).rows, today)
     if newer is None:
         none = f"no variant of {recipe.name} on one runs there"
         return Upkeep(said, f"a new recipe with a newer base.suite (docs/recipes.md): {none}")
-    command = request.on(newer.cuda).command()
     on = f"torch {newer.torch} on Debian {newer.base}: {suites.described(newer.base, today)}"
-    return Upkeep(said, f"{command}    ({on})")
+    return Upkeep(said, f"{again(newer.cuda)}    ({on})")
 
 
 class Aside(NamedTuple):

@@ -7,7 +7,7 @@ table knows what an import runs. The audit of the image has the last word: here 
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,12 +17,13 @@ from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.checks.audit.packages import is_torch_library
 from graphcrate.compat import allowances, suites, together
 from graphcrate.compat import packages as package_facts
-from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.together import NeededProgram
 from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import contents
 from graphcrate.inputs.bases.contents import ContentsIndex
+from graphcrate.model.allowance import Allowance
 from graphcrate.model.audit import AuditFinding, Severity
 from graphcrate.model.errors import GraphcrateError, IntegrityError
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage, encode
@@ -44,12 +45,19 @@ class Linked(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str]
 
 
-def lines(lock: Lock, request: BuildRequest, ctx: Context) -> Iterator[str]:
+def lines(
+    lock: Lock,
+    sources: SourceOptions,
+    allow: Sequence[Allowance],
+    with_apt: Callable[[Sequence[str]], str],
+    ctx: Context,
+) -> Iterator[str]:
     """What a plan says: which libraries the image will lack, for which packages, and what to type instead.
 
+    `allow`: findings that the user's recipe allows; `with_apt`: what to type for more of Debian's packages.
     Nothing where the base is no Debian, or where nobody answers: it is only said earlier than by the audit.
     """
-    base = lock.compilation.base if request.sources.devel and lock.compilation else lock.base
+    base = lock.compilation.base if sources.devel and lock.compilation else lock.base
     if not isinstance(base, DebianBase) or base.suite not in suites.known():
         return
     there = {package.name for package in base.packages}
@@ -57,20 +65,21 @@ def lines(lock: Lock, request: BuildRequest, ctx: Context) -> Iterator[str]:
     programs = [one for one in together.programs() if one.package in asked and one.apt not in there]
     missed = list[AuditFinding]()
     with contextlib.suppress(GraphcrateError):
-        found = _findings(lock, request, ctx)
+        missing = (one for one in _findings(lock, sources, ctx) if one.severity == "fail")
+        found = [one for one in missing if not allowances.why(one, allow)]
         index = contents.index(base.suite, ctx, lock.platform) if found else None
         if index is not None:
             missed += _missed(found, base, index)
-    yield from _told(missed, programs, request, base.suite)
+    yield from _told(missed, programs, with_apt, base.suite)
 
 
-def _findings(lock: Lock, request: BuildRequest, ctx: Context) -> list[AuditFinding]:
+def _findings(lock: Lock, sources: SourceOptions, ctx: Context) -> list[AuditFinding]:
     """One for each library that needs what neither its wheel nor another that was added brings."""
     names = lock.additions.packages
     added = [one for one in lock.packages if one.name in names and _is_compiled(one)]
     absent = [one for one in added if not is_stored(one.file, ctx.cache)]
     if sum(one.file.size for one in absent) <= LARGEST and absent:
-        fetch(msgspec.structs.replace(lock, packages=tuple(absent)), request.own_sources, ctx)
+        fetch(msgspec.structs.replace(lock, packages=tuple(absent)), sources, ctx)
     linked = _linked([one for one in added if is_stored(one.file, ctx.cache)], ctx)
     brought = {name for one in linked.values() for name in one.names}
     torch = next((one.version for one in lock.packages if one.name == "torch"), "")
@@ -84,9 +93,10 @@ def _findings(lock: Lock, request: BuildRequest, ctx: Context) -> list[AuditFind
                 found.append(AuditFinding("libraries", severity, package.name, path, "", missing=(missing,)))
     found = [*found, *_one_of(found, linked)]
     opened = (row for row in package_facts.opened() if row.package in names)
-    found += [AuditFinding("libraries", "fail", row.package, "", "", missing=(row.libraries,)) for row in opened]
-    allow = request.additions.allow
-    return [one for one in found if one.severity == "fail" and not allowances.why(one, allow)]
+    return [
+        *found,
+        *(AuditFinding("libraries", "fail", row.package, "", "", missing=(row.libraries,)) for row in opened),
+    ]
 
 
 def _one_of(found: Sequence[AuditFinding], linked: Mapping[LockedPackage, Linked]) -> Iterator[AuditFinding]:
@@ -116,7 +126,10 @@ def _missed(found: Iterable[AuditFinding], base: DebianBase, index: ContentsInde
 
 
 def _told(
-    found: Iterable[AuditFinding], programs: Sequence[NeededProgram], request: BuildRequest, suite: str
+    found: Iterable[AuditFinding],
+    programs: Sequence[NeededProgram],
+    with_apt: Callable[[Sequence[str]], str],
+    suite: str,
 ) -> Iterator[str]:
     """A line for each package, and one for the command that adds what is certain."""
     by_package: dict[str, list[AuditFinding]] = {}
@@ -131,7 +144,7 @@ def _told(
     certain = {package for its in by_package.values() for one in its for package in one.packages}
     certain |= {need.apt for need in programs}
     if certain:
-        yield f"    instead: {request.command_with_apt(sorted(certain))}    (packages of Debian {suite})"
+        yield f"    instead: {with_apt(sorted(certain))}    (packages of Debian {suite})"
     unsure = dict.fromkeys(one.fix for its in by_package.values() for one in its if not one.packages)
     yield from (f"    instead: {fix}" for fix in unsure)
 

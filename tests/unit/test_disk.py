@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from graphcrate.assembly.room import Room, RoomStep
-from graphcrate.compat.request import BuildRequest
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.bases import debian
 from graphcrate.model.errors import DiskFullError
@@ -15,7 +14,6 @@ from tests.made import refused
 from tests.unit.test_wiring import BUILD, world  # noqa: F401 (a fixture)
 
 GB = 10**9
-REQUEST = BuildRequest(name="pyg", cuda="11.8")
 
 
 def room(*parts, free=10 * GB, copied=0, free_output=10 * GB):
@@ -44,18 +42,18 @@ def test_a_plan_says_what_is_needed_where_and_what_is_estimated():
 )
 def test_only_what_is_certain_not_to_fit_is_refused(cache, parts, fits):
     if fits:
-        room(*parts).require("pyg:1", REQUEST, cache)
+        room(*parts).require("pyg:1", cache)
         return
     with refused(
         DiskFullError, "pyg:1 needs", ", and 10.0 GB are free under /cache", f"{parts[0][1]:.1f} GB {parts[0][0]}"
     ):
-        room(*parts).require("pyg:1", REQUEST, cache)
+        room(*parts).require("pyg:1", cache)
 
 
 def test_images_on_another_disk_need_room_there(cache):
-    room(copied=10 * GB).require("pyg:1", REQUEST, cache)
+    room(copied=10 * GB).require("pyg:1", cache)
     with refused(DiskFullError, "pyg:1 needs 20.0 GB, and 10.0 GB are free under dist", "--output FOLDER"):
-        room(copied=20 * GB).require("pyg:1", REQUEST, cache)
+        room(copied=20 * GB).require("pyg:1", cache)
 
 
 def test_what_a_build_would_free_by_itself_counts(cache):
@@ -63,10 +61,10 @@ def test_what_a_build_would_free_by_itself_counts(cache):
         path = cache.path("rootfs", name, "root", "file")
         path.write_bytes(b"x" * 10_000_000)
     full = room(("unpacked", 0.01, True), free=1_000_000)
-    full.require("pyg:1", REQUEST, cache)
+    full.require("pyg:1", cache)
     shutil.rmtree(cache.root / "rootfs" / "one")
     with refused(DiskFullError, "pyg:1 needs"):
-        full.require("pyg:1", REQUEST, cache)
+        full.require("pyg:1", cache)
 
 
 def needed(world, *options):  # noqa: F811

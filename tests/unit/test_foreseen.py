@@ -69,7 +69,8 @@ class Lock(msgspec.Struct):
 
 
 def told(lock, ctx, request=ASKED):
-    return list(foreseen.lines(lock, request, ctx))
+    allow, with_apt = request.additions.allow, request.command_with_apt
+    return list(foreseen.lines(lock, request.own_sources, allow, with_apt, ctx))
 
 
 def test_what_a_wheel_needs_and_does_not_bring_is_said_with_the_command(ctx):

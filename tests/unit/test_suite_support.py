@@ -10,10 +10,10 @@ from graphcrate.assembly.summary import Upkeep, plan_lines, upkeep_of
 from graphcrate.checks import new_image
 from graphcrate.checks.contracts.contents import security_updates
 from graphcrate.compat import explain, suites
-from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.host import settings
 from graphcrate.host.settings import today as real_today
+from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import RegistryBase, decode_lock
 from graphcrate.model.recipe import Additions, BaseSpec
@@ -134,7 +134,7 @@ def test_the_clock_says_the_day_in_utc(monkeypatch):
 
 def upkeep(lock=ON_BULLSEYE, machine=None, today=TODAY, **fields):
     request = build_request(**{"name": "glt", "cuda": lock.cuda, **fields})
-    return upkeep_of(lock, GLT, request, machine or Target(), today)
+    return upkeep_of(lock, GLT, machine or Target(), lambda cuda: request.on(cuda).command(), today)
 
 
 def test_a_plan_says_until_when_its_base_gets_updates():
@@ -175,7 +175,7 @@ def test_a_base_from_a_registry_is_judged_by_its_name_in_the_recipe():
         spec = BaseSpec(provider="registry", reference=name)
         variants = tuple(msgspec.structs.replace(one, base=spec) if one.cuda == "11.7" else one for one in GLT.variants)
         recipe = msgspec.structs.replace(GLT, variants=variants)
-        found[name] = upkeep_of(lock, recipe, BuildRequest(name="glt", cuda="11.7"), Target(), TODAY)
+        found[name] = upkeep_of(lock, recipe, Target(), lambda cuda: command("image", "glt", cuda=cuda), TODAY)
     on_bullseye, on_ubuntu = found.values()
     assert (on_bullseye, on_ubuntu) == (upkeep(), Upkeep())
 
