@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Literal
 
 from graphcrate.engines import backend, context
-from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion, file_digest
+from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import COLOUR, LOG, Output, last_word
 from graphcrate.engines.render import definition
 from graphcrate.host import apptainer_client, process, settings
 from graphcrate.host.apptainer_client import ApptainerClient
 from graphcrate.host.atomic import writing
 from graphcrate.host.cache import Cache, remove_tree
+from graphcrate.host.hashing import file_digest
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Exec

@@ -93,9 +93,3 @@ class Runner(Protocol):
 
     def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Inside]:
         """Open the image to run commands in it. Raises HostError when the engine cannot be used."""
-
-
-def file_digest(path: Path) -> str:
-    """The digest of a file."""
-    with path.open("rb") as stream:
-        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"

@@ -4,7 +4,6 @@ A lock names files, not addresses: `resolve.search` says where each is looked fo
 """
 
 import contextlib
-import hashlib
 import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphcrate.host.cache import Cache
+from graphcrate.host.hashing import sha256_of
 from graphcrate.host.os_errors import explained
 from graphcrate.host.parallel import Advance, StoppedError, parallel
 from graphcrate.host.retry import TRIES
@@ -194,9 +194,3 @@ def _copy(source: Path, target: Path) -> str:
         shutil.copyfileobj(stream, copy, 1 << 20)
         os.fsync(copy.fileno())
     return sha256_of(target)
-
-
-def sha256_of(path: Path) -> str:
-    """Hash the file that is there."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -17,12 +17,13 @@ from graphcrate.compat import pairs
 from graphcrate.compat.packages import markers
 from graphcrate.host import process, settings
 from graphcrate.host.connections import HttpError, NoAnswer
+from graphcrate.host.hashing import sha256_of
 from graphcrate.host.retry import STALLED_TRIES
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import Link, Source, SourceKind, mirror_of
-from graphcrate.resolve.fetch import sha256_of, store, store_unhashed
+from graphcrate.resolve.fetch import store, store_unhashed
 from graphcrate.resolve.offers import Offer, Offers, Sources, uv_program
 from graphcrate.resolve.target import WheelTarget
 

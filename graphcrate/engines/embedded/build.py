@@ -15,10 +15,11 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat.planning import ADDED_FILES_TITLE
-from graphcrate.engines.backend import BuildOrder, file_digest
+from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.embedded.layers import WheelsLayer, Workshop, make
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
+from graphcrate.host.hashing import file_digest
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.inputs.bases import Base

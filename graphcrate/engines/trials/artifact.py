@@ -12,9 +12,9 @@ from graphcrate.artifacts.locate import Located, locate
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat.catalog import find_variant
 from graphcrate.engines import oci
-from graphcrate.engines.backend import file_digest
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.host.context import Context
+from graphcrate.host.hashing import file_digest
 from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport, OwnTests
