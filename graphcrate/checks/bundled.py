@@ -51,21 +51,21 @@ class _Bill(msgspec.Struct, frozen=True):
 
 def of_package(package: str, folder: str, texts: Mapping[str, bytes]) -> tuple[Bundled, ...]:
     """What the bills in a package's `.dist-info` (its folder) name, else libraries that its RECORD has. Sorted."""
-    told: list[Bundled] = []
+    billed: list[Bundled] = []
     for path, data in sorted(texts.items()):
         if path.startswith(f"{folder}/sboms/"):
             try:
-                told += _told(package, codec.decode(data, _Bill).components)
+                billed += _of_bill(package, codec.decode(data, _Bill).components)
             except UNREADABLE:  # another format, or another version of this one
                 continue
     # one bill may name the libraries, another the crates: those without a path stand for files that nobody can tell
-    found = told or [*_found(package, folder, texts.get(f"{folder}/RECORD", b""))]
-    return tuple(sorted(set(found[:_MOST])))
+    parts = billed or [*_found(package, folder, texts.get(f"{folder}/RECORD", b""))]
+    return tuple(sorted(set(parts[:_MOST])))
 
 
-def _told(package: str, parts: tuple[_Part, ...]) -> Iterator[Bundled]:
+def _of_bill(package: str, parts: tuple[_Part, ...]) -> Iterator[Bundled]:
     for part in parts:
-        yield from _told(package, part.components)
+        yield from _of_bill(package, part.components)
         try:
             purl = PackageURL.from_string(part.purl) if part.purl else None
         except ValueError:
@@ -78,7 +78,7 @@ def _told(package: str, parts: tuple[_Part, ...]) -> Iterator[Bundled]:
             name=part.name,
             version=part.version,
             purl=_public(purl) if purl else "",
-            licences=tuple(filter(None, (_licence(one) for one in part.licenses))),
+            licences=tuple(filter(None, (_licence(licence) for licence in part.licenses))),
         )
 
 
@@ -88,10 +88,12 @@ def _public(purl: PackageURL) -> str:
     return PackageURL(purl.type, purl.namespace, purl.name, purl.version, kept, purl.subpath).to_string()
 
 
-def _licence(said: Mapping[str, object]) -> str:
-    if isinstance(expression := said.get("expression"), str):
+def _licence(entry: Mapping[str, object]) -> str:
+    if isinstance(expression := entry.get("expression"), str):
         return licences.spdx(expression) or expression
-    if isinstance(one := said.get("license"), dict) and isinstance(name := one.get("id") or one.get("name"), str):
+    if isinstance(licence := entry.get("license"), dict) and isinstance(
+        name := licence.get("id") or licence.get("name"), str
+    ):
         return licences.spdx(name) or name
     return ""
 
@@ -124,9 +126,9 @@ def _is_of_others(package: str, path: str, file: str) -> bool:
     return ".libs/" in path or bool(_HASH.search(file)) or bool(licences.of_library(file))
 
 
-def _hex(said: str) -> str:
+def _hex(hash_text: str) -> str:
     """sha256 of a RECORD (PEP 376: URL-safe base64 without its end); empty for another or none."""
-    algorithm, _, value = said.partition("=")
+    algorithm, _, value = hash_text.partition("=")
     try:
         digest = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))
     except ValueError:

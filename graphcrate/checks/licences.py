@@ -39,7 +39,9 @@ def of_image(texts: Mapping[str, bytes], python: str) -> dict[str, PackageFacts]
         if text := _text(message, "Name"):
             name = str(canonicalize_name(text))
             lines = [str(line) for line in message.get_all("Requires-Dist", [])]
-            required = {str(canonicalize_name(one.name)) for one in metadata.requirements(lines, python)}
+            required = {
+                str(canonicalize_name(requirement.name)) for requirement in metadata.requirements(lines, python)
+            }
             distributions[name] = PackageFacts(
                 licences=licences.of_package(name, _licences(message)),
                 requires=tuple(sorted(required)),

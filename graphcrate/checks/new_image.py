@@ -32,41 +32,43 @@ def vet(
     folder: Path,
     ctx: Context,
     gpu: str | None,
-    advise: Callable[[Audit, Context], Audit] = lambda found, _: found,
+    advise: Callable[[Audit, Context], Audit] = lambda audit, _: audit,
 ) -> BuildReport:
-    """Add what was found to the report, and tell what warns; write the whole audit to the image's folder.
+    """Add what was found to the report, and report what warns; write the whole audit to the image's folder.
 
-    What fails is counted here, and said by `raise_if_broken`. `advise` adds which packages of the system bring the
+    What fails is counted here, and raised by `raise_if_broken`. `advise` adds which packages of the system bring the
     libraries that are missing.
     """
     gpus, check = gpu_models(gpu) if gpu else (), functools.partial(command, "check", report.image)
     image = read_image(report.artifact.location, ctx)
     judged = advise(auditing.judge(image.contents, gpus), ctx)
-    found = msgspec.structs.replace(judged, subject=report.image, digest=report.digest)
-    write_file(folder / AUDIT, encode(found))
+    audit = msgspec.structs.replace(judged, subject=report.image, digest=report.digest)
+    write_file(folder / AUDIT, encode(audit))
     contracts = checking.judge(image.view, Host(gpus=gpus, today=settings.today()), checking.targets(image.view))
     kept = "all kept that can be judged without the host"
-    sound = f"{found.binaries} programs and libraries, nothing that cannot be loaded or run"
-    told = wording.contracts(contracts, everything=False), wording.audit(found, everything=False)
-    said = (
-        wording.after_build("contracts", told[0], kept, str(check())),
-        wording.after_build("audit", told[1], sound, str(check(only="binaries")), counted=("fail",)),
+    sound = f"{audit.binaries} programs and libraries, nothing that cannot be loaded or run"
+    answers = wording.contracts(contracts, everything=False), wording.audit(audit, everything=False)
+    texts = (
+        wording.after_build("contracts", answers[0], kept, str(check())),
+        wording.after_build("audit", answers[1], sound, str(check(only="binaries")), counted=("fail",)),
     )
-    for answer, lines in zip(told, said, strict=True):
+    for answer, lines in zip(answers, texts, strict=True):
         for line in lines:
             (ctx.progress.warn if answer.sections[0].entries else ctx.progress.note)(line)
-    counts = Counter(one.severity for one in found.findings)
-    broken = [one for one in found.findings if one.severity == "fail"]
-    broken.sort(key=lambda one: not one.missing)  # what others cannot be loaded for comes first
+    counts = Counter(finding.severity for finding in audit.findings)
+    broken = [finding for finding in audit.findings if finding.severity == "fail"]
+    broken.sort(key=lambda finding: not finding.missing)  # what others cannot be loaded for comes first
     audited = Audited(
-        binaries=found.binaries,
+        binaries=audit.binaries,
         fail=counts["fail"],
         warn=counts["warn"],
         note=counts["note"],
-        failures=tuple(map(wording.told, broken)),
-        packages=tuple(sorted({name for one in broken for name in one.packages})),
-        allowed=tuple(f"{wording.told(one)} (allowed: {one.allowed})" for one in found.findings if one.allowed),
-        gpus={name: one.status for name, one in auditing.by_capability(image.contents).items()},
+        failures=tuple(map(wording.sentence, broken)),
+        packages=tuple(sorted({name for finding in broken for name in finding.packages})),
+        allowed=tuple(
+            f"{wording.sentence(finding)} (allowed: {finding.allowed})" for finding in audit.findings if finding.allowed
+        ),
+        gpus={name: finding.status for name, finding in auditing.by_capability(image.contents).items()},
     )
     return msgspec.structs.replace(report, contracts=contracts, audit=audited)
 
@@ -76,20 +78,23 @@ def failures(report: BuildReport, folder: Path) -> list[str]:
     if report.audit is None or not report.audit.fail:
         return []
     with contextlib.suppress(RecipeError):
-        found = documents.read(folder / AUDIT, Audit, "the audit of an image", IMAGE_AGAIN)
-        if found is not None and found.digest == report.digest:
+        audit = documents.read(folder / AUDIT, Audit, "the audit of an image", IMAGE_AGAIN)
+        if audit is not None and audit.digest == report.digest:
             broken = sorted(
-                (one for one in found.findings if one.severity == "fail"),
-                key=lambda one: (one.package, not one.missing),  # what others cannot be loaded for comes first
+                (finding for finding in audit.findings if finding.severity == "fail"),
+                key=lambda finding: (
+                    finding.package,
+                    not finding.missing,
+                ),  # what others cannot be loaded for comes first
             )
-            return [printable(f"  {_told(one)}") for one in broken]
-    return [printable(f"  {one}") for one in report.audit.failures]
+            return [printable(f"  {_sentence(finding)}") for finding in broken]
+    return [printable(f"  {finding}") for finding in report.audit.failures]
 
 
-def _told(one: AuditFinding) -> str:
+def _sentence(finding: AuditFinding) -> str:
     """Word a finding, with what to do."""
-    fix = one.fix or f"another release of {one.package}, or an image without it"
-    return f"{wording.told(one)}; fix: {fix}"
+    fix = finding.fix or f"another release of {finding.package}, or an image without it"
+    return f"{wording.sentence(finding)}; fix: {fix}"
 
 
 def raise_if_broken(report: BuildReport, folder: Path, again: Callable[[Sequence[str]], str] | None = None) -> None:

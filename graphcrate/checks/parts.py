@@ -49,7 +49,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parts_of(names: Sequence[str]) -> tuple[Part, ...]:
-    """Find the parts that a person named; all where none was named. Raises UsageError."""
+    """Find the parts that the user named; all where none was named. Raises UsageError."""
     if strange := next((name for name in names if name not in PARTS), None):
         raise UsageError(f"there is no part {strange!r} of a check", next_step=f"choose from: {', '.join(PARTS)}")
     return tuple(part for part in PARTS if part in names) or PARTS
@@ -91,10 +91,13 @@ def failure(checked: Checked) -> GraphcrateError | None:
     if checked.bytes and (faults := checked.bytes.faults):
         what = faults[0] if len(faults) == 1 else f"{len(faults)} faults in the bytes of {checked.image}"
         return LayoutError(what, cause="The image was changed after it was written, or its tool is faulty.")
-    broken = [one for one in checked.binaries.findings if one.severity == "fail"] if checked.binaries else []
+    findings = checked.binaries.findings if checked.binaries else ()
+    broken = [finding for finding in findings if finding.severity == "fail"]
+        [finding for finding in checked.binaries.findings if finding.severity == "fail"] if checked.binaries else []
+    )
     if checked.runtimes:
         findings = checked.runtimes.findings
-        if failures := sum(one.status == "fail" for one in findings):
+        if failures := sum(finding.status == "fail" for finding in findings):
             also = f"Findings of its programs and libraries that fail: {len(broken)}." if broken else ""
             return ContractError(f"{checked.image} breaks {failures} of {len(findings)} contracts", cause=also)
     if broken:
@@ -111,8 +114,8 @@ def answer(checked: Checked, *, everything: bool) -> Answer:
         answers["runtimes"] = wording.contracts(judged.findings, judged.unread, everything=everything)
     if checked.binaries:
         answers["binaries"] = wording.audit(checked.binaries, everything=everything)
-    sections = tuple(section for found in answers.values() for section in found.sections)
-    summary = tuple(f"{part:8}  {line}" for part, found in answers.items() for line in found.summary)
+    sections = tuple(section for part_answer in answers.values() for section in part_answer.sections)
+    summary = tuple(f"{part:8}  {line}" for part, part_answer in answers.items() for line in part_answer.summary)
     return Answer(sections, summary=summary)
 
 

@@ -25,7 +25,7 @@ class CheckedImage:
 
 
 def read_image(ref: str, ctx: Context, output: Path = Path("dist"), fetch: Fetch = "all") -> CheckedImage:
-    """Read what a person names; layers that were read before come from the cache. Raises as `opening.opened`."""
+    """Read what the user names; layers that were read before come from the cache. Raises as `opening.opened`."""
     with tools(ctx) as reading:
         opened = opening.opened(ref, reading, output, fetch)
         view = view_of(ref, opened, ASKED)
@@ -46,7 +46,7 @@ def tools(ctx: Context, below: str = "") -> Iterator[Tools]:
     """What a reader of an image works with, or of packages that would lie `below` a folder in one."""
     with ExitStack() as stack:
         folder = stack.enter_context(ctx.cache.folder())
-        wanted = binaries.wanted(folder, below, binaries.nothing if below else ASKED.keeps)
-        if wanted.name:  # what is remembered of a layer has the texts of today's checks
-            wanted = dataclasses.replace(wanted, name=f"{wanted.name}-{ASKED.name}")
-        yield Tools(ctx, stack, wanted)
+        selection = binaries.wanted(folder, below, binaries.nothing if below else ASKED.keeps)
+        if selection.name:  # what is remembered of a layer has the texts of today's checks
+            selection = dataclasses.replace(selection, name=f"{selection.name}-{ASKED.name}")
+        yield Tools(ctx, stack, selection)

@@ -23,7 +23,7 @@ class SystemPackage(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     version: str
-    licences: tuple[str, ...] = ()  #: of parts of it, each an SPDX expression or Debian's name; empty: not told
+    licences: tuple[str, ...] = ()  #: of parts of it, each an SPDX expression or Debian's name; empty: not stated
 
 
 def of_image(texts: Mapping[str, bytes], links: Mapping[str, str]) -> dict[tuple[str, str, str], SystemPackage]:
@@ -31,18 +31,18 @@ def of_image(texts: Mapping[str, bytes], links: Mapping[str, str]) -> dict[tuple
 
     `links`: path → target: a package may have its copyright file in the folder of another.
     """
-    found = {}
+    packages = {}
     for fields in _paragraphs(texts.get(STATUS, b"").decode("utf-8", "replace")):
         name, version = fields.get("package", ""), fields.get("version", "")
         if not name or not version:
             continue
         source = _SOURCE.fullmatch(fields.get("source", ""))
-        found[name, version, fields.get("architecture", "")] = SystemPackage(
+        packages[name, version, fields.get("architecture", "")] = SystemPackage(
             source=source["name"] if source else name,
             version=(source["version"] if source else "") or version,
             licences=tuple(_licences(_copyright(name, texts, links))),
         )
-    return found
+    return packages
 
 
 def _paragraphs(text: str) -> Iterator[dict[str, str]]:

@@ -16,30 +16,41 @@ _STYLES = {"fail": "bold red", "warn": "yellow", "unknown": "dim", "note": "dim"
 def contracts(findings: Sequence[ContractFinding], unread: Iterable[str] = (), *, everything: bool = True) -> Answer:
     """Word each finding, the worst first; without `everything` only what fails or warns."""
     entries = [
-        _entry(one.status, f"{one.title} ({', '.join(one.runtimes)}): {one.seen}", why=one.why, fix=one.fix)
-        for one in sorted(findings, key=lambda one: list(_WORDS).index(one.status))
-        if everything or one.status in ("fail", "warn")
+        _entry(
+            finding.status,
+            f"{finding.title} ({', '.join(finding.runtimes)}): {finding.seen}",
+            why=finding.why,
+            fix=finding.fix,
+        )
+        for finding in sorted(findings, key=lambda finding: list(_WORDS).index(finding.status))
+        if everything or finding.status in ("fail", "warn")
     ]
-    return Answer((Section(tuple(entries)),), summary=(*_unread(unread), _counted(one.status for one in findings)))
+    return Answer(
+        (Section(tuple(entries)),), summary=(*_unread(unread), _counted(finding.status for finding in findings))
+    )
 
 
-def audit(found: Audit, *, everything: bool = True) -> Answer:
+def audit(judged: Audit, *, everything: bool = True) -> Answer:
     """Word each finding, the worst first, and the GPU code of each package; else only what fails or warns."""
     entries = [
-        _entry(one.severity, told(one), breaks=one.breaks, fix=one.fix, allowed=one.allowed)
-        for one in found.findings
-        if everything or one.severity != "note"
+        _entry(finding.severity, sentence(finding), breaks=finding.breaks, fix=finding.fix, allowed=finding.allowed)
+        for finding in judged.findings
+        if everything or finding.severity != "note"
     ]
-    packages = [AnswerLine(f"{one.package} {one.version}".rstrip(), _code(one)) for one in found.code if everything]
-    floors = [f"glibc {found.glibc}"] * bool(found.glibc) + [f"GLIBCXX {found.glibcxx}"] * bool(found.glibcxx)
-    whose = "those that were looked at" if found.left else "its packages"
+    packages = [
+        AnswerLine(f"{finding.package} {finding.version}".rstrip(), _code(finding))
+        for finding in judged.code
+        if everything
+    ]
+    floors = [f"glibc {judged.glibc}"] * bool(judged.glibc) + [f"GLIBCXX {judged.glibcxx}"] * bool(judged.glibcxx)
+    whose = "those that were looked at" if judged.left else "its packages"
     summary = (
-        f"{found.binaries} programs and libraries of {found.bytes / 1e9:.1f} GB: "
-        + (_counted(one.severity for one in found.findings) or "nothing is wrong")
+        f"{judged.binaries} programs and libraries of {judged.bytes / 1e9:.1f} GB: "
+        + (_counted(finding.severity for finding in judged.findings) or "nothing is wrong")
         + (f"; {whose} need {' and '.join(floors)}" if floors else "")
     )
     sections = Section(tuple(entries)), Section(tuple(packages), "GPU code")
-    return Answer(sections, summary=(*_unread(found.unread), *_unread(found.left, "looked at"), summary))
+    return Answer(sections, summary=(*_unread(judged.unread), *_unread(judged.left, "looked at"), summary))
 
 
 def stored(faults: Iterable[str], warnings: Iterable[str], summary: str) -> Answer:
@@ -48,22 +59,22 @@ def stored(faults: Iterable[str], warnings: Iterable[str], summary: str) -> Answ
     return Answer((Section(entries),), summary=(summary,))
 
 
-def told(one: AuditFinding) -> str:
-    """Say what an audit found, and where."""
-    return f"{one.package} {one.file}".rstrip() + f": {one.what}"
+def sentence(finding: AuditFinding) -> str:
+    """What an audit found, and where, in a sentence."""
+    return f"{finding.package} {finding.file}".rstrip() + f": {finding.what}"
 
 
 def after_build(part: str, answer: Answer, fine: str, command: str, *, counted: Collection[str] = ()) -> Iterator[str]:
     """Yield a line that counts what an answer has, and one for each with its fix. `command` says more.
 
-    `counted`: labels of those that are counted, and said elsewhere.
+    `counted`: labels of those that are counted, and listed elsewhere.
     """
     entries = answer.sections[0].entries
-    yield f"{part}: " + (f"{_counted(one.label for one in entries)}    ({command})" if entries else fine)
-    for one in entries:
-        if one.label in counted:
+    yield f"{part}: " + (f"{_counted(entry.label for entry in entries)}    ({command})" if entries else fine)
+    for entry in entries:
+        if entry.label in counted:
             continue
-        yield printable(f"  {one.label}  {'; '.join((one.text, *one.details[-1:]))}")
+        yield printable(f"  {entry.label}  {'; '.join((entry.text, *entry.details[-1:]))}")
 
 
 def _counted(statuses: Iterable[str]) -> str:

@@ -20,15 +20,15 @@ _STATUSES: Mapping[Severity, Literal["fails", "jit"]] = {"fail": "fails", "warn"
 
 def of_packages(contents: Contents, packages: Packages) -> tuple[PackageCode, ...]:
     """Each package's code, of all its libraries together."""
-    found = []
+    rows = []
     for package in packages.with_binaries():
         codes = [contents.binaries[path].code for path in packages.binaries(package)]
         sass = {name for code in codes for name in code.sass}
         some = ordered({name for code in codes for name in code.some} - sass)
         together = GpuCode(sass=ordered(sass), some=some, ptx=ordered({name for code in codes for name in code.ptx}))
         if together != GpuCode():
-            found.append(PackageCode(package=package.name, version=packages.version(package), code=together))
-    return tuple(found)
+            rows.append(PackageCode(package=package.name, version=packages.version(package), code=together))
+    return tuple(rows)
 
 
 def verdicts(contents: Contents, packages: Packages) -> Mapping[str, GpuVerdict]:
@@ -41,32 +41,34 @@ def verdicts(contents: Contents, packages: Packages) -> Mapping[str, GpuVerdict]
     }
 
 
-def _verdict(found: Sequence[AuditFinding]) -> GpuVerdict:
+def _verdict(findings: Sequence[AuditFinding]) -> GpuVerdict:
     """What findings on one GPU amount to. What NVIDIA's libraries lack leaves other ways."""
     for severity, status in _STATUSES.items():
-        for one in found:
-            if one.severity == severity and not gpu_code.is_nvidias(one.package, one.file):
-                why = f"{one.package} {one.file}: {one.what}"
-                return GpuVerdict(status="unknown" if _UNREADABLE in one.what else status, why=why)
+        for finding in findings:
+            if finding.severity == severity and not gpu_code.is_nvidias(finding.package, finding.file):
+                why = f"{finding.package} {finding.file}: {finding.what}"
+                return GpuVerdict(status="unknown" if _UNREADABLE in finding.what else status, why=why)
     return GpuVerdict(status="native")
 
 
 def _lost(contents: Contents, packages: Packages, capability: str) -> tuple[str, ...]:
     """Features that are made for a GPU and have no code for it."""
-    found = dict[str, None]()
+    features = dict[str, None]()
     for path in _with_code(contents, packages):
         only, serves = of_feature(path), gpu_code.serves(contents.binaries[path].code, capability)
         if only is not None and serves == "none" and not is_older(capability, only.since):
-            found[only.feature] = None
-    return tuple(found)
+            features[only.feature] = None
+    return tuple(features)
 
 
 def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Iterator[AuditFinding]:
     """For each GPU model, the libraries that have no code for it. What a library of one feature lacks is a note."""
-    wanted: dict[str, list[str]] = {}
+    models_of: dict[str, list[str]] = {}
     for model in gpus:
-        wanted.setdefault(compute_capability(model), []).append(model)
-    libraries = [path for one in packages.with_binaries() if one.name == TORCH for path in packages.binaries(one)]
+        models_of.setdefault(compute_capability(model), []).append(model)
+    libraries = [
+        path for package in packages.with_binaries() if package.name == TORCH for path in packages.binaries(package)
+    ]
     for_cuda = any(basename(path).startswith(("libtorch_cuda", "libc10_cuda")) for path in libraries)
     if gpus and libraries and not for_cuda and not contents.left:  # those may be in a layer that nobody looked at
         what = "is PyTorch for the CPU: it has no code for any GPU"
@@ -80,7 +82,7 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
             yield packages.finding("architectures", "warn", path, what, breaks)
     for path in _with_code(contents, packages):
         code, owner = contents.binaries[path].code, packages.owner(path)
-        for capability, models in wanted.items():
+        for capability, models in models_of.items():
             if lacks := _lacks(path, code, owner.name, capability, capability_name(*models)):
                 yield packages.finding("architectures", lacks[0], path, *lacks[1:])
 

@@ -51,11 +51,11 @@ class Linking:
     def _files(self) -> Iterator[AuditFinding]:
         """Yield those of files that are broken themselves, then those of files that need a broken one."""
         for path in self._paths:
-            found = list(self._file(path, self._contents.binaries[path]))
-            reasons = [allowances.why(one, self._allow) for one in found if one.severity == "fail"]
+            findings = list(self._file(path, self._contents.binaries[path]))
+            reasons = [allowances.why(finding, self._allow) for finding in findings if finding.severity == "fail"]
             if reasons and all(reasons):
                 self._allowed[path] = reasons[0]
-            yield from found
+            yield from findings
         causes = frozenset(self.broken)
         for path in self._paths:
             if path not in causes and self._packages.owner(path) != BASE and not self._is_foreign(path):
@@ -63,34 +63,37 @@ class Linking:
 
     def _alternatives(self) -> Iterator[AuditFinding]:
         """Packages that need one of several libraries, and have none that can be loaded."""
-        for one in package_facts.optional():
+        for alternative in package_facts.optional():
             groups: dict[tuple[InstalledPackage, str], list[str]] = {}
-            for path in self._contents.binaries if one.one_of or one.by_torch else ():
+            for path in self._contents.binaries if alternative.one_of or alternative.by_torch else ():
                 package = self._packages.owner(path)
-                if package_facts.matches(one, package.name, short(path)):
-                    groups.setdefault((package, path.rpartition("/")[0] if one.by_torch else ""), []).append(path)
+                if package_facts.matches(alternative, package.name, short(path)):
+                    folder = path.rpartition("/")[0] if alternative.by_torch else ""
+                    groups.setdefault((package, folder), []).append(path)
             for (package, _), paths in groups.items():
                 torch = self._torch(package)
-                fitting = [path for path in paths if not one.by_torch or package_facts.is_for(path, torch)]
+                fitting = [path for path in paths if not alternative.by_torch or package_facts.is_for(path, torch)]
                 # Without the torch that they are for nothing tells which would be used.
-                is_known = torch or not (one.by_torch or any(map(self._packages.refers_to_torch, paths)))
+                is_known = torch or not (alternative.by_torch or any(map(self._packages.refers_to_torch, paths)))
                 if is_known and self.broken.issuperset(fitting):
-                    used = f"used with torch {torch}" if one.by_torch else "used"
+                    used = f"used with torch {torch}" if alternative.by_torch else "used"
                     what = f"none of {joined(map(short, paths))} can be {used}"
-                    severity: Severity = "warn" if one.by_torch else "fail"
+                    severity: Severity = "warn" if alternative.by_torch else "fail"
                     fix = self._other_build(paths[0])
                     missing = tuple(filter(None, (_of_system(self._missing(path)) for path in fitting)))
-                    yield AuditFinding("libraries", severity, package.name, "", what, one.why, fix, missing=missing)
+                    yield AuditFinding(
+                        "libraries", severity, package.name, "", what, alternative.why, fix, missing=missing
+                    )
 
     def _opened(self) -> Iterator[AuditFinding]:
         """Packages that open libraries of the system when they are imported, which nothing links."""
-        there = {one.name for one in self._contents.distributions}
-        for one in package_facts.opened():
-            absent = [name for name in one.libraries if not self._loader.is_there(name)]
-            if one.package in there and absent:
+        installed = {distribution.name for distribution in self._contents.distributions}
+        for opener in package_facts.opened():
+            absent = [name for name in opener.libraries if not self._loader.is_there(name)]
+            if opener.package in installed and absent:
                 what = f"opens {joined(absent)} when it is imported, which nothing in the image has"
                 missing = (tuple(absent),)
-                yield AuditFinding("libraries", "fail", one.package, "", what, "its import fails", missing=missing)
+                yield AuditFinding("libraries", "fail", opener.package, "", what, "its import fails", missing=missing)
 
     def _programs(self) -> Iterator[AuditFinding]:
         """An image has programs for other machines here and there; one of which no program starts is for another."""
@@ -118,20 +121,20 @@ class Linking:
 
     def _dependent(self, path: str, causes: frozenset[str]) -> Iterator[AuditFinding]:
         """A file that cannot be loaded because another cannot; no worse than that one."""
-        found = [one for one in self._loader.closure(path)[0] if one in causes]
-        if not found:
+        broken = [library for library in self._loader.closure(path)[0] if library in causes]
+        if not broken:
             return
         self.broken.add(path)
-        why = [self._idle(one) for one in found]
-        allowed = [self._allowed.get(one, "") for one in found if self._idle(one) is None]
-        what = f"needs {joined(map(short, found))}, which cannot be loaded"
+        why = [self._idle(library) for library in broken]
+        allowed = [self._allowed.get(library, "") for library in broken if self._idle(library) is None]
+        what = f"needs {joined(map(short, broken))}, which cannot be loaded"
         if allowed and all(allowed):
-            one = self._packages.finding("libraries", "warn", path, what, "its loading fails as that one's does")
-            yield msgspec.structs.replace(one, allowed=allowed[0])
+            finding = self._packages.finding("libraries", "warn", path, what, "its loading fails as that one's does")
+            yield msgspec.structs.replace(finding, allowed=allowed[0])
         elif all(why):
             yield self._packages.finding("libraries", "note", path, what, str(why[0]))
         else:
-            fix = f"what is said of {short(found[0])}"
+            fix = f"what is said of {short(broken[0])}"
             yield self._fault("libraries", path, what, "its loading fails as that one's does", fix)
 
     def _file(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
@@ -160,9 +163,9 @@ class Linking:
     def _is_foreign(self, path: str) -> bool:
         """Made for another machine, or another Python."""
         binary = self._contents.binaries[path]
-        found = _MODULE.search(path)
-        pythons = self._packages.pythons(path) if found and found[2] else ()
-        other = found and pythons and f"{found[2]}.{found[3]}" not in pythons
+        match = _MODULE.search(path)
+        pythons = self._packages.pythons(path) if match and match[2] else ()
+        other = match and pythons and f"{match[2]}.{match[3]}" not in pythons
         return not loadable(binary, self._contents.platform) or bool(other)
 
     def _foreign(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
@@ -175,14 +178,14 @@ class Linking:
             what, fix = f"is made for {binary.machine.removeprefix('EM_')}, not for {platform.title}", platform.title
             yield self._packages.finding("files", "fail", path, what, "Python does not load it", f"a wheel for {fix}")
             return
-        stem, found = _MODULE.sub("", path), _MODULE.search(path)
+        stem, match = _MODULE.sub("", path), _MODULE.search(path)
         twins = [other for other in self._contents.binaries if _MODULE.sub("", other) == stem]
-        if found and all(map(self._is_foreign, twins)):
+        if match and all(map(self._is_foreign, twins)):
             self.broken.add(path)
-            what = f"is for Python {found[2]}.{found[3]}; the image has {listed(self._packages.pythons(path))}"
+            what = f"is for Python {match[2]}.{match[3]}; the image has {listed(self._packages.pythons(path))}"
             others = self._packages.binaries(self._packages.owner(path))
             # where Python can import any of the package's, the wheel is for this Python
-            is_ours = any(self._is_python_module(one) and not self._is_foreign(one) for one in others)
+            is_ours = any(self._is_python_module(path) and not self._is_foreign(path) for path in others)
             severity: Severity = "warn" if is_ours else "fail"
             yield self._packages.finding("files", severity, path, what, "its import fails", "a wheel for this Python")
 
@@ -193,33 +196,33 @@ class Linking:
 
     def _missing(self, path: str) -> set[str]:
         """Libraries that it, or what it needs, does not get; who loads it may have a run path that holds for it too."""
-        missing = {wanted for wanted in self._loader.closure(path)[1] if not self._loader.is_assumed(wanted)}
+        missing = {name for name in self._loader.closure(path)[1] if not self._loader.is_assumed(name)}
         for other in self._loaders(path) if missing else ():
             missing &= self._loader.closure(other)[1]
         return missing
 
     def _libraries(self, path: str, binary: Binary, missing: Collection[str]) -> Iterator[AuditFinding]:
-        own = sorted(wanted for wanted in missing if wanted in binary.needed)
+        own = sorted(name for name in missing if name in binary.needed)
         torch = self._packages.torch(self._packages.owner(path))
         if any(map(is_torch_library, own)) and not self._packages.binaries(torch):
             fix = "install torch" if self._contents.base else "name torch's wheel too"
             yield self._fault("libraries", path, f"needs torch, which is not there: {joined(own)}", _CANNOT, fix)
-        elif own:  # the others are said of the library that needs them
-            found = self._fault("libraries", path, f"needs {joined(own)}, which nothing in the image has", _CANNOT)
-            yield msgspec.structs.replace(found, missing=tuple(filter(None, [_of_system(own)])))
+        elif own:  # the others are reported of the library that needs them
+            finding = self._fault("libraries", path, f"needs {joined(own)}, which nothing in the image has", _CANNOT)
+            yield msgspec.structs.replace(finding, missing=tuple(filter(None, [_of_system(own)])))
 
     def _versions(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
         """Symbol versions that the loader asks for before it looks at any symbol."""
-        for wanted in dict.fromkeys(need.library for need in binary.versions_wanted):
-            place = self._loader.find(wanted, path)
-            has = self._contents.binaries[place].versions if place else frozenset[str]()
-            versions = ordered({need.version for need in binary.versions_wanted if need.library == wanted} - has)
-            if not has or not versions:  # missing, which is said; or a library without versions, which serves any
+        for library in dict.fromkeys(need.library for need in binary.versions_wanted):
+            provider = self._loader.find(library, path)
+            has = self._contents.binaries[provider].versions if provider else frozenset[str]()
+            versions = ordered({need.version for need in binary.versions_wanted if need.library == library} - has)
+            if not has or not versions:  # missing, which is reported; or a library without versions, which serves any
                 continue
             prefix = versions[-1].rpartition("_")[0]
-            last = ["", *ordered(one for one in has if one.rpartition("_")[0] == prefix)][-1]
-            told = f"goes up to {last}" if last else "has no such version"
-            what = f"needs {joined(versions)} of {wanted}; the image's {told}"
+            last = ["", *ordered(version for version in has if version.rpartition("_")[0] == prefix)][-1]
+            offer = f"goes up to {last}" if last else "has no such version"
+            what = f"needs {joined(versions)} of {library}; the image's {offer}"
             breaks = f"its loading ends with `version {versions[-1]} not found`"
             yield self._fault("versions", path, what, breaks, _NEWER)
 
@@ -236,7 +239,7 @@ class Linking:
 
     def _undefined(self, symbols: Iterable[NeededSymbol], path: str) -> list[NeededSymbol]:
         shown, (needed, missing) = self._loader.shown(self._packages.owner(path)), self._loader.closure(path)
-        libraries = [self._contents.binaries[one] for one in dict.fromkeys((*shown, *needed))]
+        libraries = [self._contents.binaries[other] for other in dict.fromkeys((*shown, *needed))]
         if any(library.opaque for library in libraries):  # which may define them all
             return []
         driver = any(map(is_driver, missing))
@@ -282,9 +285,9 @@ class Linking:
 
     def _strings_of(self, torch: InstalledPackage) -> bool | None:
         """Whether torch's strings have the new form; None without torch."""
-        core = next((one for one in self._packages.binaries(torch) if _C10.search(one)), None)
+        core = next((path for path in self._packages.binaries(torch) if _C10.search(path)), None)
         exports = self._contents.binaries[core].exports if core else ()
-        new = any(one.startswith("_ZN3c10") and "NSt7__cxx1112basic_string" in one for one in exports)
+        new = any(symbol.startswith("_ZN3c10") and "NSt7__cxx1112basic_string" in symbol for symbol in exports)
         return new if exports else None
 
     def _fault(self, check: Check, path: str, what: str, breaks: str, fix: str = "") -> AuditFinding:
@@ -312,7 +315,7 @@ def _names(symbols: Sequence[NeededSymbol], most: int = 4) -> str:
 
 
 def demangled(symbol: str) -> str:
-    """A C++ name as a person reads it, or the symbol itself. Each reference can double the text: few are followed."""
+    """A C++ name as it is read, or the symbol itself. Each reference can double the text: few are followed."""
     if len(symbol) > _LONGEST or len(_REFERENCE.findall(symbol)) > _MOST_REFERENCES:
         return symbol
     try:

@@ -62,11 +62,11 @@ class Loader:
         inherited = [path for path in reversed(above) if self._contents.binaries[path].inherited]
         run_path = (folder for path in (seeker, *inherited) for folder in self._run_path(path))
         for folder in (*run_path, *self._contents.preferred, *self._contents.folders):
-            if found := self.at(f"{folder}/{name}"):
-                return found
+            if library := self.at(f"{folder}/{name}"):
+                return library
         # what the seeker's package, or one that it requires, has somewhere and opens by itself first
-        others = (one for one in (package, *self._packages.required(package)) if one != BASE)
-        return next(filter(None, (self._brought(self._packages.binaries(one)).get(name) for one in others)), "")
+        others = (other for other in (package, *self._packages.required(package)) if other != BASE)
+        return next(filter(None, (self._brought(self._packages.binaries(other)).get(name) for other in others)), "")
 
     def is_there(self, name: str) -> bool:
         """Whether whoever opens a library of this name gets one of the system's."""
@@ -77,7 +77,7 @@ class Loader:
         """What everybody sees in a process of this package's: the interpreter, what it links, and torch's part."""
         torch = self._torch_shown(self._packages.torch(package)) if self._packages.uses_torch(package) else ()
         roots = [*self._interpreter(package), *torch]
-        return tuple(dict.fromkeys(one for root in roots for one in self.closure(root)[0]))
+        return tuple(dict.fromkeys(library for root in roots for library in self.closure(root)[0]))
 
     def _known(self, package: InstalledPackage) -> Mapping[str, str]:
         """Name → path of what is loaded already when this package's first library is: torch's."""
@@ -88,7 +88,7 @@ class Loader:
             self._loaded[torch] = {}  # while torch itself is looked at
             extensions = [path for path in self._packages.binaries(torch) if _EXTENSION.search(path)]
             roots = [*self._torch_shown(torch), *extensions]
-            names = self._named(tuple(dict.fromkeys(one for root in roots for one in self.closure(root)[0])))
+            names = self._named(tuple(dict.fromkeys(library for root in roots for library in self.closure(root)[0])))
             self.closure.cache_clear()
             self._loaded[torch] = names
         return self._loaded[torch]
@@ -113,9 +113,9 @@ class Loader:
 
     def at(self, path: str) -> str:
         """The path of the program or library that lies there, links followed; empty for none."""
-        place = resolve_path(self._links, posixpath.normpath(path))
-        binary = self._contents.binaries.get(place)
-        return place if binary and loadable(binary, self._contents.platform) else ""
+        real = resolve_path(self._links, posixpath.normpath(path))
+        binary = self._contents.binaries.get(real)
+        return real if binary and loadable(binary, self._contents.platform) else ""
 
     def is_assumed_symbol(self, symbol: NeededSymbol) -> bool:
         """Whether the interpreter or the C and C++ libraries of a base that is not known will have it."""
@@ -141,20 +141,20 @@ class Loader:
     def _closure(self, path: str) -> tuple[tuple[str, ...], frozenset[str]]:
         """(paths of the library and all that it needs, as the loader looks symbols up; names that are not found)."""
         queue: deque[tuple[str, tuple[str, ...]]] = deque([(path, ())])
-        found, names, missing = dict.fromkeys([path]), set[str](), set[str]()
+        libraries, names, missing = dict.fromkeys([path]), set[str](), set[str]()
         while queue:
             current, above = queue.popleft()
             for name in self._contents.binaries[current].needed:
                 if name in names:
                     continue
                 names.add(name)
-                place = self.find(name, current, above)
-                if place and place not in found:
-                    found[place] = None
-                    queue.append((place, (*above, current)))
-                elif not place:
+                library = self.find(name, current, above)
+                if library and library not in libraries:
+                    libraries[library] = None
+                    queue.append((library, (*above, current)))
+                elif not library:
                     missing.add(name)
-        return tuple(found), frozenset(missing)
+        return tuple(libraries), frozenset(missing)
 
     def _run_path(self, path: str) -> Iterator[str]:
         folder = posixpath.dirname(path)

@@ -17,63 +17,73 @@ from graphcrate.model.words import listed
 def findings(contents: Contents, packages: Packages) -> Iterator[AuditFinding]:
     """Missing, of another version, twice, for another Python, or required in silence."""
     seen: dict[tuple[str, str], Distribution] = {}
-    for one in contents.distributions:
-        if other := seen.get((one.folder, one.name)):
-            what = f"is installed twice: {other.version} and {one.version}"
-            yield _finding(one, "warn", what, "files of both lie mixed", f"pip install --force-reinstall {one.name}")
-        seen[one.folder, one.name] = one
-    for one in contents.distributions:
-        installed = packages.installed(packages.of(one).world)
+    for distribution in contents.distributions:
+        if other := seen.get((distribution.folder, distribution.name)):
+            what = f"is installed twice: {other.version} and {distribution.version}"
+            yield _finding(
+                distribution,
+                "warn",
+                what,
+                "files of both lie mixed",
+                f"pip install --force-reinstall {distribution.name}",
+            )
+        seen[distribution.folder, distribution.name] = distribution
+    for distribution in contents.distributions:
+        installed = packages.installed(packages.of(distribution).world)
         whole = contents.base  # of packages alone, more may lie where they will
-        yield from _python(one, packages.pythons(one.folder))
-        yield from _required(one, installed, packages, whole=whole)
-        for wanted in package_facts.hidden(one.name, one.version, installed) if whole else ():
-            what = f"{wanted.why}; its metadata does not say so"
-            yield _finding(one, "fail", what, "its import fails", f"pip install {wanted.one_of[0]}")
-        yield from _silent(one, packages, installed)
+        yield from _python(distribution, packages.pythons(distribution.folder))
+        yield from _required(distribution, installed, packages, whole=whole)
+        for requirement in package_facts.hidden(distribution.name, distribution.version, installed) if whole else ():
+            what = f"{requirement.why}; its metadata does not say so"
+            yield _finding(distribution, "fail", what, "its import fails", f"pip install {requirement.one_of[0]}")
+        yield from _silent(distribution, packages, installed)
 
 
-def _python(one: Distribution, pythons: Sequence[str]) -> Iterator[AuditFinding]:
+def _python(distribution: Distribution, pythons: Sequence[str]) -> Iterator[AuditFinding]:
     with contextlib.suppress(InvalidSpecifier, InvalidVersion):
-        wanted = SpecifierSet(one.python)
-        if pythons and not any(wanted.contains(f"{python}.99", prereleases=True) for python in pythons):
-            what = f"needs Python {one.python}; the image has {listed(pythons)}"
-            fix = f"a release of {one.name} for Python {listed(pythons)}"
-            yield _finding(one, "warn", what, "it may not even be imported", fix)
+        specifier = SpecifierSet(distribution.python)
+        if pythons and not any(specifier.contains(f"{python}.99", prereleases=True) for python in pythons):
+            what = f"needs Python {distribution.python}; the image has {listed(pythons)}"
+            fix = f"a release of {distribution.name} for Python {listed(pythons)}"
+            yield _finding(distribution, "warn", what, "it may not even be imported", fix)
 
 
 def _required(
-    one: Distribution, installed: Mapping[str, Distribution], packages: Packages, *, whole: bool
+    distribution: Distribution, installed: Mapping[str, Distribution], packages: Packages, *, whole: bool
 ) -> Iterator[AuditFinding]:
-    for requirement in packages.requirements(one):
+    for requirement in packages.requirements(distribution):
         name = canonicalize_name(requirement.name)
         what, fix = f"requires {requirement.name}{requirement.specifier}", str(requirement).partition(";")[0].strip()
         fix = f"pip install '{fix}'"
-        found = installed.get(name)
-        if found is None:
+        dependency = installed.get(name)
+        if dependency is None:
             if whole:
-                yield _finding(one, "warn", f"{what}, which is not installed", "an import that needs it fails", fix)
+                yield _finding(
+                    distribution, "warn", f"{what}, which is not installed", "an import that needs it fails", fix
+                )
             continue
         try:
-            version = Version(found.version)
+            version = Version(dependency.version)
         except InvalidVersion:
             continue
         if requirement.specifier.contains(version, prereleases=True):
             continue
-        what += f"; {found.version} is installed"
+        what += f"; {dependency.version} is installed"
         # the versions of `==2.0.1`, and of `==2.0.*` what it begins with
         clauses = [clause for clause in requirement.specifier if clause.operator == "=="]
         pins = [Version(clause.version.removesuffix(".*")) for clause in clauses]
-        if name.startswith("nvidia-") and pins and all(one.major == version.major and one < version for one in pins):
+        if name.startswith("nvidia-") and pins and all(pin.major == version.major and pin < version for pin in pins):
             # Built with 11.7, run with 11.8: minor-version compatibility (docs.nvidia.com/deploy/cuda-compatibility).
-            yield _finding(one, "note", what, "nothing: within a major version NVIDIA's libraries keep their ABI", "")
+            yield _finding(
+                distribution, "note", what, "nothing: within a major version NVIDIA's libraries keep their ABI", ""
+            )
             continue
-        severity, breaks = _severity(one, name, version, pins, packages)
-        yield _finding(one, severity, what, breaks, fix)
+        severity, breaks = _severity(distribution, name, version, pins, packages)
+        yield _finding(distribution, severity, what, breaks, fix)
 
 
 def _severity(
-    one: Distribution, name: str, installed: Version, pins: Sequence[Version], packages: Packages
+    distribution: Distribution, name: str, installed: Version, pins: Sequence[Version], packages: Packages
 ) -> tuple[Severity, str]:
     """How bad another version is than the one that is required, and what breaks.
 
@@ -84,20 +94,26 @@ def _severity(
         return "warn", "its authors rule this version out"
     breaks = "its libraries are built for that torch: undefined symbols, or a crash"
     other_minor = any((pin.major, pin.minor) != (installed.major, installed.minor) for pin in pins)
-    return ("fail" if other_minor and packages.links_torch(packages.of(one)) else "warn"), breaks
+    return ("fail" if other_minor and packages.links_torch(packages.of(distribution)) else "warn"), breaks
 
 
-def _silent(one: Distribution, packages: Packages, installed: Mapping[str, Distribution]) -> Iterator[AuditFinding]:
+def _silent(
+    distribution: Distribution, packages: Packages, installed: Mapping[str, Distribution]
+) -> Iterator[AuditFinding]:
     """Packages that link torch and do not require it: nothing holds the two together."""
-    package = packages.of(one)
-    if one.name == TORCH or packages.torch(package) in packages.required(package) or not packages.links_torch(package):
+    package = packages.of(distribution)
+    if (
+        distribution.name == TORCH
+        or packages.torch(package) in packages.required(package)
+        or not packages.links_torch(package)
+    ):
         return
-    if any(canonicalize_name(requirement.name) == TORCH for requirement in requirements(one.requires, "")):
+    if any(canonicalize_name(requirement.name) == TORCH for requirement in requirements(distribution.requires, "")):
         return
     torch = installed[TORCH].version if TORCH in installed else "none"
     what = f"links torch and requires none: nothing keeps it to the torch that it was built for (installed: {torch})"
-    yield _finding(one, "note", what, "an update of torch breaks it in silence", "pin both in one lock")
+    yield _finding(distribution, "note", what, "an update of torch breaks it in silence", "pin both in one lock")
 
 
-def _finding(one: Distribution, severity: Severity, what: str, breaks: str, fix: str) -> AuditFinding:
-    return AuditFinding("metadata", severity, one.name, "", what, breaks, fix)
+def _finding(distribution: Distribution, severity: Severity, what: str, breaks: str, fix: str) -> AuditFinding:
+    return AuditFinding("metadata", severity, distribution.name, "", what, breaks, fix)

@@ -45,16 +45,18 @@ class Packages:
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
-        self._distributions = {self.of(found): found for found in contents.distributions}
+        self._distributions = {self.of(distribution): distribution for distribution in contents.distributions}
         self._worlds = list(dict.fromkeys(package.world for package in self._distributions))
-        self._owners = {path: self.of(found) for found in contents.distributions for path in found.files}
+        self._owners = {
+            path: self.of(distribution) for distribution in contents.distributions for path in distribution.files
+        }
         by_owner = sorted((self.owner(path), path) for path in contents.binaries)
         groups = itertools.groupby(by_owner, key=operator.itemgetter(0))
         self._binaries = {package: tuple(path for _, path in pairs) for package, pairs in groups}
         self._interpreters: dict[str, list[str]] = {}
         for path in sorted(contents.binaries):
-            if found := _INTERPRETER.fullmatch(path):
-                prefix = "/usr" if found["prefix"] in _SYSTEM else found["prefix"]
+            if match := _INTERPRETER.fullmatch(path):
+                prefix = "/usr" if match["prefix"] in _SYSTEM else match["prefix"]
                 self._interpreters.setdefault(prefix, []).append(path)
         self.installed, self.required = functools.cache(self._installed), functools.cache(self._required)
         self.pythons = functools.cache(self._pythons)
@@ -66,8 +68,8 @@ class Packages:
 
     def version(self, package: InstalledPackage) -> str:
         """Empty where nothing tells it."""
-        found = self._distributions.get(package)
-        return found.version if found else ""
+        distribution = self._distributions.get(package)
+        return distribution.version if distribution else ""
 
     def owner(self, path: str) -> InstalledPackage:
         """Which package brought this file; of one that no RECORD has, the top folder's name stands for it."""
@@ -80,9 +82,9 @@ class Packages:
     def _installed(self, world: str) -> Mapping[str, Distribution]:
         """Name → what a process of this world gets."""
         return {
-            package.name: one
+            package.name: distribution
             for each in reversed(self._seen(world))
-            for package, one in self._distributions.items()
+            for package, distribution in self._distributions.items()
             if package.world == each
         }
 
@@ -93,8 +95,8 @@ class Packages:
 
     def interpreters(self, world: str) -> tuple[str, ...]:
         """Paths of a world's own; a virtual environment borrows one, and other folders have none."""
-        found = _FOLDER.fullmatch(world)
-        return tuple(self._interpreters.get(found["prefix"], ())) if found else ()
+        match = _FOLDER.fullmatch(world)
+        return tuple(self._interpreters.get(match["prefix"], ())) if match else ()
 
     def _pythons(self, path: str) -> tuple[str, ...]:
         """The Pythons ("3.11") that a file or folder of packages is for; empty where nothing tells.
@@ -103,14 +105,14 @@ class Packages:
         """
         site = _SITE.fullmatch(path)
         folder = site["folder"] if site else ""
-        found = _FOLDER.fullmatch(folder)
-        version = found["version"] if found else ""
+        match = _FOLDER.fullmatch(folder)
+        version = match["version"] if match else ""
         if "." in version:
             return (version,)
         if version:
             paths = [path for path in self.interpreters(_world(folder)) if path.startswith(_DEBIANS)]
             versions = {path.rpartition("/python")[2] for path in paths}
-            if debians := sorted((one for one in versions if "." in one), key=numbers):
+            if debians := sorted((python for python in versions if "." in python), key=numbers):
                 return tuple(debians)
         return (self._contents.python,) if self._contents.python else ()
 
@@ -119,8 +121,8 @@ class Packages:
         return self._torch(package.world)
 
     def _torch_of(self, world: str) -> InstalledPackage:
-        candidates = [InstalledPackage(one, TORCH) for one in self._seen(world)]
-        there = (one for one in candidates if one in self._distributions or one in self._binaries)
+        candidates = [InstalledPackage(package, TORCH) for package in self._seen(world)]
+        there = (package for package in candidates if package in self._distributions or package in self._binaries)
         return next(there, InstalledPackage(world, TORCH))
 
     def binaries(self, package: InstalledPackage) -> tuple[str, ...]:
@@ -134,15 +136,15 @@ class Packages:
     def _required(self, package: InstalledPackage) -> frozenset[InstalledPackage]:
         """Installed packages that it requires, and those that they do."""
         installed = self.installed(package.world)
-        found, waiting = set[InstalledPackage](), [package]
+        packages, waiting = set[InstalledPackage](), [package]
         while waiting:
             current = self._distributions.get(waiting.pop())
-            wanted = self.requirements(current) if current else ()
-            names = {canonicalize_name(one.name) for one in wanted}
-            new = {self.of(installed[name]) for name in names if name in installed} - found
-            found |= new
+            requirements = self.requirements(current) if current else ()
+            names = {canonicalize_name(requirement.name) for requirement in requirements}
+            new = {self.of(installed[name]) for name in names if name in installed} - packages
+            packages |= new
             waiting += new
-        return frozenset(found - {package})
+        return frozenset(packages - {package})
 
     def requirements(self, distribution: Distribution) -> Iterator[Requirement]:
         """What it requires where it is installed."""
@@ -174,10 +176,10 @@ class Packages:
 
 def _world(folder: str) -> str:
     """The world of a site-packages or dist-packages folder."""
-    found = _FOLDER.fullmatch(folder)
-    if found is None:
+    match = _FOLDER.fullmatch(folder)
+    if match is None:
         return folder
-    prefix, version, kind = found["prefix"], found["version"], found["kind"]
+    prefix, version, kind = match["prefix"], match["version"], match["kind"]
     if prefix not in _SYSTEM:
         return f"{prefix}/lib/python{version}/{kind}-packages"
     return "/usr/lib/python3/dist-packages" if kind == "dist" else f"/usr/lib/python{version}/site-packages"

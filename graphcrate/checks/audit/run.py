@@ -1,4 +1,4 @@
-"""An audit from what a person names to its report: read image, wheels or folder, and judge what was read."""
+"""An audit from what the user names to its report: read image, wheels or folder, and judge what was read."""
 
 import dataclasses
 import re
@@ -47,7 +47,7 @@ class Look:
 def look(contents: Contents) -> Look:
     """Look at an image: its audit, its packages, and what keeps it from running on each GPU."""
     owners = Packages(contents)
-    sizes = {one.name: (one.version, 0) for one in contents.distributions}
+    sizes = {distribution.name: (distribution.version, 0) for distribution in contents.distributions}
     for path, binary in contents.binaries.items():
         owner = owners.owner(path)
         version, known = sizes.get(owner.name, (owners.version(owner), 0))
@@ -94,7 +94,7 @@ def _contents(names: Sequence[str], ctx: Context, base: str, output: Path) -> Co
 
 
 def _packages(folder: Path) -> Path | None:
-    """The folder of installed packages that a person means: it itself, or that of an environment (venv, conda)."""
+    """The folder of installed packages that the user means: it itself, or that of an environment (venv, conda)."""
     if any(folder.glob("*.dist-info")):
         return folder
     is_environment = (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()
@@ -111,7 +111,7 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
     linking = Linking(contents, packages, loader, allow)
     no_word = "nothing of it was looked at"  # it may be broken: that nothing was found means nothing
     again = "pull or build the image again; a layer of another type: write it as tar+gzip"
-    found = [
+    findings = [
         *(AuditFinding("files", "fail", BASE.name, "", what, no_word, again) for what in contents.unread),
         *linking.findings(),
         *code.findings(contents, packages, gpus),
@@ -120,7 +120,7 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
     ]
     if contents.left:
         note = AuditFinding("files", "note", BASE.name, "", f"not looked at: {'; '.join(contents.left)}")
-        found = [note, *map(_unsure, found)]
+        findings = [note, *map(_unsure, findings)]
     return Audit(
         subject=contents.name,
         form=contents.form,
@@ -131,7 +131,7 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
         glibcxx=_floor(contents, packages, "GLIBCXX"),
         gpus=tuple(gpus),
         code=code.of_packages(contents, packages),
-        findings=tuple(sorted((allowances.judged(one, allow) for one in found), key=_order)),
+        findings=tuple(sorted((allowances.judged(finding, allow) for finding in findings), key=_order)),
         # what an absent library breaks may be whole: it may be among what was left
         broken=tuple(
             sorted(short(path) for path in linking.broken if packages.owner(path) != BASE and not contents.left)

@@ -37,7 +37,7 @@ def findings(contents: Contents, packages: Packages, loader: Loader) -> Iterator
         is_required = packages.owner(first) in packages.required(owner)
         fix = "" if is_required else "remove one of the two: they may even be mixed"
         yield _finding(packages, "copies", path, cuda[path], what, fix)
-    for path in _unused(contents, loader, {path: one for path, one in in_wheels.items() if path not in copied}):
+    for path in _unused(contents, loader, {path: file for path, file in in_wheels.items() if path not in copied}):
         yield _finding(packages, "unused", path, cuda[path], "no other library links it or names it", "")
 
 
@@ -55,15 +55,15 @@ def _unused(contents: Contents, loader: Loader, cuda: Mapping[str, Binary]) -> l
     """Large libraries that nothing links and nothing names, directly or by way of others that are used."""
     names: dict[str, list[str]] = {}
     for path, binary in cuda.items():
-        for one in {binary.soname, basename(path)} - {""}:
-            names.setdefault(one, []).append(path)
-            names.setdefault(one.partition(".so")[0] + ".so", []).append(path)
+        for name in {binary.soname, basename(path)} - {""}:
+            names.setdefault(name, []).append(path)
+            names.setdefault(name.partition(".so")[0] + ".so", []).append(path)
     waiting = [path for path in contents.binaries if path not in cuda]
     used = set[str]()
     while waiting:
         current = waiting.pop()
         binary = contents.binaries[current]
-        reached = {path for one in (*binary.needed, *binary.mentions) for path in names.get(one, ())}
+        reached = {path for name in (*binary.needed, *binary.mentions) for path in names.get(name, ())}
         if not binary.fault:
             reached |= cuda.keys() & loader.closure(current)[0]
         waiting += reached - used

@@ -49,19 +49,19 @@ def security_updates(view: ImageView, host: Host) -> CheckVerdict:
     stay open in each container. Which day it is counts: the verdict on the same image changes.
     Source: distro-info-data, debian.csv; wiki.debian.org/LTS
     """
-    said = distribution(view)
-    if said.get("ID") != "debian":
-        name = said.get("PRETTY_NAME") or said.get("ID", "")
-        told = f"{name}: its support is not known here" if name else "no distribution named in /etc/os-release"
-        return unknown(told) if said else absent(view, unknown(told))
-    name = said.get("VERSION_CODENAME") or suites.of_release(said.get("VERSION_ID", ""))
-    found = suites.standing(name, host.today) if host.today else None
-    if host.today is None or found is None:
-        return unknown(f"Debian {name or said.get('VERSION_ID', '')}: its support on this day is not known")
-    told = f"Debian {name}: {suites.described(name, host.today)}"
-    if found.state == "unreleased":
-        return unknown(told)
-    return passed(told) if found.has_updates else warned(told, _newer_base(view, host.today))
+    release = distribution(view)
+    if release.get("ID") != "debian":
+        name = release.get("PRETTY_NAME") or release.get("ID", "")
+        seen = f"{name}: its support is not known here" if name else "no distribution named in /etc/os-release"
+        return unknown(seen) if release else absent(view, unknown(seen))
+    name = release.get("VERSION_CODENAME") or suites.of_release(release.get("VERSION_ID", ""))
+    standing = suites.standing(name, host.today) if host.today else None
+    if host.today is None or standing is None:
+        return unknown(f"Debian {name or release.get('VERSION_ID', '')}: its support on this day is not known")
+    seen = f"Debian {name}: {suites.described(name, host.today)}"
+    if standing.state == "unreleased":
+        return unknown(seen)
+    return passed(seen) if standing.has_updates else warned(seen, _newer_base(view, host.today))
 
 
 def _newer_base(view: ImageView, today: datetime.date) -> str:
@@ -89,8 +89,8 @@ def hidden(view: ImageView, host: Host) -> CheckVerdict:
             return failed(f"PATH names {path}", fix)
     if view.hidden:
         folder, below = next(iter(view.hidden.items()))
-        told = f"{below.files} file{'s' if below.files > 1 else ''} in {folder}, such as {below.example}"
-        return warned(told, f"remove what is left over there, or {fix}")
+        seen = f"{below.files} file{'s' if below.files > 1 else ''} in {folder}, such as {below.example}"
+        return warned(seen, f"remove what is left over there, or {fix}")
     return absent(view, passed("nothing but new homes' own files"))
 
 
@@ -128,14 +128,14 @@ def own_driver(view: ImageView, host: Host) -> CheckVerdict:
     clash: `file exists` at the start, or `Driver/library version mismatch`.
     Source: NVIDIA/nvidia-docker #825; nvidia-container-toolkit #289
     """
-    found = [
+    libraries = [
         path
         for path, file in view.files.items()
         if file.kind == "file" and not any(part in path for part in ("/compat/", "/stubs/"))
     ]
-    if found:
+    if libraries:
         fix = "remove the driver's packages (libnvidia-*, nvidia-driver) from the image"
-        return failed(f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}", fix)
+        return failed(f"{libraries[0]}{f' and {len(libraries) - 1} more' if len(libraries) > 1 else ''}", fix)
     return absent(view, passed("none"))
 
 
@@ -145,13 +145,13 @@ def cuda_once(view: ImageView, host: Host) -> CheckVerdict:
     and a chance to load the wrong ones.
     Source: replicate/cog #972; GLT's IGBH Dockerfile
     """
-    places = sorted(path for path, file in view.files.items() if file.kind == "file" and file.size > _ON_A_LAYER)
-    wheels = [path for path in places if "-packages/" in path]
-    others = [path for path in places if "-packages/" not in path]
+    paths = sorted(path for path, file in view.files.items() if file.kind == "file" and file.size > _ON_A_LAYER)
+    wheels = [path for path in paths if "-packages/" in path]
+    others = [path for path in paths if "-packages/" not in path]
     wheels = wheels or [name for name in view.distributions if name.startswith("nvidia-cublas")]
     if wheels and others:
         return warned(f"{others[0]} and {wheels[0]}", "start from a base without CUDA (runtime or devel)")
-    return absent(view, passed(places[0] if places else "no cuBLAS"))
+    return absent(view, passed(paths[0] if paths else "no cuBLAS"))
 
 
 @check("size", *RUNTIMES)
@@ -162,11 +162,11 @@ def size(view: ImageView, host: Host) -> CheckVerdict:
     """
     if not view.unpacked or view.unread:
         packed = sum(layer.size for layer in view.layers)
-        told = f"{packed / 1e9:.1f} GB compressed" if packed else "unknown"
-        return unknown(f"{told}; not all layers were read")
-    told = f"{view.unpacked / 1e9:.1f} GB of files"
+        seen = f"{packed / 1e9:.1f} GB compressed" if packed else "unknown"
+        return unknown(f"{seen}; not all layers were read")
+    seen = f"{view.unpacked / 1e9:.1f} GB of files"
     if view.unpacked > _LARGE:
         return warned(
-            told, f"leave out compilers, caches and second copies; {command('inspect', '…')} shows who owns what"
+            seen, f"leave out compilers, caches and second copies; {command('inspect', '…')} shows who owns what"
         )
-    return passed(told)
+    return passed(seen)

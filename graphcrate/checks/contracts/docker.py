@@ -29,8 +29,8 @@ def layer_count(view: ImageView, host: Host) -> CheckVerdict:
     """Docker takes an image of 125 layers at most: `max depth exceeded` when the image is pulled or started.
     Source: moby (layer/layer_store.go, maxLayerDepth); docker/for-linux #414; moby/buildkit #3067
     """
-    told = f"{len(view.layers) or 'no'} layers"
-    return failed(told, "join RUN lines, or squash the image") if len(view.layers) > _MOST_LAYERS else passed(told)
+    seen = f"{len(view.layers) or 'no'} layers"
+    return failed(seen, "join RUN lines, or squash the image") if len(view.layers) > _MOST_LAYERS else passed(seen)
 
 
 @check("layers that Docker reads", "docker", "pai")
@@ -78,10 +78,10 @@ def shm(view: ImageView, host: Host) -> CheckVerdict:
         return absent(view, passed("no torch in the image"))
     if host.shm is None:
         return unknown("the host decides", "docker run --shm-size=8g    (--ipc=host for several processes)")
-    told = f"{host.shm / (1 << 20):.0f} MB of /dev/shm"
+    seen = f"{host.shm / (1 << 20):.0f} MB of /dev/shm"
     if host.shm <= _DEFAULT_SHM:
-        return failed(told, "docker run --shm-size=8g")
-    return passed(told) if host.shm >= _ENOUGH_SHM else warned(told, "docker run --shm-size=8g")
+        return failed(seen, "docker run --shm-size=8g")
+    return passed(seen) if host.shm >= _ENOUGH_SHM else warned(seen, "docker run --shm-size=8g")
 
 
 @check("a notebook server", "pai", programs=_NOTEBOOKS)

@@ -40,18 +40,18 @@ def driver(view: ImageView, host: Host) -> CheckVerdict:
         return unknown(f"CUDA {view.cuda}: which driver it needs is not known")
     if not host.driver:
         return unknown(f"CUDA {view.cuda} needs driver {oldest} or newer", _ASK_DRIVER)
-    told = f"driver {host.driver}, CUDA {view.cuda}"
+    seen = f"driver {host.driver}, CUDA {view.cuda}"
     if not is_older(host.driver, oldest):
         if own and is_older(host.driver, own):
-            return passed(f"{told}: by minor-version compatibility, for GPUs that it has machine code for")
-        return passed(told)
+            return passed(f"{seen}: by minor-version compatibility, for GPUs that it has machine code for")
+        return passed(seen)
     newest = facts.newest_cuda(host.driver)
     if any("/compat/libcuda.so" in path for path in view.files):
         fix = f"LD_LIBRARY_PATH=/usr/local/cuda/compat in the job, or a driver from {oldest} on"
-        return warned(f"{told}: only by the image's forward-compatibility libraries, on datacenter GPUs", fix)
+        return warned(f"{seen}: only by the image's forward-compatibility libraries, on datacenter GPUs", fix)
     major = newest.partition(".")[0]
     instead = f"an image for CUDA {major}" if facts.oldest_driver(newest) else "an older image"
-    return failed(f"{told}, which needs {oldest} or newer", f"{instead}, or update the driver")
+    return failed(f"{seen}, which needs {oldest} or newer", f"{instead}, or update the driver")
 
 
 @settings_check("states the driver that it needs", "docker", "pyxis", "pai")
@@ -61,21 +61,21 @@ def require_cuda(view: ImageView, host: Host, settings: Settings) -> CheckVerdic
     Source: NVIDIA container toolkit on NVIDIA_REQUIRE_*; enroot 4.1.2, hook 98-nvidia.sh
     """
     variables = settings.variables
-    wanted = variables.get("NVIDIA_REQUIRE_CUDA", "")
-    if not wanted:
-        told = "NVIDIA_REQUIRE_CUDA is not set: an old driver shows only when CUDA starts"
+    required = variables.get("NVIDIA_REQUIRE_CUDA", "")
+    if not required:
+        seen = "NVIDIA_REQUIRE_CUDA is not set: an old driver shows only when CUDA starts"
         least = f"cuda>={view.cuda.partition('.')[0]}.0"
-        return _without_cuda(view) or warned(told, f"ENV NVIDIA_REQUIRE_CUDA={least}")
+        return _without_cuda(view) or warned(seen, f"ENV NVIDIA_REQUIRE_CUDA={least}")
     if variables.get("NVIDIA_DISABLE_REQUIRE", "").lower() in ("1", "true"):
-        return passed(f"{wanted}, and the image switches the test off")
+        return passed(f"{required}, and the image switches the test off")
     if not host.driver:
-        return unknown(wanted, _ASK_DRIVER)
+        return unknown(required, _ASK_DRIVER)
     newest = facts.newest_cuda(host.driver)
     # Alternatives stand apart by spaces, what must hold together by commas (nvidia-container-cli --require).
-    if any(_holds(alternative, newest, host.driver) for alternative in wanted.split()):
-        return passed(f"{wanted}; driver {host.driver} knows CUDA {newest}")
+    if any(_holds(alternative, newest, host.driver) for alternative in required.split()):
+        return passed(f"{required}; driver {host.driver} knows CUDA {newest}")
     fix = "NVIDIA_DISABLE_REQUIRE=1 in the job where minor-version compatibility is enough, or a newer driver"
-    return failed(f"{wanted}; driver {host.driver} knows CUDA {newest or 'of before 9.0'}: the start is refused", fix)
+    return failed(f"{required}; driver {host.driver} knows CUDA {newest or 'of before 9.0'}: the start is refused", fix)
 
 
 def _holds(alternative: str, newest: str, driver: str) -> bool:
@@ -104,26 +104,26 @@ def gpu(view: ImageView, host: Host) -> CheckVerdict:
         )
     if not view.torch:
         return absent(view, unknown("no torch in the image"))
-    found = {model: rules.gpu_code(_stack(view), model) for model in host.gpus}
-    for model, verdict in found.items():
+    codes = {model: rules.gpu_code(_stack(view), model) for model in host.gpus}
+    for model, verdict in codes.items():
         if verdict.status == "fails":
             return failed(verdict.why, str(command("image", "…", gpu=model)))
-    if unsure := next((verdict.why for verdict in found.values() if verdict.status == "unknown"), ""):
+    if unsure := next((verdict.why for verdict in codes.values() if verdict.status == "unknown"), ""):
         return unknown(unsure)
-    lost = dict.fromkeys(feature for verdict in found.values() for feature in verdict.lost)
-    told = f"torch {view.torch} runs on {', '.join(host.gpus)}"
-    return passed(", all but ".join((told, *lost)))
+    lost = dict.fromkeys(feature for verdict in codes.values() for feature in verdict.lost)
+    seen = f"torch {view.torch} runs on {', '.join(host.gpus)}"
+    return passed(", all but ".join((seen, *lost)))
 
 
 def by_capability(view: ImageView) -> Mapping[str, GpuVerdict]:
     """What the GPUs of each capability that lists name run of an image, by its torch and its labels."""
     cut = _label(view, LABEL)
-    found = {}
+    codes = {}
     for capability, models in facts.models_by_capability().items():
-        found[capability] = rules.gpu_code(_stack(view), models[0])
+        codes[capability] = rules.gpu_code(_stack(view), models[0])
         if cut and capability not in cut.split(","):
-            found[capability] = GpuVerdict(status="fails", why=f"it is cut to GPUs of compute capability {cut}")
-    return found
+            codes[capability] = GpuVerdict(status="fails", why=f"it is cut to GPUs of compute capability {cut}")
+    return codes
 
 
 def _stack(view: ImageView) -> rules.Software:
@@ -223,18 +223,18 @@ def glt_fits(view: ImageView, host: Host) -> CheckVerdict:
     version = view.distributions.get(glt.NAME, "")
     if not version:
         return absent(view, passed("no graphlearn-torch in the image"))
-    python = next((found[1] for path in view.packages if (found := _PYTHON.search(path))), "")
+    python = next((match[1] for path in view.packages if (match := _PYTHON.search(path))), "")
     if not (view.torch and view.cuda and python):
         return unknown(f"graphlearn-torch {version}; which torch, CUDA and Python is not known")
     judged = glt.judge(version, view.torch.partition("+")[0], view.cuda, python, set(view.distributions))
-    told = f"graphlearn-torch {version}, torch {view.torch}, Python {python}"
+    seen = f"graphlearn-torch {version}, torch {view.torch}, Python {python}"
     if judged.absent:
-        return failed(f"{told}: {', '.join(judged.absent)} is missing", f"pip install {' '.join(judged.absent)}")
+        return failed(f"{seen}: {', '.join(judged.absent)} is missing", f"pip install {' '.join(judged.absent)}")
     if judged.reasons:
         other = f"another torch: {command('list')}"
         fix = f"pip install graphlearn-torch=={judged.fitting}" if judged.fitting else other
-        return failed(f"{told}: {judged.reasons[0]}", fix)
-    return passed(told)
+        return failed(f"{seen}: {judged.reasons[0]}", fix)
+    return passed(seen)
 
 
 @check("PTX that the driver compiles", *RUNTIMES)
@@ -250,16 +250,16 @@ def ptx(view: ImageView, host: Host) -> CheckVerdict:
         return unknown("no GPU was named", "--gpu v100")
     native = [name.removesuffix("+PTX") for name in compiled]
     release = glt.known(version)
-    wanted: dict[str, str] = {}  # who needs which driver
+    drivers: dict[str, str] = {}  # who needs which driver
     for model in host.gpus:
         capability = facts.compute_capability(model)
         if release is not None and not facts.has_code(release.sass, capability):
-            wanted[f"graphlearn-torch {version} on {model}"] = release.driver
+            drivers[f"graphlearn-torch {version} on {model}"] = release.driver
         if compiled and not facts.has_code(native, capability):
-            wanted[f"extensions on {model}"] = facts.own_driver(_nvcc(view))
-    if not wanted:
+            drivers[f"extensions on {model}"] = facts.own_driver(_nvcc(view))
+    if not drivers:
         return passed(f"machine code for {', '.join(host.gpus)}")
-    who, oldest = max(wanted.items(), key=lambda pair: facts.numbers(pair[1]))
+    who, oldest = max(drivers.items(), key=lambda pair: facts.numbers(pair[1]))
     what = f"{who} needs driver {oldest or 'of its toolkit'} or newer"
     known, fix = host.driver if oldest else "", f"a newer driver, or {setting(gpu='…')} in the build"
     return since(what, "the host has", known, oldest, fix, unknown(what, "--driver VERSION"))

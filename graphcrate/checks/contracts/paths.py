@@ -19,33 +19,33 @@ _OCI_ENTRYPOINT = re.compile(r"^OCI_ENTRYPOINT=(.*)$", re.MULTILINE)
 def resolve_path(entries: Mapping[str, Entry], path: str) -> str:
     """The path with all links followed, whether something is there or not; empty for a circle of links."""
     waiting = path.split("/")[::-1]
-    found, links = "", 0
+    resolved, links = "", 0
     while waiting:
         part = waiting.pop()
         if part in ("", "."):
             continue
         if part == "..":
-            found = posixpath.dirname(found).rstrip("/")
+            resolved = posixpath.dirname(resolved).rstrip("/")
             continue
-        entry = entries.get(f"{found}/{part}")
+        entry = entries.get(f"{resolved}/{part}")
         if entry is None or entry.kind != "symlink":
-            found = f"{found}/{part}"
+            resolved = f"{resolved}/{part}"
             continue
         links += 1
         if links > _MOST_LINKS:
             return ""
         if entry.link.startswith("/"):
-            found = ""
+            resolved = ""
         waiting += reversed(entry.link.split("/"))
-    return found or "/"
+    return resolved or "/"
 
 
 def find_program(entries: Mapping[str, Entry], name: str, folders: Iterable[str]) -> str:
     """Where a program lies that is called by this name, links not followed; empty where it does not."""
-    for place in [name] if "/" in name else [posixpath.join(folder, name) for folder in folders if folder]:
-        entry = entries.get(resolve_path(entries, place))
+    for candidate in [name] if "/" in name else [posixpath.join(folder, name) for folder in folders if folder]:
+        entry = entries.get(resolve_path(entries, candidate))
         if entry is not None and entry.kind == "file":
-            return place
+            return candidate
     return ""
 
 
@@ -60,8 +60,8 @@ def entry_words(settings: Settings | None, script: str) -> tuple[str, ...]:
     if not script:
         return settings.entrypoint if settings else ()
     with contextlib.suppress(ValueError):  # a shell's word, within which the words are quoted once more
-        if found := _OCI_ENTRYPOINT.search(script):
-            return tuple(shlex.split("".join(shlex.split(found[1]))))
+        if match := _OCI_ENTRYPOINT.search(script):
+            return tuple(shlex.split("".join(shlex.split(match[1]))))
     return (SIF_SCRIPT,)
 
 

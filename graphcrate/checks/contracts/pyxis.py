@@ -53,8 +53,8 @@ def unsquashfs(view: ImageView, host: Host) -> CheckVerdict:
         return passed(kind or "layers: the squashfs is made when the image is imported")
     if host.kernel and is_older(host.kernel, _ZSTD_KERNEL):
         fix = command("convert", "REF", to="sqsh", compression="gzip")
-        told = f"zstd; distributions with Linux {host.kernel} have squashfs-tools that do not read it"
-        return warned(told, f"unsquashfs -version    on a node; before {_ZSTD_TOOLS}: {fix}")
+        seen = f"zstd; distributions with Linux {host.kernel} have squashfs-tools that do not read it"
+        return warned(seen, f"unsquashfs -version    on a node; before {_ZSTD_TOOLS}: {fix}")
     return passed(f"zstd, which squashfs-tools read from {_ZSTD_TOOLS} on")
 
 
@@ -149,15 +149,15 @@ def visible_devices(view: ImageView, host: Host, settings: Settings) -> CheckVer
     Source: enroot 4.1.2, hook 98-nvidia.sh; enroot #205, #258
     """
     value = settings.variables.get("NVIDIA_VISIBLE_DEVICES", "")
-    told = f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set"
+    seen = f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set"
     if view.cuda not in ("", "cpu"):
         if value in ("", "void", "none"):
-            return failed(f"{told}: no GPU", "ENV NVIDIA_VISIBLE_DEVICES=all")
-        return passed(told)
+            return failed(f"{seen}: no GPU", "ENV NVIDIA_VISIBLE_DEVICES=all")
+        return passed(seen)
     if value in ("", "void"):
         return passed("not set, and no CUDA was found") if view.cuda else absent(view, passed("not set"))
     fix = "leave it out of an image for the CPU; NVIDIA_VISIBLE_DEVICES=void in the job"
-    return warned(f"{told} without CUDA: fails on nodes without GPUs", fix)
+    return warned(f"{seen} without CUDA: fails on nodes without GPUs", fix)
 
 
 @settings_check("capabilities of the driver", "docker", "pyxis", "pai")
@@ -172,10 +172,10 @@ def driver_capabilities(view: ImageView, host: Host, settings: Settings) -> Chec
     fix = "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
     if not value:
         return failed("NVIDIA_DRIVER_CAPABILITIES is not set: `utility` alone under enroot", f"ENV {fix}")
-    names, told = set(value.replace(" ", "").split(",")), f"NVIDIA_DRIVER_CAPABILITIES={value}"
+    names, seen = set(value.replace(" ", "").split(",")), f"NVIDIA_DRIVER_CAPABILITIES={value}"
     if strange := sorted(names - _CAPABILITIES):
-        return warned(f"{told}: enroot knows no {strange[0]!r} and ends", fix)
-    return passed(told) if names & {"all", "compute"} else failed(f"{told} has no compute", fix)
+        return warned(f"{seen}: enroot knows no {strange[0]!r} and ends", fix)
+    return passed(seen) if names & {"all", "compute"} else failed(f"{seen} has no compute", fix)
 
 
 @settings_check("InfiniBand, and nodes without it", "pyxis")
@@ -204,8 +204,8 @@ def kill(view: ImageView, host: Host) -> CheckVerdict:
     the shell, or a program.
     Source: NVIDIA/pyxis 0.24, pyxis_slurmstepd.c
     """
-    if place := view.programs.get("kill"):
-        return passed(place)
+    if path := view.programs.get("kill"):
+        return passed(path)
     if shell := view.files.get("/bin/sh"):
         target = basename(shell.link) or "sh"
         if target in _SHELLS_WITH_KILL:
@@ -242,8 +242,8 @@ def localtime(view: ImageView, host: Host) -> CheckVerdict:
     if file is None:
         return absent(view, passed("not there"))
     if file.real == "folder":
-        told = f"a link to the folder {file.link}" if file.kind == "symlink" else "a folder"
-        return failed(told, "link it to a file, such as /usr/share/zoneinfo/Etc/UTC")
+        seen = f"a link to the folder {file.link}" if file.kind == "symlink" else "a folder"
+        return failed(seen, "link it to a file, such as /usr/share/zoneinfo/Etc/UTC")
     return passed(f"→ {file.link}" if file.kind == "symlink" else "a file")
 
 
@@ -255,8 +255,8 @@ def volumes(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     for path in settings.volumes:
         if path not in view.files:
             return absent(view, failed(f"VOLUME {path}, which the image lacks", "leave VOLUME out, or mkdir it"))
-    told = " ".join(settings.volumes)
-    return warned(f"VOLUME {told}", "leave VOLUME out") if told else passed("none")
+    paths = " ".join(settings.volumes)
+    return warned(f"VOLUME {paths}", "leave VOLUME out") if paths else passed("none")
 
 
 @settings_check("needs no entry point", "pyxis", files=(SIF_SCRIPT,))

@@ -29,8 +29,8 @@ ASKED = asked_by(CHECKS)
 
 def judge(view: ImageView, host: Host, runtimes: Sequence[RuntimeName]) -> tuple[ContractFinding, ...]:
     """Every finding for these runtimes; a check that several of them share is made once."""
-    wanted = tuple(runtime for runtime in RUNTIMES if runtime in runtimes)
-    return tuple(check.find(view, host, wanted) for check in CHECKS if set(check.runtimes) & set(wanted))
+    chosen = tuple(runtime for runtime in RUNTIMES if runtime in runtimes)
+    return tuple(check.find(view, host, chosen) for check in CHECKS if set(check.runtimes) & set(chosen))
 
 
 def targets(view: ImageView) -> tuple[RuntimeName, ...]:

@@ -22,7 +22,7 @@ _NETWORK = re.compile(
 _RANK = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK")
 
 
-def _place(view: ImageView, word: str) -> str:
+def _program_path(view: ImageView, word: str) -> str:
     """The path of a word that names a program; empty where it is not in the image."""
     return next((path for path in program_paths(view.settings or Settings(), word) if is_file(view, path)), "")
 
@@ -36,31 +36,31 @@ def entrypoint(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     words = entry_words(settings, start_script(view))
     if not words:
         return passed("none: the command runs as it is")
-    first, told = basename(words[0]), shlex.join(words)
+    first, shown = basename(words[0]), shlex.join(words)
     fix = 'end the script in `exec "$@"`, or leave ENTRYPOINT out and name the program in CMD'
     if first in _PASSING:
-        return passed(f"{told} runs the command")
-    place = _place(view, words[0])
-    if not place:
-        return absent(view, failed(f"{told}: {words[0]} is not in the image", "correct ENTRYPOINT"))
+        return passed(f"{shown} runs the command")
+    path = _program_path(view, words[0])
+    if not path:
+        return absent(view, failed(f"{shown}: {words[0]} is not in the image", "correct ENTRYPOINT"))
     if first in ("sh", "bash", "dash", "ash") and len(words) > 1:
         if words[1] not in ("-c", "-lc", "-ic"):
             script = text_of(view, words[1])
         elif len(words) > 3:
             script = words[2]
         else:  # the first word of the command becomes $0
-            return failed(f"{told} takes the command for its own arguments", fix)
-    elif view.files[place].text is None and view.files[place].size <= LARGEST_TEXT:
-        return unknown(f"{told}: its content was not read")
+            return failed(f"{shown} takes the command for its own arguments", fix)
+    elif view.files[path].text is None and view.files[path].size <= LARGEST_TEXT:
+        return unknown(f"{shown}: its content was not read")
     else:
-        script = text_of(view, place)
+        script = text_of(view, path)
     if not script.startswith("#!") and "\n" not in script:
-        return failed(f"{told} is a program that takes the command for its arguments", fix)
+        return failed(f"{shown} is a program that takes the command for its arguments", fix)
     if _RUNS_THE_REST.search(script):
-        return passed(f"{told} ends in exec")
+        return passed(f"{shown} ends in exec")
     if _PLAIN_REST.search(script):
-        return warned(f"{told} runs the command as a child: signals, such as a job's end, do not reach it", fix)
-    return failed(f'{told} never runs "$@"', fix)
+        return warned(f"{shown} runs the command as a child: signals, such as a job's end, do not reach it", fix)
+    return failed(f'{shown} never runs "$@"', fix)
 
 
 @settings_check("default command is there", "docker", "apptainer", "pai")
@@ -75,7 +75,7 @@ def command(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
             return passed("none; the entry point needs none")
         return warned("neither ENTRYPOINT nor CMD: `docker run image` has nothing to run", 'CMD ["bash"]')
     words = settings.command
-    if settings.entrypoint or _place(view, words[0]):
+    if settings.entrypoint or _program_path(view, words[0]):
         return passed(shlex.join(words))
     return absent(view, failed(f"{words[0]} is not in the image", "correct CMD, or install the program"))
 
@@ -125,11 +125,11 @@ def offline_start(view: ImageView, host: Host, settings: Settings) -> CheckVerdi
     """
     commands = (entry_words(settings, start_script(view)), settings.command)
     words = [word for command in commands for word in command]
-    started = [_place(view, command[0]) for command in commands if command]
+    started = [_program_path(view, command[0]) for command in commands if command]
     started += [word for command in commands for word in command[1:] if is_file(view, word)]
     texts = [*words, *(text_of(view, path) for path in started if path)]
-    if found := next(filter(None, map(_NETWORK.search, texts)), None):
-        return warned(f"the start runs `{found[0].strip()[:80]}`", "install it when the image is built")
+    if match := next(filter(None, map(_NETWORK.search, texts)), None):
+        return warned(f"the start runs `{match[0].strip()[:80]}`", "install it when the image is built")
     verdict = passed("nothing is fetched by entry point or command")
     return absent(view, verdict) if words else verdict
 
@@ -155,9 +155,9 @@ def python_path(view: ImageView, host: Host, settings: Settings) -> CheckVerdict
     Source: Apptainer's user guide on environment; seen with Apptainer 1.4.5 and pyxis 0.24
     """
     values = {name: settings.variables.get(name) for name in ("PYTHONPATH", "PYTHONHOME")}
-    told = ", ".join(f"{name}={value}" for name, value in values.items() if value)
+    seen = ", ".join(f"{name}={value}" for name, value in values.items() if value)
     fix = "install the packages instead, and leave the variable out"
-    return warned(told, fix) if told else passed("neither is set")
+    return warned(seen, fix) if seen else passed("neither is set")
 
 
 @settings_check("no LD_LIBRARY_PATH", *RUNTIMES)

@@ -92,10 +92,10 @@ def view_of(name: str, opened: OpenedTree, asked: Asked) -> ImageView:
         manifest_type = opened.manifest.media_type or spec.MANIFEST  # which whoever names it may have to say
     elif opened.config is not None:
         layers = (LayerFact(media_type="", size=0),) * len(opened.config.rootfs.diff_ids)
-    said = opened.settings or read_settings(entries, lambda path: (read(path) or b"").decode("utf-8", "replace"))
-    settings = said or Settings()
+    stated = opened.settings or read_settings(entries, lambda path: (read(path) or b"").decode("utf-8", "replace"))
+    settings = stated or Settings()
     packages = _distributions(entries)
-    named = {package: version for found in packages.values() for package, version in found.items()}
+    named = {package: version for versions in packages.values() for package, version in versions.items()}
     path = (settings.variables.get("PATH") or SYSTEM_PATH).split(":")
     torch, cuda = _torch(entries, read, named, settings)
     paths = {"/", *asked.files, *(path for path in entries if asked.has(path))}
@@ -103,15 +103,17 @@ def view_of(name: str, opened: OpenedTree, asked: Asked) -> ImageView:
     return ImageView(
         name=name,
         form=opened.form,
-        settings=said,
+        settings=stated,
         manifest_type=manifest_type,
         layers=layers,
         without_platform=sum(entry.platform is None for entry in opened.index),
         unread=(*opened.unread, *opened.left),
         broken=opened.broken.what if opened.broken else "",
         compression=opened.compression,
-        files={_readable(place): fact for place in paths if (fact := _fact(entries, place, read))},
-        programs={one: place for one in asked.programs if (place := find_program(entries, one, path))},
+        files={_readable(file_path): fact for file_path in paths if (fact := _fact(entries, file_path, read))},
+        programs={
+            program: file_path for program in asked.programs if (file_path := find_program(entries, program, path))
+        },
         hidden=_hidden(entries),
         packages=tuple(sorted(packages)),
         distributions=named,
@@ -120,8 +122,8 @@ def view_of(name: str, opened: OpenedTree, asked: Asked) -> ImageView:
         c_library=_c_library(entries, read),
         unpacked=sum(entry.size for entry in entries.values()),
         devices=tuple(
-            f"{_readable(place)} ({entry.link})"
-            for place, entry in entries.items()
+            f"{_readable(file_path)} ({entry.link})"
+            for file_path, entry in entries.items()
             if entry.kind == "device" and entry.link not in _BOOTSTRAPPED
         ),
     )
@@ -133,11 +135,11 @@ def _fact(entries: Mapping[str, Entry], path: str, read: Read) -> FileFact | Non
     own = entries.get(f"{resolve_path(entries, folder).rstrip('/')}/{name}") if name else entries.get("/")
     if own is None:
         return None
-    place, link, text = resolve_path(entries, path), _readable(own.link), None
-    real = entries.get(place)
+    target, link, text = resolve_path(entries, path), _readable(own.link), None
+    real = entries.get(target)
     if real is None:
         return FileFact(kind=own.kind, link=link, real=None, mode=own.mode)
-    if real.kind == "file" and real.size <= LARGEST_TEXT and (data := read(place)) is not None:
+    if real.kind == "file" and real.size <= LARGEST_TEXT and (data := read(target)) is not None:
         text = data.decode("utf-8", "replace") if b"\0" not in data else ""
     return FileFact(kind=own.kind, link=link, real=real.kind, mode=real.mode, size=real.size, text=text)
 
@@ -152,21 +154,21 @@ def _distributions(entries: Iterable[str]) -> dict[str, dict[str, str]]:
     for path in entries:
         if not path.endswith((".dist-info", ".egg-info", ".json")):  # most of an image's paths
             continue
-        if found := _DIST_INFO.fullmatch(path) or _CONDA.fullmatch(path):
-            name = _readable(canonicalize_name(found[2]))
-            folders.setdefault(_readable(found[1]), {})[name] = _readable(found[3])
+        if match := _DIST_INFO.fullmatch(path) or _CONDA.fullmatch(path):
+            name = _readable(canonicalize_name(match[2]))
+            folders.setdefault(_readable(match[1]), {})[name] = _readable(match[3])
     return folders
 
 
 def _hidden(entries: Mapping[str, Entry]) -> dict[str, Below]:
     """What lies in folders that runtimes hide."""
-    found: dict[str, list[str]] = {}
+    hidden: dict[str, list[str]] = {}
     for path, entry in entries.items():
         folder = next((folder for folder in _HIDDEN if path.startswith(f"{folder}/")), "")
         if folder and entry.kind in ("file", "symlink") and not _SKELETON.fullmatch(path):
-            found.setdefault(folder, []).append(path)
-    examples = {folder: _readable(min(paths, key=len)) for folder, paths in sorted(found.items())}
-    return {folder: Below(files=len(found[folder]), example=example) for folder, example in examples.items()}
+            hidden.setdefault(folder, []).append(path)
+    examples = {folder: _readable(min(paths, key=len)) for folder, paths in sorted(hidden.items())}
+    return {folder: Below(files=len(hidden[folder]), example=example) for folder, example in examples.items()}
 
 
 def _torch(entries: Mapping[str, Entry], read: Read, named: Mapping[str, str], settings: Settings) -> tuple[str, str]:
@@ -186,7 +188,7 @@ def _torch(entries: Mapping[str, Entry], read: Read, named: Mapping[str, str], s
 
 
 def _c_library(entries: Mapping[str, Entry], read: Read) -> CLibrary | None:
-    for path in (resolve_path(entries, place) for place in _C_LIBRARIES):
+    for path in (resolve_path(entries, library) for library in _C_LIBRARIES):
         if (entry := entries.get(path)) and entry.kind == "file":
             data = read(path) or b""
             release = _RELEASE.search(data) or re.search(rb"libc-(2\.\d+)\.so$", path.encode(errors="replace"))
