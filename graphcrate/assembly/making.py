@@ -59,7 +59,6 @@ def make(job: BuildJob, wanted: Resolution, ctx: Context, known: LookUp | None =
     A base with packages that no mirror has is built with those of today, which is said; each turn takes newer ones.
     """
     renewals, sources = 0, job.request.sources
-    variant = own.with_apt(job.choice.variant, job.request.additions)
     while True:
         resolution, plan, report = look_up(job, wanted, ctx, known)
         if report is not None:
@@ -73,6 +72,7 @@ def make(job: BuildJob, wanted: Resolution, ctx: Context, known: LookUp | None =
             renewals += 1
             if renewals > _MOST_RENEWALS:  # mirrors of different ages could take turns for ever
                 raise
+            variant = own.with_apt(job.choice.variant, job.request.additions)
             if not base.renew_base(ctx, variant, wanted.lock, resolution.lock, compiler=is_compiler):
                 raise
             ctx.progress.warn(

@@ -25,15 +25,16 @@ def prove(job: BuildJob, made: MadeImage, below: BuildReport | None, ctx: Contex
 
     Raises AuditError for one that cannot work and SmokeError for one that fails, after its report says so.
     """
-    report, suites, images = made.report, job.request.suites, job.images
-    if not suites.keep_going:
-        _refuse_broken(job, report, ctx)  # what cannot work is not tested for minutes
-    for line in new_image.failures(report, images.folder(report)):
-        ctx.progress.warn(line)
-    if suites.run:
-        report = _test(job, made, below, ctx)
-    _refuse_broken(job, report, ctx)
-    draw(images, report, ctx)
+    report, suites, folder = made.report, job.request.suites, job.images.folder(made.report)
+    is_broken = report.audit is not None and report.audit.fail > 0
+    if suites.keep_going or not is_broken:  # what cannot work is not tested for minutes
+        for line in new_image.failures(report, folder):
+            ctx.progress.warn(line)
+        if suites.run:
+            report = _test(job, made, below, ctx)
+    draw(job.images, report, ctx)
+    if is_broken:
+        new_image.raise_if_broken(report, folder, job.request.command_with_apt)
     return report
 
 
@@ -55,13 +56,6 @@ def draw(images: ImageFolders, report: BuildReport, ctx: Context) -> None:
 
     silent = dataclasses.replace(ctx, quiet=True)  # what it reads was read for the checks
     write_file(page, pages.html(pages.read(report.layout, silent, images.output)).encode())
-
-
-def _refuse_broken(job: BuildJob, report: BuildReport, ctx: Context) -> None:
-    """Raises AuditError for an image in which something cannot be loaded; its page says what, too."""
-    if report.audit is not None and report.audit.fail:
-        draw(job.images, report, ctx)
-        new_image.raise_if_broken(report, job.images.folder(report), job.request.command_with_apt)
 
 
 def _objection(below: BuildReport, report: BuildReport) -> str:
