@@ -91,10 +91,8 @@ def failure(checked: Checked) -> GraphcrateError | None:
     if checked.bytes and (faults := checked.bytes.faults):
         what = faults[0] if len(faults) == 1 else f"{len(faults)} faults in the bytes of {checked.image}"
         return LayoutError(what, cause="The image was changed after it was written, or its tool is faulty.")
-    findings = checked.binaries.findings if checked.binaries else ()
-    broken = [finding for finding in findings if finding.severity == "fail"]
-        [finding for finding in checked.binaries.findings if finding.severity == "fail"] if checked.binaries else []
-    )
+    audited = checked.binaries.findings if checked.binaries else ()
+    broken = [finding for finding in audited if finding.severity == "fail"]
     if checked.runtimes:
         findings = checked.runtimes.findings
         if failures := sum(finding.status == "fail" for finding in findings):

@@ -9,7 +9,21 @@ from tests.unit.test_imports import SOURCES, tree_of
 #: names of others: formats, environment variables, registries, programs, Python itself
 OF_OTHERS = {
     *("auth.docker.io", "docker.io", "index.docker.io", "com.cn", "ca.crt", "python3.X", "data.tar"),
-    *("org.opencontainers.image.ref.name", "Path.joinpath", "pyxis_", "cu118", "v100", "sm_70", "lo"),
+    *(
+        "org.opencontainers.image.ref.name",
+        "Path.joinpath",
+        "pyxis_",
+        "cu118",
+        "v100",
+        "sm_70",
+        "lo",
+        "linux_x86_64",
+        "language",
+        "None",
+        "exec",
+        "singularity",
+        "spython.utils.run_command",
+    ),
     *("User", "Volumes", "Env", "Authorization", "Dockerfile", "OR", "encrypted", "export", "with", "except"),
     *("tarfile", "zipfile", "installer", "marshal", "extractfile", "_cpu", "_cuda"),
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "PIP_CERT", "NETRC"),

@@ -13,6 +13,7 @@ from graphcrate.checks.audit import run as audit
 from graphcrate.checks.contracts import gpu as contracts
 from graphcrate.checks.contracts import run as contracts_run
 from graphcrate.compat import explain, facts, gpu_code, planning, toolkits
+from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Binary, Contents, Distribution, GpuCode
@@ -149,7 +150,7 @@ def test_what_no_library_has_code_for_is_refused_before_the_download(path):
         assert row.verdict.accepted == (promised[facts.compute_capability(model)] != "fails")
         if not any(one.verdict.accepted for one in found.rows if one.cuda == lock.cuda):
             with refused(UsageError, f"CUDA {lock.cuda} of {lock.recipe} does not run on"):
-                explain.select_variant(CTX, lock.recipe, lock.cuda, words)
+                explain.select_variant(BuildRequest(name=lock.recipe, cuda=lock.cuda, machine=words), CTX)
 
 
 @pytest.mark.parametrize(
