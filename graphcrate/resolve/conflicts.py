@@ -123,9 +123,11 @@ class Conflicts:
         """Whether no version of what the stack fixes satisfies it."""
         return not self._may_be(clause.wanted)
 
-    def bounded(self, lines: Iterable[str], others: Collection[str]) -> "BoundedConflicts":
-        """What is known where these constraints count too, and the packages `others` are there, by their names."""
-        return BoundedConflicts(self, lines, others)
+    def bounded(
+        self, lines: Iterable[str], others: Collection[str], as_sources: Collection[str] = ()
+    ) -> "BoundedConflicts":
+        """What is known where these constraints count too, the packages `others` are there and `as_sources` may be."""
+        return BoundedConflicts(self, lines, others, as_sources)
 
     @functools.cached_property
     def limits(self) -> dict[str, StackBound]:
@@ -308,15 +310,25 @@ class Conflicts:
 class BoundedConflicts:
     """A `World` with constraints besides the stack's. `fixed`: names that are there whatever is asked for."""
 
-    def __init__(self, conflicts: Conflicts, lines: Iterable[str], others: Collection[str]) -> None:
-        self._conflicts = conflicts
+    def __init__(
+        self, conflicts: Conflicts, lines: Iterable[str], others: Collection[str], as_sources: Collection[str]
+    ) -> None:
+        self._conflicts, self._as_sources = conflicts, as_sources
         self.fixed = frozenset({*conflicts.staying, *others})
-        self.releases, self.needs, self.expect = conflicts.releases, conflicts.needs, conflicts.expect
-        self.fits, self.runs, self.is_against = conflicts.fits, conflicts.runs, conflicts.is_against
+        self.releases, self.expect = conflicts.releases, conflicts.expect
+        self.runs, self.is_against = conflicts.runs, conflicts.is_against
         self._bounds = {name: limit.bound for name, limit in conflicts.limits.items() if not limit.version}
         for wanted in _counting(lines, conflicts.python, ("",)):
             name = str(canonicalize_name(wanted.name))
             self._bounds[name] = self._bounds.get(name, SpecifierSet()) & wanted.specifier
+
+    def fits(self, release: Offer) -> bool:
+        """Whether it may be taken: a wheel whose tags are the image's, or a source of a package that may be one."""
+        return self._conflicts.fits(release) or (release.is_sdist and release.name in self._as_sources)
+
+    def needs(self, release: Offer, extras: Collection[str] = ()) -> list[Requirement]:
+        """What a wheel requires; of a source that is taken it is asked for already. Raises NetworkError."""
+        return [] if release.is_sdist else self._conflicts.needs(release, extras)
 
     def bound(self, name: str) -> SpecifierSet:
         """What else is asked of a package."""

@@ -61,10 +61,10 @@ class World(Protocol):
         """All files of a project that indexes list."""
 
     def needs(self, release: Offer, extras: Collection[str]) -> Sequence[Requirement]:
-        """What the metadata of a wheel requires; nothing where that is not known. Raises NetworkError."""
+        """What a release requires; nothing where that is not known, as of a source. Raises NetworkError."""
 
     def fits(self, release: Offer) -> bool:
-        """Whether a wheel's tags are the image's."""
+        """Whether it may be taken: a wheel whose tags are the image's, or a source of a package that may be one."""
 
     def runs(self, release: Offer) -> bool:
         """Whether its Requires-Python has the image's."""
@@ -109,14 +109,14 @@ class _Walk:
         releases = self._world.releases(clause.name)
         if not releases:
             yield Obstacle("absent", clause)
-        elif not self._wheels(clause):
+        elif not self._fitting(clause):
             allowed = self._allowed(clause)
             running = [release for release in allowed if self._world.runs(release)]
             is_source = any(release.is_sdist for release in running)
             yield Obstacle("source", clause) if is_source else _without_release(clause, releases, allowed, running)
 
     def _deep(self, clause: Clause) -> tuple[Obstacle, ...]:
-        """What is in the way of each of a requirement's releases, which are wheels; nothing where one can be taken."""
+        """What is in the way of each of a requirement's releases that fit; nothing where one can be taken."""
         key = clause.name, str(clause.wanted.specifier), frozenset(clause.wanted.extras)
         if key not in self._known:
             self._known[key] = ()  # a circle: what began it decides
@@ -124,15 +124,15 @@ class _Walk:
         return self._known[key]
 
     def _of_releases(self, clause: Clause) -> tuple[Obstacle, ...]:
-        wheels, found = self._wheels(clause), list[Obstacle]()
-        for release in wheels[:MOST_RELEASES]:
+        fitting, found = self._fitting(clause), list[Obstacle]()
+        for release in fitting[:MOST_RELEASES]:
             who = f"{release.name}=={release.version}"
             needs = self.of([Clause(who, need) for need in self._world.needs(release, clause.wanted.extras)])
             if not needs:
                 return ()
             found += needs if not found else [need for need in needs if need.kind == "source"]
-        with_wheel = {release.version for release in wheels}
-        others = (release for release in self._allowed(clause) if release.version not in with_wheel)
+        versions = {release.version for release in fitting}
+        others = (release for release in self._allowed(clause) if release.version not in versions)
         if any(release.is_sdist and self._world.runs(release) for release in others):
             found.append(Obstacle("source", clause))
         return tuple(found)
@@ -141,10 +141,10 @@ class _Walk:
         world = self._world
         return _allowed(world.releases(clause.name), clause.wanted.specifier & world.bound(clause.name))
 
-    def _wheels(self, clause: Clause) -> list[Offer]:
-        """Those of the image, one of each version, the newest first."""
+    def _fitting(self, clause: Clause) -> list[Offer]:
+        """Those that may be taken, one of each version, the newest first."""
         fitting = (release for release in self._allowed(clause) if self._world.fits(release))
-        return newest_first(filter(self._world.runs, fitting))
+        return _newest_first(filter(self._world.runs, fitting))
 
 
 def _allowed(releases: Iterable[Offer], specifier: SpecifierSet) -> list[Offer]:
@@ -155,9 +155,10 @@ def _allowed(releases: Iterable[Offer], specifier: SpecifierSet) -> list[Offer]:
     return [release for release in listed if Version(release.version) in allowed]
 
 
-def newest_first(releases: Iterable[Offer]) -> list[Offer]:
-    """One wheel of each version."""
-    by_version = {Version(release.version): release for release in releases}
+def _newest_first(releases: Iterable[Offer]) -> list[Offer]:
+    """One of each version, a wheel where there is one."""
+    wheels_last = sorted(releases, key=lambda release: not release.is_sdist)
+    by_version = {Version(release.version): release for release in wheels_last}
     return [by_version[version] for version in sorted(by_version, reverse=True)]
 
 

@@ -29,7 +29,10 @@ from graphcrate.resolve.target import target_of
 
 
 class Sdists:
-    """The sources of one resolution. `locked`: those that are taken, by name; `barred`: why none of a name may be."""
+    """The sources of one resolution, by name.
+
+    `admitted`: of which uv may choose one; `locked`: those that are taken; `barred`: why none may be.
+    """
 
     def __init__(
         self,
@@ -49,13 +52,13 @@ class Sdists:
         self.barred = dict[str, ResolutionError]()
         self.locked = {package.name: self._lock(package) for package in local}
         self._local = frozenset(self.locked)
-        self._admitted = {*self.locked}
+        self.admitted = {*self.locked}
         for package in self.locked.values():
             stand_in(folder, package.name, package.version)
 
     def is_decided(self, name: str) -> bool:
         """Whether sources of a package are admitted, or barred."""
-        return name in self._admitted or name in self.barred
+        return name in self.admitted or name in self.barred
 
     def requirements(self) -> Iterator[Clause]:
         """What those that are taken require; uv sees it as asked for."""
@@ -80,7 +83,7 @@ class Sdists:
 
     def offer(self, name: str) -> None:
         """Let uv choose among a package's sources of releases without a wheel."""
-        self._admitted.add(name)
+        self.admitted.add(name)
         with_wheel = {release.version for release in self._conflicts.releases(name) if self._conflicts.fits(release)}
         for source in self._sources_of(name):
             if source.version not in with_wheel:
@@ -94,7 +97,7 @@ class Sdists:
         new = False
         for chosen in pinned:
             known = self.locked.get(chosen.name)
-            is_source = chosen.name in self._admitted and chosen.link.url.startswith(self.folder.absolute().as_uri())
+            is_source = chosen.name in self.admitted and chosen.link.url.startswith(self.folder.absolute().as_uri())
             if known and not is_source and chosen.name not in self._local:
                 del self.locked[chosen.name]  # a release with a wheel after all
                 new = True
@@ -110,7 +113,7 @@ class Sdists:
     def _bar(self, name: str, error: ResolutionError) -> None:
         """Take no source of this package: another one may do with a release that has a wheel."""
         self.barred[name] = error
-        self._admitted.discard(name)
+        self.admitted.discard(name)
         self.locked.pop(name, None)
         for path in self.folder.glob(f"{name.replace('-', '_')}-*.whl"):
             path.unlink()

@@ -147,7 +147,7 @@ class Solver:
     def _world(self, bounds: Sequence[str] = ()) -> BoundedConflicts:
         """What is known, with these constraints too."""
         there = [*self._sdists.locked, *(package.name for package in self._local)]
-        return self._conflicts.bounded([*self._limits, *bounds], there)
+        return self._conflicts.bounded([*self._limits, *bounds], there, self._sdists.admitted)
 
     def _admit(self, found: Collection[Obstacle], but: str = "") -> bool:
         """Let uv choose among the sources of what has no wheels. False where that is not what is in the way."""

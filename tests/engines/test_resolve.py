@@ -92,6 +92,9 @@ def _sources():
         "by-source": [
             small_sdist("by_source", version, pyproject=FLIT, metadata_requires=["tqdm"]) for version in ("4.9", "5.0")
         ],
+        "source-above": [
+            small_sdist("source_above", "1.0", pyproject=FLIT, metadata_requires=["wants-torch==2.0"]),
+        ],
         "above-source": [
             small_wheel("above_source", "1.0"),
             small_wheel("above_source", "2.0", requires=["by-source==4.9"]),
@@ -197,6 +200,7 @@ def test_an_older_release_is_taken_with_the_reason_where_the_newest_wants_anothe
     ("word", "what"),
     [
         ("wants-torch==2.0", "it needs torch>=2.1, and the stack has torch 2.0.1"),
+        ("source-above", r"wants-torch==2\.0 needs torch>=2\.1, and the stack has torch 2\.0\.1"),
         ("torch==2.13.0", "torch==2.13.0 cannot be added to pyg for CUDA 11.8, which has torch 2.0.1"),
         ("nvidia-cublas-cu11==11.10.3.66", "has nvidia-cublas-cu11 11.11.3.6"),
         ("wants-numpy", r"it needs numpy>=2, and the stack has numpy<2\n.*torch 2\.0\.1 was built for numpy 1"),

@@ -37,8 +37,9 @@ class World:
 
     fixed = frozenset({"torch"})
 
-    def __init__(self, **bounds):
+    def __init__(self, as_sources=(), **bounds):
         self.bounds = bounds
+        self.as_sources = as_sources
         self.read = []
 
     def releases(self, name):
@@ -55,7 +56,7 @@ class World:
         return [line for line in lines if not line.marker or any(line.marker.evaluate({"extra": e}) for e in extras)]
 
     def fits(self, release):
-        return release.link.name.endswith("none-any.whl")
+        return release.link.name.endswith("none-any.whl") or release.name in self.as_sources
 
     def runs(self, release):
         return SpecifierSet(release.link.python).contains("3.11")
@@ -127,3 +128,8 @@ def test_of_many_releases_the_newest_are_looked_at():
 def test_what_two_packages_ask_of_a_third_is_not_compared():
     """uv says it, and its words are shown."""
     assert found("plain<1.5", "plain>=1") == []
+
+
+@pytest.mark.parametrize("asked", ["only-source", "above-source==2.0", "newer-source==2.0"])
+def test_what_may_be_a_source_is_not_in_the_way_as_one(asked):
+    assert found(asked, as_sources=("only-source", "newer-source")) == []
