@@ -53,6 +53,10 @@ _ADVICE = {
         "findmnt -T {there}    names the disk and how it is mounted",
         plain=True,
     ),
+    errno.EXDEV: _Advice(
+        "What lies in a lower layer of an overlay, such as a container's image, cannot be renamed.",
+        "mv {there} {there}.old    copies it there; then the same command again",
+    ),
     errno.EIO: _FAILING,
     errno.ESTALE: _FAILING,
     errno.ENOLCK: _Advice(
