@@ -171,15 +171,15 @@ def warnings(report: BuildReport) -> Iterator[str]:
     yield from _said(report.suites)
 
 
-def _said(suites: Iterable[SmokeReport]) -> Iterator[str]:
+def _said(results: Iterable[SmokeReport]) -> Iterator[str]:
     """What packages said, when they were imported, that they do without."""
-    return (f"warning {said}" for suite in suites for said in suite.metrics.get(SAID, ()))
+    return (f"warning {said}" for result in results for said in result.metrics.get(SAID, ()))
 
 
-def _tested(suites: Sequence[SmokeReport]) -> str:
-    passed = [_with_figures(suite) for suite in suites if suite.status == "passed"]
-    devices = dict.fromkeys(suite.device for suite in suites)
-    others = [f"{suite.suite} {suite.status}" for suite in suites if suite.status != "passed"]
+def _tested(results: Sequence[SmokeReport]) -> str:
+    passed = [_with_figures(result) for result in results if result.status == "passed"]
+    devices = dict.fromkeys(result.device for result in results)
+    others = [f"{result.suite} {result.status}" for result in results if result.status != "passed"]
     return "; ".join([f"{listed(passed)} passed on {listed(devices)}" if passed else "", *others]).strip("; ")
 
 

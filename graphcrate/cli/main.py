@@ -226,7 +226,7 @@ def lock(
     wheels: Wheels = None,
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
-    check: Annotated[
+    check_only: Annotated[
         bool,
         typer.Option(
             "--check",
@@ -241,7 +241,7 @@ def lock(
     With --check: prints where the files of locks are, what has updates since and what was yanked, and ends with 18
     where a file is nowhere any more.
     """
-    if check:
+    if check_only:
         _refuse(channel=channel, wheels=wheels, toolkit=toolkit, extensions=extensions.replace("auto", ""))
         _check_locks(name, cuda, mirror, as_json)
         return

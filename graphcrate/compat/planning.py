@@ -349,13 +349,13 @@ def _environment(stack: steps.Stack, compilation: Compilation | None) -> dict[st
 
 
 def _labels(
-    name: str, stack: steps.Stack, tag: str, lock: Lock | None, installs: Sequence[Step], licences: str
+    name: str, stack: steps.Stack, tag: str, lock: Lock | None, installs: Sequence[Step], expression: str
 ) -> dict[str, str]:
     labels = {
         "org.opencontainers.image.title": name,
         "org.opencontainers.image.description": stack.description,
         "org.opencontainers.image.version": tag,
-        "org.opencontainers.image.licenses": licences,
+        "org.opencontainers.image.licenses": expression,
         "graphcrate.version": __version__,
         "graphcrate.recipe": name,
         "graphcrate.candidate": stack.candidate,

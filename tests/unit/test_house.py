@@ -101,6 +101,34 @@ def test_a_class_name_is_defined_once():
     assert {name: modules for name, modules in namesakes.items() if len(modules) > 1} == {}
 
 
+def locals_of(node):
+    """Names that a function binds: its arguments, and what it assigns to."""
+    arguments = node.args
+    given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    yield from (argument.arg for argument in given if argument)
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            yield inner.id
+
+
+def test_no_local_name_hides_a_module_that_its_file_imports():
+    """Whoever reads `additions.add` knows what `additions` is."""
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PYTHON}
+    hidden = []
+    for path in PYTHON:
+        if path.is_relative_to(ROOT / "graphcrate"):
+            imports = [node for node in tree(path).body if isinstance(node, ast.ImportFrom)]
+            names = {
+                alias.asname or alias.name
+                for node in imports
+                for alias in node.names
+                if f"{node.module}.{alias.name}" in modules
+            }
+            functions = [node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+            hidden += [f"{label(path)}: {name}" for node in functions for name in locals_of(node) if name in names]
+    assert sorted(set(hidden)) == []
+
+
 def test_a_function_imported_by_its_bare_name_has_no_namesake_that_is():
     """`module.read` says which is meant; a bare `read` has to be the only one."""
     imported = {
