@@ -4,6 +4,7 @@ A checkout has `make`, with settings for most of what builds, and `./build.py` f
 `graphcrate`. A text has a value in its place: `f"{command('lock', name, cuda='11.8')}    (takes what is there today)"`.
 """
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ OPTIONS = {
 }
 #: Commands that are shown as make takes them, and its settings there. (`make publish` builds the image, too.)
 SETTINGS = {"image": (*_IMAGE, "plan", "engine"), "publish": (*_IMAGE, "plan", "to", "key", "allow-cpu-only")}
+
+_IN_BRACES = re.compile(r"\{([^{}]+)\}")
 
 #: of an option: `True` for a flag, several for one that is repeated; left out where there is none
 Value = bool | str | int | Path | Iterable[str | Path] | None
@@ -81,8 +84,12 @@ class Command:
         """For the command line under this name."""
         return _line([program, self.verb, *self.arguments, *(word for one in self.settings for word in one.words())])
 
+    def by_program(self) -> str:
+        """For the command line, as it is called here."""
+        return self.by(INSTALLED_PROGRAM if INSTALLED else CHECKOUT_PROGRAM)
+
     def __str__(self) -> str:
-        return self.by(INSTALLED_PROGRAM) if INSTALLED else self.by_make() or self.by(CHECKOUT_PROGRAM)
+        return (not INSTALLED and self.by_make()) or self.by_program()
 
 
 def command(verb: str, *arguments: str | Path, **options: Value) -> Command:
@@ -101,6 +108,14 @@ def setting(**option: str | bool) -> Setting:
 IMAGE_AGAIN, LOCK_AGAIN = Command("image", (ETC,)), Command("lock", (ETC,))
 
 
+def filled(text: str) -> str:
+    """A text of a data file with what it has in braces as it is typed here: `{make image CUDA=12.1}`, `{WITH=igraph}`.
+
+    What is no command or setting of make stays as it is.
+    """
+    return _IN_BRACES.sub(lambda found: str(_read(found[1]) or found[0]), text)
+
+
 def is_file(recipe: str) -> bool:
     """Whether a name given for a recipe is the path of a file."""
     return recipe.endswith(".toml") or "/" in recipe
@@ -114,6 +129,22 @@ def _settings(name: str, value: Value) -> Iterator[Setting]:
         yield from (Setting(name, str(one)) for one in value)
     elif value:
         yield Setting(name, str(value))
+
+
+def _read(text: str) -> Command | Setting | None:
+    """What is typed to make; None of anything else."""
+    match text.split():
+        case ["make", verb, *words]:
+            pass
+        case words:
+            verb = ""
+    options = {name.lower().replace("_", "-"): value for name, _, value in (word.partition("=") for word in words)}
+    recipe = (verb and (options.pop("recipe", "") or options.pop("stack", ""))) or USUAL_STACK
+    if not options.keys() <= set(SETTINGS.get(verb or "image", ())) or not all(options.values()):
+        return None
+    if verb:
+        return command(verb, recipe, **options) if verb in SETTINGS else None
+    return setting(**options) if len(options) == 1 else None
 
 
 def _line(words: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from graphcrate.model.command import Command, command, setting
+from graphcrate.model.command import Command, Setting, command, setting
 
 
 class GraphcrateError(Exception):
@@ -24,7 +24,7 @@ class GraphcrateError(Exception):
         cls.exit_code = exit_code or cls.exit_code
         cls.usual = usual or cls.usual
 
-    def __init__(self, what: str, *, cause: str = "", next_step: str | Command = "") -> None:
+    def __init__(self, what: str, *, cause: str = "", next_step: str | Command | Setting = "") -> None:
         super().__init__(what)
         self.what = what
         self.cause = cause

@@ -19,6 +19,7 @@ from graphcrate.compat import own
 from graphcrate.compat.packages import requirements
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import IntegrityError, LockedError
 from graphcrate.model.lock import Added, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Additions, Channel
@@ -76,8 +77,8 @@ def add(
         is_other = "the lock beside your recipe answers other packages, or another stack"
         raise LockedError(
             is_other if committed else "what you add to the stack is not locked",
-            cause="LOCKED=yes (--locked) builds from committed locks alone.",
-            next_step="./build.py lock ./mine.toml    (a recipe of your own has its lock beside it)",
+            cause=f"{setting(locked=True).both()} builds from committed locks alone.",
+            next_step=f"{command('lock', 'mine.toml')}    (a recipe of your own has its lock beside it)",
         )
     ctx.progress.note("resolving the packages on top of the stack")
     lock = _lock(context, resolution, additions, local, named, offers, digest=digest)

@@ -13,6 +13,7 @@ import msgspec
 from graphcrate.compat.request import Extensions
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import LockedError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
@@ -42,21 +43,23 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
     asks_public_mirrors(context.ctx.environment)
     if request.wheels is not None and not request.wheels.is_dir():
         raise UsageError(
-            f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
+            f"{request.wheels} is not a folder",
+            next_step=f"{setting(wheels='/path')} of a folder that has the wheels in it",
         )
     if request.wheels is not None and not any(request.wheels.glob("*.whl")):
         raise UsageError(
             f"there is no wheel in {request.wheels}",
             cause="Wheels of other folders, which pip's settings may name, are not what was asked for.",
-            next_step=f"ls {shlex.quote(str(request.wheels))}    or leave WHEELS= (--wheels) out",
+            next_step=f"ls {shlex.quote(str(request.wheels))}    or leave {setting(wheels='…').both()} out",
         )
     channels = [candidate.channels[0].value for candidate in context.variant.candidates]
     allowed = [one for one in context.variant.candidates if request.channel in (None, one.channels[0])]
     if not allowed:
+        again = command("image", "…", cuda=context.variant.cuda, channel=channels[0])
         raise UsageError(
             f"no candidate of CUDA {context.variant.cuda} takes torch from channel {request.channel!r}; "
             f"there {'are' if len(channels) > 1 else 'is'} {' and '.join(channels)}",
-            next_step=f"make image CUDA={context.variant.cuda} CHANNEL={channels[0]}    (or without CHANNEL)",
+            next_step=f"{again}    (or without {setting(channel='…')})",
         )
     candidates = [LockCandidate(context, one, committed.get(one.name), fresh) for one in allowed]
     failures: dict[str, UnavailableError] = {}
@@ -108,7 +111,7 @@ class LockCandidate:
             raise UnavailableError(f"no committed lock answers this request: {there}")
         lock = self._locks[0]
         if self._request.devel and lock.compilation is None:
-            raise UnavailableError("the committed lock has no compiler and toolkit for FLAVOUR=devel")
+            raise UnavailableError(f"the committed lock has no compiler and toolkit for {setting(flavour='devel')}")
         return lock
 
     def _resolve(self) -> Lock:
@@ -224,11 +227,14 @@ def _none(
     if request.locked:
         return LockedError(
             what,
-            cause="LOCKED=yes (--locked) builds from committed locks alone.",
-            next_step=f"./build.py lock {recipe.name} --cuda {variant.cuda}    (writes one), or leave LOCKED=yes out",
+            cause=f"{setting(locked=True).both()} builds from committed locks alone.",
+            next_step=f"{command('lock', recipe.name, cuda=variant.cuda)}    (writes one), or leave "
+            f"{setting(locked=True)} out",
         )
     if request.channel:
-        return ResolutionError(what, cause=f"CHANNEL={request.channel} forbids every other candidate.", next_step=step)
+        return ResolutionError(
+            what, cause=f"{setting(channel=request.channel)} forbids every other candidate.", next_step=step
+        )
     if all(failure.unreachable for failure in failures.values()):
         return NetworkError(what, cause="None of the channels can be reached from this machine.", next_step=step)
     return ResolutionError(what, next_step=step)

@@ -18,6 +18,7 @@ import msgspec
 
 from graphcrate.compat.addresses import cuda_label, pyg_links, pyg_page, pytorch_index
 from graphcrate.compat.request import SourceOptions
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
 
@@ -115,13 +116,14 @@ def mirror_of(request: SourceOptions) -> WheelMirror:
         base = request.mirror.rstrip("/")
         if not urllib.parse.urlsplit(base).netloc and not base.startswith("file://"):
             raise UsageError(
-                f"the mirror {request.mirror!r} names no host", next_step="MIRROR=https://mirror.example.com/pytorch"
+                f"the mirror {request.mirror!r} names no host",
+                next_step=setting(mirror="https://mirror.example.com/pytorch"),
             )
         return WheelMirror(pytorch=base + "/{tag}", pyg=base + "/{page}")
     if request.mirror not in MIRRORS:
         raise UsageError(
             f"there is no mirror {request.mirror!r}; known are {', '.join(MIRRORS)}",
-            next_step="make image CUDA=11.8 MIRROR=sjtu    (or MIRROR=https://… of a mirror of your site)",
+            next_step=f"{command('image', '…', mirror='sjtu')}    (or {setting(mirror='https://…')} of your site)",
         )
     return MIRRORS[request.mirror]
 
@@ -182,7 +184,7 @@ def asks_public_mirrors(environment: Mapping[str, str]) -> bool:
         raise UsageError(
             f"{FALLBACK} is {said!r}, and can only be {NONE!r}",
             cause=f"{FALLBACK}={NONE} keeps public mirrors from being asked for locked files that no other place has.",
-            next_step=f"unset {FALLBACK}; a mirror to be asked first is MIRROR=sjtu, or its address",
+            next_step=f"unset {FALLBACK}; a mirror to be asked first is {setting(mirror='sjtu')}, or its address",
         )
     return said != NONE
 

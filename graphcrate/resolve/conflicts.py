@@ -21,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 from graphcrate.compat import facts, own
 from graphcrate.compat.catalog import read_lock
 from graphcrate.compat.packages import markers
-from graphcrate.model.command import Command, command
+from graphcrate.model.command import Command, command, setting
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.words import joined, listed
@@ -244,7 +244,7 @@ class Conflicts:
         return ResolutionError(
             f"these packages cannot be added to {self.title}{lines}",
             cause=f"torch {self.staying['torch'].version} is the stack's: {_STAYS}.",
-            next_step="./build.py list    (stacks with other versions), or ask for another version of the package",
+            next_step=f"{command('list')}    (stacks with other versions), or ask for another version of the package",
         )
 
     def _as_it_is(self, name: str) -> StackBound:
@@ -270,8 +270,8 @@ class Conflicts:
         near = [max((one for one in known if one[0] < exact[0]), default=None)]
         near.append(min((one for one in known if one[0] > exact[0]), default=None))
         return (
-            "./build.py list    (nearest are "
-            + listed(f"{name} {version.public}, CUDA={cuda}" for version, cuda in filter(None, near))
+            f"{command('list')}    (nearest are "
+            + listed(f"{name} {version.public}, {setting(cuda=cuda)}" for version, cuda in filter(None, near))
             + ")"
         )
 

@@ -17,6 +17,7 @@ from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases.archive import SuiteArchive
+from graphcrate.model.command import IMAGE_AGAIN, command, setting
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
@@ -154,7 +155,8 @@ def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) ->
 
 
 def _no_means(reason: str) -> ResolutionError:
-    return ResolutionError(reason, next_step="make image … EXTENSIONS=wheels    (and without FLAVOUR=devel)")
+    step = command("image", "…", extensions="wheels")
+    return ResolutionError(reason, next_step=f"{step}    (and without {setting(flavour='devel')})")
 
 
 def _option(candidate: Candidate, provider: str | None) -> toolkits.Option | None:
@@ -224,7 +226,7 @@ def _debian(option: toolkits.Option, platform: Platform, ctx: Context) -> tuple[
             raise ResolutionError(
                 f"Debian {option.suite} has no {name} {option.version}",
                 cause=f"The mirror has {has}; its contrib and non-free sections are needed for CUDA.",
-                next_step="DEBIAN_MIRROR=http://a-mirror/debian make image …, or TOOLKIT=image",
+                next_step=f"DEBIAN_MIRROR=http://a-mirror/debian {IMAGE_AGAIN}, or {setting(toolkit='image')}",
             )
         chosen.append(fitting[0])
     return tuple(chosen), archive.listed

@@ -15,6 +15,7 @@ from graphcrate.host.hashing import sha256_of
 from graphcrate.host.os_errors import explained
 from graphcrate.host.parallel import Advance, StoppedError, parallel
 from graphcrate.host.retry import TRIES
+from graphcrate.model.command import LOCK_AGAIN, command, setting
 from graphcrate.model.errors import GraphcrateError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import Lock, LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 THREADS = 6
 #: left free on the disk beside the downloads
 MARGIN = 200 << 20
-_LOCK_AGAIN = "lock again: ./build.py lock NAME --cuda VERSION"
+_LOCK_AGAIN = f"lock again: {command('lock', 'NAME', cuda='VERSION')}"
 
 
 def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: bool = False) -> Mapping[str, Path]:
@@ -104,15 +105,15 @@ def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
         return IntegrityError(
             f"{file.name}: no source of {where} has the bytes that the lock names{tried}",
             cause=f"The lock says sha256 {file.sha256}. The file was replaced after locking, or is damaged on its way.",
-            next_step=f"try another source (MIRROR=…), or {_LOCK_AGAIN}",
+            next_step=f"try another source ({setting(mirror='…')}), or {_LOCK_AGAIN}",
         )
     if search.unreadable is not None:
         return search.unreadable
     if offers.sources.request.locked and search.answered:
         return LockedError(
             f"{file.name} is locked, and no source of {where} gives it{tried}",
-            cause=f"The lock says sha256 {file.sha256}; LOCKED=yes (--locked) takes no other file.",
-            next_step=f"try another source (MIRROR=…), or {_LOCK_AGAIN}",
+            cause=f"The lock says sha256 {file.sha256}; {setting(locked=True).both()} takes no other file.",
+            next_step=f"try another source ({setting(mirror='…')}), or {_LOCK_AGAIN}",
         )
     return NetworkError(
         f"{file.name} ({file.size / 1e6:.1f} MB): no source of {where} gives it{tried}",
@@ -123,9 +124,9 @@ def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
 def _next_step(search: FileSearch, offers: Offers) -> str:
     again = "run the same command again (it goes on where it stopped)"
     if search.package.channel == Channel.LOCAL:
-        return "WHEELS=/path make image …    (a folder that has it)"
+        return f"{command('image', '…', wheels='/path')}    (a folder that has it)"
     if offers.may_have_mirror(search.package.channel):
-        return f"{again}, or name a mirror: MIRROR=sjtu"
+        return f"{again}, or name a mirror: {setting(mirror='sjtu')}"
     return f"{again}, or {_LOCK_AGAIN}" if search.answered else f"check the network of this machine, then {again}"
 
 
@@ -156,7 +157,7 @@ def store(
                 raise IntegrityError(
                     f"{local_path(url)} has sha256 {found.sha256} instead of {file.sha256}",
                     cause="The folder has another file under this name than the lock was made with.",
-                    next_step="lock again with this folder (./build.py lock …), or bring the file that was locked",
+                    next_step=f"lock again with this folder ({LOCK_AGAIN}), or bring the file that was locked",
                 )
             advance(file.size)
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from graphcrate.compat.addresses import PYG, PYTORCH
 from graphcrate.host.connections import host_of
+from graphcrate.model.command import setting
 from graphcrate.model.recipe import FurtherChannel
 from graphcrate.resolve.channels import MIRRORS, Source, SourceKind
 
@@ -48,5 +49,5 @@ def _passed_over(one: FurtherChannel, indexes: Sequence[str]) -> str:
     if one.location.rstrip("/") in [index.rstrip("/") for index in indexes]:
         return "packages come from your own index, which has the same" if one.kind == "index" else ""
     if one.kind == "index" and host in _MIRRORS:
-        return f"a copy of the public index; MIRROR={_MIRRORS[host]} takes it"
+        return f"a copy of the public index; {setting(mirror=_MIRRORS[host])} takes it"
     return ""

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 from graphcrate.host.connections import HttpError, NoAnswer
 from graphcrate.host.http import Client
 from graphcrate.host.retry import TRIES
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.values import is_file_name, is_sha256
 from graphcrate.resolve.channels import Link, Source, SourceKind, local_path
@@ -151,7 +152,7 @@ def _local_page(source: Source, page: str) -> tuple[Link, ...]:
             return ()
         raise NetworkError(
             f"the index {source.title} cannot be read: {error.strerror}",
-            next_step="name an index that is there in pip's or uv's settings, or by MIRROR=…",
+            next_step=f"name an index that is there in pip's or uv's settings, or by {setting(mirror='…')}",
         ) from error
 
 
@@ -161,6 +162,6 @@ def _folder(folder: Path) -> tuple[Link, ...]:
     except OSError as error:
         raise NetworkError(
             f"the folder of wheels {folder} cannot be read: {error.strerror}",
-            next_step="name a folder that is there: WHEELS=/path make image …",
+            next_step=f"name a folder that is there: {command('image', '…', wheels='/path')}",
         ) from error
     return tuple(Link(name=path.name, url=path.absolute().as_uri(), size=path.stat().st_size) for path in files)

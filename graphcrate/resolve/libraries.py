@@ -8,7 +8,7 @@ import contextlib
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ from graphcrate.host.context import Context
 from graphcrate.inputs.bases import contents as files
 from graphcrate.inputs.bases.contents import ContentsIndex
 from graphcrate.model.audit import Audit, AuditFinding
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
 from graphcrate.model.words import joined, listed
 
@@ -71,11 +72,6 @@ def brought(libraries: Iterable[str], index: ContentsIndex) -> Brought:
     return Brought(tuple(sorted(packages)), tuple(chosen.items()), tuple(nowhere))
 
 
-def setting(packages: Sequence[str]) -> str:
-    """As make takes them: `APT="libx11-6 libxext6"`."""
-    return f'APT="{" ".join(packages)}"'
-
-
 def advised(found: Audit, ctx: Context) -> Audit:
     """The audit, whose findings say which of the system's packages bring what they miss."""
     asking = [one for one in found.findings if one.missing and one.severity != "note" and not one.allowed]
@@ -100,7 +96,9 @@ def next_step(found: Audit) -> str:
     """What to do about all that fails for want of a library; empty where no package is known that helps."""
     packages = packages_of(found)
     return (
-        f"{setting(packages)}    brings the libraries that are missing; the list above has the rest" if packages else ""
+        f"{setting(apt=' '.join(packages))}    brings the libraries that are missing; the list above has the rest"
+        if packages
+        else ""
     )
 
 
@@ -136,12 +134,16 @@ def of_error(text: str, ctx: Context) -> Iterator[str]:
             if index is not None and (packages := brought(names, index).packages):
                 known.setdefault(packages, []).append(suite)
     for packages, found in known.items():
-        yield f"{listed(packages)} of Debian {listed(found)}: make image … {setting(packages)}"
+        yield f"{listed(packages)} of Debian {listed(found)}: {command('image', '…', apt=' '.join(packages))}"
 
 
 def described(found: Brought, suite: str) -> str:
     """Say which packages bring something, in one clause."""
-    told = [f"{listed(found.packages)} of Debian {suite} ({setting(found.packages)})"] if found.packages else []
+    told = (
+        [f"{listed(found.packages)} of Debian {suite} ({setting(apt=' '.join(found.packages))})"]
+        if found.packages
+        else []
+    )
     told += [f"one of {listed(names)} of Debian {suite}, for {library}" for library, names in found.either]
     if found.nowhere:
         told.append(f"no package of Debian {suite} has {joined(found.nowhere, most=8)}")

@@ -10,6 +10,7 @@ import msgspec
 
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import process, settings
+from graphcrate.model.command import setting
 from graphcrate.model.errors import BuildError, HostError, NetworkError
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Channel
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from graphcrate.resolve.target import WheelTarget
 
 FIXES = {
-    Channel.PYTORCH: "try a mirror: MIRROR=" + " or MIRROR=".join(PYTORCH_MIRRORS),
-    Channel.LOCAL: "name a folder that has a torch wheel: WHEELS=/path",
+    Channel.PYTORCH: "try a mirror: " + " or ".join(str(setting(mirror=name)) for name in PYTORCH_MIRRORS),
+    Channel.LOCAL: f"name a folder that has a torch wheel: {setting(wheels='/path')}",
     Channel.PYPI: "check the network and the index that pip and uv are set to",
-    Channel.PYG: "put the wheels in a folder: WHEELS=/path",
+    Channel.PYG: f"put the wheels in a folder: {setting(wheels='/path')}",
 }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from packaging.requirements import Requirement
 
 from graphcrate.compat import names, own
+from graphcrate.model.command import command, filled
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock
 from graphcrate.model.words import listed
@@ -31,7 +32,7 @@ def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], 
                 found[package] = trap
     if not found:
         return
-    steps = [trap.next for trap in found.values() if trap.next]
+    steps = [filled(trap.next) for trap in found.values() if trap.next]
     there = [one for trap in found.values() if (one := stack.package(trap.instead))]
     if not steps:
         have = {one.name for one in there}
@@ -59,5 +60,5 @@ def refuse_twice(packages: Collection[str], title: str) -> None:
         raise ResolutionError(
             f"these packages cannot be together in {title}: {found}",
             cause="The later one would write over files of the earlier one.",
-            next_step="leave one of them out; a stack without torch_geometric is STACK=torch",
+            next_step=f"leave one of them out; a stack without torch_geometric: {command('image', 'torch')}",
         )

@@ -18,6 +18,7 @@ from packaging.version import Version
 from graphcrate.compat import glt, pairs
 from graphcrate.host import settings
 from graphcrate.inputs.wheels.sdist import read_sdist
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
@@ -163,7 +164,7 @@ def lock_back_end(requires: Sequence[str], name: str, offers: Offers) -> tuple[L
         if not one.link.name.endswith("-none-any.whl"):
             raise ResolutionError(
                 f"{name} cannot be built on every host: its back-end needs {one.name}, which is not pure Python",
-                next_step="bring a wheel of it: WHEELS=/path",
+                next_step=f"bring a wheel of it: {setting(wheels='/path')}",
             )
     return lock_offers(pinned, offers.sources)
 
@@ -213,9 +214,9 @@ def _check_glt(
     """What to know of a graphlearn-torch beside these packages. Raises ResolutionError for one that cannot work."""
     verdict = glt.judge(version, torch.version, candidate.torch_cuda, variant.python, packages)
     if verdict.reasons:
-        step = verdict.next_step or "take another variant: ./build.py list"
+        step = verdict.next_step or f"take another variant: {command('list')}"
         if verdict.absent and set(verdict.absent) <= set(names_of(variant.extensions)):
-            step = "make image … EXTENSIONS=auto    (compiles what no channel has as a wheel)"
+            step = f"{command('image', '…', extensions='auto')}    (compiles what no channel has as a wheel)"
         raise ResolutionError(" ".join(verdict.reasons).removesuffix("."), next_step=step)
     return verdict.notes
 

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.compat import toolkits
 from graphcrate.inputs.wheels.sdist import SdistMetadata, compiled_sources, read_sdist
+from graphcrate.model.command import command
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Variant
@@ -125,11 +126,12 @@ class Sdists:
             return lock_sdist(package, self._offers)
         about = read_sdist(path, path.name)
         if obstacle := self._obstacle(about):
+            with_tool = command("image", "…", flavour="devel", apt=about.tool.lower())
             raise ResolutionError(
                 f"{package.name} {package.version} is there as source only, and has to be compiled ({sources[0]})",
                 cause=obstacle,
                 next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version"
-                + (f"; an image with FLAVOUR=devel APT={about.tool.lower()} has what makes one" if about.tool else ""),
+                + (f"; {with_tool} has what makes one" if about.tool else ""),
             )
         self._with_cuda = self._with_cuda or any(name.endswith(".cu") for name in sources)
         there = {*self._conflicts.staying, *(_name(Requirement(tool)) for tool in TOOLS)}

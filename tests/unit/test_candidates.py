@@ -210,7 +210,7 @@ def test_of_locked_files_alone_what_is_added_has_to_be_locked_too(world):
     lock = add(None)
     assert lock.package("einops")
     world.silence()
-    with refused(LockedError, "what you add to the stack is not locked", "./build.py lock ./mine.toml"):
+    with refused(LockedError, "what you add to the stack is not locked", "./build.py lock mine.toml"):
         add(None, locked=True)
     with refused(LockedError, "the lock beside your recipe answers other packages"):
         add(lock, Additions(packages=("einops", "tqdm")), locked=True)

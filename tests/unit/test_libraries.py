@@ -63,7 +63,7 @@ def test_a_finding_names_debians_packages(ctx):
     found = judged("libX11.so.6", "libXext.so.6", "libc.so.6")
     assert found.system == "debian bookworm"
     assert told(found, ctx) == [
-        ('libx11-6 and libxext6 of Debian bookworm (APT="libx11-6 libxext6")', ("libx11-6", "libxext6"))
+        ("libx11-6 and libxext6 of Debian bookworm ('APT=libx11-6 libxext6')", ("libx11-6", "libxext6"))
     ]
     assert libraries.packages_of(libraries.advised(found, ctx)) == ("libx11-6", "libxext6")
 
@@ -152,7 +152,7 @@ def test_the_doctor_names_the_package_of_a_library_that_is_missed(here, monkeypa
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(X11.encode())))
     code, out, _ = here("doctor", *how)
     assert (code, out.count("error:")) == (0, 1)
-    assert out.endswith('apt:   libx11-6 of Debian bookworm: make image … APT="libx11-6"\n')
+    assert out.endswith("apt:   libx11-6 of Debian bookworm: make image … APT=libx11-6\n")
 
 
 @pytest.mark.parametrize(
