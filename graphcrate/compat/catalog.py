@@ -9,7 +9,7 @@ from graphcrate.compat import facts, recipes
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.host import documents
 from graphcrate.host.context import Context
-from graphcrate.model.command import Command, command
+from graphcrate.model.command import Command, command, filled
 from graphcrate.model.errors import RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import Lock
 from graphcrate.model.lock_proof import LockProof
@@ -47,7 +47,7 @@ def find_variant(ctx: Context, name: str, cuda: str, again: Again | None = None)
         raise ResolutionError(
             f"recipe {name} is not available for CUDA {cuda!r}",
             cause=f"{variant.unavailable.why[0].upper()}{variant.unavailable.why[1:]}.",
-            next_step=variant.unavailable.instead,
+            next_step=filled(variant.unavailable.instead),
         )
     return recipe, variant
 

@@ -10,6 +10,7 @@ from graphcrate.compat import facts
 from graphcrate.compat.compilers import folder_for
 from graphcrate.compat.facts import table
 from graphcrate.compat.toolkits import nvcc
+from graphcrate.model.command import filled, setting
 from graphcrate.model.lock import Compilation, LockedPackage
 from graphcrate.model.words import listed
 
@@ -85,7 +86,7 @@ def of_package(
         seconds=seconds,
         makes=makes,
         lacks=tuple(one for one in asked if makes and not _covered(one, makes)),
-        because=known.because if known else "",
+        because=filled(known.because) if known else "",
     )
 
 
@@ -111,7 +112,7 @@ def lines(works: Sequence[CompileTime], cores: int) -> Iterator[str]:
             gpus = ",".join(models[0].lower() for models in map(_models, one.makes) if models)
             yield (
                 f"{one.package.name} gets no code for {listed(_named(one.lacks))}: {one.because} "
-                f"({', '.join(one.makes)}); GPU={gpus or 'MODEL'} asks for no other"
+                f"({', '.join(one.makes)}); {setting(gpu=gpus or 'MODEL')} asks for no other"
             )
 
 

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.compat.facts import table
 from graphcrate.compat.translated import Lines, Translated
+from graphcrate.model.command import filled, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Expected
 from graphcrate.model.words import joined, printable
@@ -128,7 +129,7 @@ def _sorted_out(specs: Lines, name: str) -> Translated:
         elif package in known.debian:
             debian[package] = known.debian[package]
         elif package in known.none:
-            made.notes.append(f"{where}: {package} is not taken: {known.none[package]}")
+            made.notes.append(f"{where}: {package} is not taken: {filled(known.none[package])}")
         elif any(fnmatch.fnmatchcase(package, pattern) for pattern in known.system):
             system += [] if package in _TOOLS else [package]
         else:
@@ -164,10 +165,11 @@ def _notes(
         yield f"{name}: {joined(system)} {are} of conda's own system, and passed over"
     if debian:
         wanted = " ".join(dict.fromkeys(debian.values()))
-        yield f'{name}: Debian has {joined(debian)}, which is not taken by itself: APT="{wanted}"'
+        yield f"{name}: Debian has {joined(debian)}, which is not taken by itself: {setting(apt=wanted)}"
     if unknown:
         told = ", ".join(f"{one} (line {where.rpartition(':')[2]}{_near(one)})" for one, where in unknown.items())
-        yield f'{name}: not taken, as the index may have another package of that name: {told}; WITH="…" takes them'
+        takes = setting(with_="…")
+        yield f"{name}: not taken, as the index may have another package of that name: {told}; {takes} takes them"
 
 
 def _near(name: str) -> str:

@@ -8,6 +8,7 @@ from packaging.version import Version
 
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.translated import is_stacks
+from graphcrate.model.command import command
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Expected
@@ -43,7 +44,7 @@ def refuse_others(expected: Sequence[Expected], lock: Lock, again: Callable[[Seq
     raise ResolutionError(
         f"{lock.recipe} for CUDA {lock.cuda} has {here}, and {told} {verb} asked for",
         cause="torch, CUDA and what is compiled for them stay as they are.",
-        next_step=f"{again(names)}    takes the stack's in {their} place; ./build.py list has other versions",
+        next_step=f"{again(names)}    takes the stack's in {their} place; {command('list')} has other versions",
     )
 
 

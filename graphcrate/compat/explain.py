@@ -21,6 +21,7 @@ from graphcrate.compat.targets import MachineRequest, Partition, Target
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.audit import GpuVerdict
+from graphcrate.model.command import Setting, command, filled, setting
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import CandidateOutcome
@@ -123,7 +124,10 @@ def select_variant(request: BuildRequest, ctx: Context) -> VariantChoice:
     again = lambda cuda: msgspec.structs.replace(request, cuda=cuda).command()  # noqa: E731
     if machine == MachineRequest():
         if cuda is None:
-            ctx.progress.note(f"CUDA {USUAL_CUDA}: {_USUAL}; GPU=… or TARGET=… takes the newest that runs there")
+            ctx.progress.note(
+                f"CUDA {USUAL_CUDA}: {_USUAL}; {setting(gpu='…')} or {setting(target='…')} takes the newest that runs "
+                "there"
+            )
         recipe, variant = catalog.find_variant(ctx, request.name, cuda or USUAL_CUDA, again)
         return VariantChoice(recipe, variant, "", variant.candidates)
     recipe = catalog.find_recipe(ctx, request.name)
@@ -220,14 +224,14 @@ def nothing_runs(explanation: Explanation) -> ResolutionError:
 def _step(reason: Reason) -> str:
     """What to do where nothing of a recipe runs: of a GPU that no torch of it has code for, what other recipes run."""
     of_gpu = reason.rule.startswith("GPU code")
-    return f"./build.py list --gpus    (what other stacks run there; {reason.fix})" if of_gpu else reason.fix
+    return f"{command('list', gpus=True)}    (what other stacks run there; {reason.fix})" if of_gpu else reason.fix
 
 
 def _apart(target: Target) -> str:
     """What to do where no torch has code for all GPUs together."""
     gpus = target.gpus or ()
     one_each = "(one image for each GPU: nothing of this recipe runs on all)"
-    return f"make image GPU={gpus[0].lower()}    {one_each}" if len(gpus) > 1 else ""
+    return f"{command('image', '…', gpu=gpus[0].lower())}    {one_each}" if len(gpus) > 1 else ""
 
 
 def _with_support(row: ExplainRow, rows: Sequence[ExplainRow], today: datetime.date) -> ExplainRow:
@@ -324,7 +328,7 @@ def candidates_of(variant: Variant) -> tuple[Candidate, ...]:
 def judge_target(recipe: Recipe, variant: Variant, candidate: Candidate, target: Target) -> Judgements:
     """Judge both images of a candidate: what `make image GPU=…` makes for the target's GPUs, and without GPU=."""
     if refusal := variant.unavailable:
-        reason = Reason(rule="recipe", what=refusal.why, source="", fix=refusal.instead)
+        reason = Reason(rule="recipe", what=refusal.why, source="", fix=filled(refusal.instead))
         verdict = Judgement(status="rejected", reasons=(reason,))
         return Judgements(verdict, verdict)
     verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
@@ -381,14 +385,14 @@ def answer(explanation: Explanation) -> Answer:
         if row.support and (row.chosen or row.cuda == explanation.asked):
             details.append(f"note: {row.support}")
         if row.chosen and explanation.target.gpus and row.cuda != "cpu":
-            details.append("smaller: SLIM=yes, with code for these GPUs alone (docs/slim.md)")
+            details.append(f"smaller: {setting(slim='yes')}, with code for these GPUs alone (docs/slim.md)")
         entries.append(AnswerLine(label, headline, tuple(details), style))
     return Answer((Section(tuple(entries)),), opening=tuple(opening))
 
 
-def _setting(target: Target) -> str:
+def _setting(target: Target) -> Setting:
     """What builds an image for these GPUs: "GPU=p100"."""
-    return f"GPU={','.join(target.gpus or ()).lower()}"
+    return setting(gpu=",".join(target.gpus or ()).lower())
 
 
 def _details(row: ExplainRow, asked: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from graphcrate.model import codec
+from graphcrate.model.command import filled, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Candidate
 from graphcrate.model.runtime import RuntimeName
@@ -150,7 +151,8 @@ def gpu_model(gpu: str) -> str:
     for other in _foreign():
         if re.match(other.says, gpu.strip(), re.IGNORECASE):
             raise UsageError(
-                f"{gpu!r} is {other.what}: these images are for CUDA, which NVIDIA's GPUs run", next_step=other.instead
+                f"{gpu!r} is {other.what}: these images are for CUDA, which NVIDIA's GPUs run",
+                next_step=filled(other.instead),
             )
     near = difflib.get_close_matches("".join(words), all_gpus(), n=3, cutoff=0.3)
     raise UsageError(
@@ -177,7 +179,9 @@ def gpu_models(gpus: str) -> tuple[str, ...]:
     """The models of a list as people write it: `v100,a100`. Raises UsageError when it names none, or an unknown one."""
     models = tuple(dict.fromkeys(map(gpu_model, filter(None, (model.strip() for model in gpus.split(","))))))
     if not models:
-        raise UsageError(f"GPU={gpus!r} names no GPU", next_step="GPU=v100    (or several: GPU=v100,a100)")
+        raise UsageError(
+            f"{gpus!r} names no GPU", next_step=f"{setting(gpu='v100')}    (or several: {setting(gpu='v100,a100')})"
+        )
     return models
 
 

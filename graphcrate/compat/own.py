@@ -24,6 +24,7 @@ from graphcrate.compat import allowances, requirement_files, reserved, toml
 from graphcrate.compat.requirement_files import bounded, without_build
 from graphcrate.compat.translated import is_stacks
 from graphcrate.model.allowance import Allowance
+from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Expected, Variant
 
@@ -83,7 +84,7 @@ def find_stack(name: str, cuda: str | None = None) -> NamedStack:
 
 def load(path: Path) -> tuple[OwnRecipe, Additions]:
     """Read a recipe file of a person's own. Raises RecipeError, UsageError for what it refers to."""
-    fields = "./build.py schema --own lists every field, docs/customize.md shows them"
+    fields = f"{command('schema', own=True)} lists every field, docs/customize.md shows them"
     recipe = toml.load(path, OwnRecipe, _contradictions, fields)
     folder = path.absolute().parent
     found = read_requirements(folder / recipe.requirements) if recipe.requirements else Additions()

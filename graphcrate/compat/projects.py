@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.compat.translated import Lines, Translated, is_stacks
 from graphcrate.model import codec
+from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Expected
 from graphcrate.model.words import listed, printable
@@ -150,7 +151,7 @@ def pyproject(text: str, name: str, extras: tuple[str, ...] = ()) -> Translated:
     if project is None and poetry is None:
         raise UsageError(
             f"{name} has no [project]: nothing in it says what the project needs",
-            next_step="give the project itself, which is built then: WITH=./folder",
+            next_step=f"give the project itself, which is built then: {setting(with_='./folder')}",
         )
     if project is not None:
         made.lines += [(_place(text, name, one), one) for one in project.dependencies]
@@ -266,7 +267,7 @@ def _extras(value: _Pyproject, text: str, name: str, wanted: Iterable[str]) -> L
             raise UsageError(
                 f"{name} has no extra or group {printable(extra)!r}"
                 + (f"; it has {listed(sorted(known))}" if known else ""),
-                next_step=f"REQUIREMENTS='pyproject.toml[{next(iter(sorted(known)), 'NAME')}]', or leave it out",
+                next_step=f"{setting(requirements=f'pyproject.toml[{extra}]')}, or leave it out",
             )
         for line in known[extra]:
             own = re.fullmatch(r"([\w.-]*)\[([\w\s.,-]+)\]", line.strip())
@@ -285,7 +286,7 @@ def _files(value: _Pyproject, name: str) -> list[str]:
     if not paths:
         raise UsageError(
             f"{name} calls its dependencies dynamic: its own program says them when the project is built",
-            next_step="give the project itself, which is built then: WITH=./folder",
+            next_step=f"give the project itself, which is built then: {setting(with_='./folder')}",
         )
     return [path.replace("'", "") for path in paths]
 

@@ -21,6 +21,7 @@ from graphcrate.compat.addresses import PYG, PYTORCH
 from graphcrate.compat.packages import markers
 from graphcrate.compat.translated import Translated, is_stacks, is_torchs
 from graphcrate.host.connections import host_of, redacted
+from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Expected, FurtherChannel
 from graphcrate.model.words import printable
@@ -222,7 +223,8 @@ def _translated(path: Path, text: str, extras: tuple[str, ...]) -> Translated:
             f"{path} is not a file of requirements",
             cause="These are read: requirements.txt, environment.yml, pyproject.toml, uv.lock, pylock.toml, "
             "poetry.lock.",
-            next_step="for a project give its folder: WITH=./folder    (or pip freeze > requirements.txt)",
+            next_step=f"for a project give its folder: {setting(with_='./folder')}    (or pip freeze > "
+            "requirements.txt)",
         )
     if conda.is_list(text):
         return conda.listed_packages(text, str(path))

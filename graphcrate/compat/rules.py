@@ -13,6 +13,7 @@ from graphcrate.compat import facts, glt, packages, suites
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.targets import Target
 from graphcrate.model.audit import GpuVerdict
+from graphcrate.model.command import command, filled, setting
 from graphcrate.model.recipe import Candidate, Variant
 from graphcrate.model.report import Fallback
 from graphcrate.model.runtime import RUNTIMES
@@ -273,7 +274,7 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found
         left_out = ", and pyg_lib is left out" if "pyg_lib" in stack.extensions else ""
         yield _Found("note", f"{what}: extensions are compiled{left_out}")
     if stack.impossible:
-        fix = "TOOLKIT=image, or EXTENSIONS=wheels"
+        fix = f"{setting(toolkit='image')}, or {setting(extensions='wheels')}"
         yield _Found("rejects", stack.impossible, "what nvcc makes, measured", fix)
         return
     names = listed(stack.extensions)
@@ -281,13 +282,13 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found
     def otherwise(name: str, capability: str) -> _Found:
         what = f"{names} are compiled for {', '.join(stack.architectures) or 'no GPU'}, and not for {name}"
         model = name.partition(" ")[0].lower()
-        fix = f"recompile {names} with TORCH_CUDA_ARCH_LIST={capability}: make image GPU={model}"
+        fix = f"recompile {names} with TORCH_CUDA_ARCH_LIST={capability}: {command('image', '…', gpu=model)}"
         return _Found("rejects", what, "the recipe's architectures", fix)
 
     sass = [name.removesuffix("+PTX") for name in stack.architectures]
     ptx = [name.removesuffix("+PTX") for name in stack.architectures if name.endswith("+PTX")]
     own = facts.own_driver(".".join(stack.nvcc.split(".")[:2]))
-    instead = f"TOOLKIT=image, where it is newer than nvcc {stack.nvcc}"
+    instead = f"{setting(toolkit='image')}, where it is newer than nvcc {stack.nvcc}"
     yield from _runs(_Code(f"{names} have", sass, ptx, own, instead, otherwise), target, driver)
 
 
@@ -365,7 +366,7 @@ def _runtime(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         version = target.runtimes.get(limit.runtime, "")
         if version and numbers(version) < numbers(limit.since):
             what = limit.before.format(since=limit.since, version=version)
-            yield _Found("rejects" if limit.instead else "note", what, limit.source, limit.instead)
+            yield _Found("rejects" if limit.instead else "note", what, limit.source, filled(limit.instead))
     mounts = any(row.mounts for name, row in RUNTIMES.items() if name in target.runtimes)
     if mounts and target.kernel and numbers(target.kernel) < numbers(facts.limit("kernel-zstd").since):
         yield _Found("note", f"Linux {target.kernel} mounts no SIF of zstd: convert with gzip, which is the default")

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from graphcrate.compat import facts
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.plan import Plan, Slim, WheelsStep
@@ -43,9 +44,10 @@ def wanted(choice: Choice, gpus: str, lock: Lock) -> Slim | None:
     if lock.torch_cuda == "cpu":
         raise UsageError("an image for CPUs has no GPU code to cut", next_step="leave SLIM out")
     if not gpus:
+        again = command("image", "…", cuda=lock.cuda, gpu="v100", slim=choice)
         raise UsageError(
-            f"SLIM={choice} cuts an image to some GPUs, and none is named",
-            next_step=f"make image CUDA={lock.cuda} GPU=v100 SLIM={choice}    (or TARGET=dgx2; several: GPU=v100,a100)",
+            f"{setting(slim=choice)} cuts an image to some GPUs, and none is named",
+            next_step=f"{again}    (or {setting(target='dgx2')}; several: {setting(gpu='v100,a100')})",
         )
     compiled = lock.compilation.architectures if lock.compilation else ()
     return Slim(
@@ -102,7 +104,10 @@ def plan_lines(plan: Plan) -> list[str]:
     if whole:
         size = sum(one.file.size for one in whole) / 1e6
         names = ", ".join(one.name for one in whole)
-        lines.append(f"            whole by NVIDIA's terms ({TERMS}), {size:.0f} MB: {names}; SLIM=all cuts them too")
+        lines.append(
+            f"            whole by NVIDIA's terms ({TERMS}), {size:.0f} MB: {names}; {setting(slim='all')} cuts them "
+            "too"
+        )
     elif slim.everything:
         lines.append(f"            NVIDIA's own libraries too: {TERMS}. The image is for your own use")
     lines.append("            not yet run on a GPU: docs/slim.md says what was shown")

@@ -11,6 +11,7 @@ from graphcrate.compat import facts
 from graphcrate.compat.explain import Judgements, candidates_of, judge_target
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.targets import Target
+from graphcrate.model.command import setting
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 
 #: `rules.Status` of the image that is built for no GPU in particular; `built`: it runs where it was built for this one
@@ -19,7 +20,7 @@ Mark = Literal["native", "jit", "built", "unknown", "rejected"]
 MARKS: dict[Mark, tuple[str, str]] = {
     "native": ("●", "runs"),
     "jit": ("◐", "runs, slow first start (PTX)"),
-    "built": ("○", "runs when built for it: GPU=…"),
+    "built": ("○", f"runs when built for it: {setting(gpu='…')}"),
     "unknown": ("?", "not known"),
     "rejected": ("·", "does not run"),
 }

@@ -10,6 +10,7 @@ import msgspec
 
 from graphcrate.compat import facts
 from graphcrate.compat.facts import numbers, table
+from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianToolkit, WheelToolkit
 from graphcrate.model.plan import LAYER_MTIME
@@ -105,7 +106,7 @@ def refuse_impossible(wanted: Sequence[str], version: str) -> None:
         f"nvcc {version} makes code for {able[0]} to {able[-1]}; {'; '.join(fixes)}",
         cause="nvcc knows the GPUs of its own time, and a new major version drops the oldest.",
         next_step=f"leave {', '.join(missing)} out, or take "
-        + ("another toolkit: TOOLKIT=image" if elsewhere else "a variant of another CUDA version"),
+        + (f"another toolkit: {setting(toolkit='image')}" if elsewhere else "a variant of another CUDA version"),
     )
 
 

@@ -111,7 +111,7 @@ IMAGE_AGAIN, LOCK_AGAIN = Command("image", (ETC,)), Command("lock", (ETC,))
 def filled(text: str) -> str:
     """A text of a data file with what it has in braces as it is typed here: `{make image CUDA=12.1}`, `{WITH=igraph}`.
 
-    What is no command or setting of make stays as it is.
+    What is no command, and no setting of make, stays as it is.
     """
     return _IN_BRACES.sub(lambda found: str(_read(found[1]) or found[0]), text)
 
@@ -132,8 +132,10 @@ def _settings(name: str, value: Value) -> Iterator[Setting]:
 
 
 def _read(text: str) -> Command | Setting | None:
-    """What is typed to make; None of anything else."""
+    """What is typed to make, or to `./build.py` where make has no such command; None of anything else."""
     match text.split():
+        case [program, verb, *words] if program == CHECKOUT_PROGRAM:
+            return Command(verb, tuple(words))
         case ["make", verb, *words]:
             pass
         case words:

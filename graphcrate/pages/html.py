@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import jinja2
 
 from graphcrate import __version__
+from graphcrate.model.command import filled
 from graphcrate.model.words import size
 from graphcrate.pages.colours import COLOURS
 
@@ -24,7 +25,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["size"] = size
+    environment.filters |= {"size": size, "filled": filled}
     environment.globals |= {"version": __version__, "colours": COLOURS}
     return environment
 

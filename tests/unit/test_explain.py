@@ -128,7 +128,7 @@ def test_all_gpus_of_a_list_must_run():
     [
         ("13.0", {"gpu": "a100,v100"}, "on A100 (sm_80), V100 (sm_70)", "no code for V100", "CUDA=12.8 GPU=a100,v100 "),
         ("12.1", {"target": "dgx2"}, "does not run on dgx2: V100", "CUDA 12 needs driver", "CUDA=11.8 TARGET=dgx2 "),
-        ("11.7", {"gpu": "p4,v100,b300"}, "B300 (sm_103)", "no code for", "GPU=p4    (one image for each"),
+        ("11.7", {"gpu": "p4,v100,b300"}, "B300 (sm_103)", "no code for", "… GPU=p4    (one image for each"),
     ],
 )
 def test_what_cannot_run_is_refused_with_what_does(cuda, said, what, cause, next_step):

@@ -25,7 +25,7 @@ TORCH, COMPILED, BASE = "GPU code of torch", "GPU code of extensions", "C librar
 #: fixes; "$" is where one ends
 ANY = "driver >= 525.60.13; for this GPU NVIDIA's package cuda-compat-12-1 may do instead$"
 DATA_CENTER = ANY.replace("this GPU", "data center GPUs of sm_80 and sm_75")
-RECOMPILE = "recompile torch_scatter and torch_sparse with TORCH_CUDA_ARCH_LIST=6.0: make image GPU=p100$"
+RECOMPILE = "recompile torch_scatter and torch_sparse with TORCH_CUDA_ARCH_LIST=6.0: make image … GPU=p100$"
 
 
 def verdict(stack=STACK, gpus=("V100",), driver="550.54.15", **target):

@@ -126,4 +126,4 @@ def _folder(text: str, path: str, environment: Mapping[str, str]) -> Path:
 def refuse(text: str, why: str) -> NoReturn:
     """Raise UsageError for what `--to` says; who asked adds the forms that there are."""
     shown = text if len(text) <= 120 else f"{text[:117]}…"
-    raise UsageError(f"{shown!r} cannot be published to: {why}", next_step=str(command("publish", help=True)))
+    raise UsageError(f"{shown!r} cannot be published to: {why}", next_step=command("publish", help=True))
