@@ -144,7 +144,7 @@ def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[st
     from graphcrate.resolve.fetch import fetch
 
     if len(names) > 1:
-        raise UsageError("one lock can be audited at a time", next_step=f"./build.py audit {names[0]}")
+        raise UsageError("one lock can be audited at a time", next_step=command("audit", names[0]))
     path = Path(names[0])
     lock = documents.read_lock(
         path, catalog.renewal_of(ctx, path), committed=path.absolute().is_relative_to(ctx.root / "images")

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import typer.core
 
 from graphcrate.host import streams
-from graphcrate.host.context import Context
+from graphcrate.model.command import ETC, Command
 from graphcrate.model.errors import GraphcrateError, UsageError
 
 #: what other programs call a command
@@ -39,7 +39,10 @@ class Commands(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 (as below)
         """Name the command of ours for one that other programs have. Raises UsageError."""
         if args and args[0] not in self.commands and (ours := _ELSEWHERE.get(args[0])):
-            raise UsageError(f"there is no command {args[0]!r}", next_step=f"./build.py {ours} …    is what does that")
+            raise UsageError(
+                f"there is no command {args[0]!r}",
+                next_step=f"{Command(ours, (ETC,)).by_program()}    is what does that",
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 (as below)
@@ -94,5 +97,5 @@ def _end(message: str, code: int) -> NoReturn:
         sys.stdout.flush()
     except OSError:
         streams.give_up_stdout()
-    sys.stderr.write(f"graphcrate: {Context.here().as_typed(message)}\n")
+    sys.stderr.write(f"graphcrate: {message}\n")
     sys.exit(code)

@@ -15,6 +15,7 @@ from graphcrate.cli import cache, check, options, publish, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.host import defects, streams
+from graphcrate.model.command import command
 from graphcrate.model.errors import DifferenceError, UsageError
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, quiet: bo
     report = pipeline.build_image(request, ctx)
     write(report, f"{report.reference}\n", as_json=as_json)
     lines = summary.warnings(report) if quiet else summary.lines(report, settings.now() - start)
-    sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
 
 
 @app.command()
@@ -246,9 +247,9 @@ def lock(
         _check_locks(name, cuda, mirror, as_json)
         return
     if not name:
-        raise UsageError("lock needs a recipe", next_step="./build.py lock pyg --cuda 11.8    (list has all)")
+        raise UsageError("lock needs a recipe", next_step=f"{command('lock', 'pyg', cuda='11.8')}    (list has all)")
     if as_json:
-        raise UsageError("--json goes with --check alone", next_step=f"./build.py lock {name}    (prints a path)")
+        raise UsageError("--json goes with --check alone", next_step=f"{command('lock', name)}    (prints a path)")
     from graphcrate.assembly import pipeline
     from graphcrate.cli.requests import build_request
     from graphcrate.compat.request import SourceOptions
@@ -263,7 +264,7 @@ def _refuse(**given: object) -> None:
     if names := [f"--{name}" for name, value in given.items() if value]:
         raise UsageError(
             f"{' and '.join(names)} is for locking, and --check locks nothing",
-            next_step="./build.py lock --check, or leave --check out",
+            next_step=f"{command('lock', check=True)}, or leave --check out",
         )
 
 
@@ -444,7 +445,7 @@ def doctor(context: typer.Context) -> None:
     if pasted:
         from graphcrate.resolve import libraries
 
-        sys.stdout.writelines(f"apt:   {here().as_typed(line)}\n" for line in libraries.of_error(pasted, here()))
+        sys.stdout.writelines(f"apt:   {line}\n" for line in libraries.of_error(pasted, here()))
     sys.exit(code)
 
 

@@ -14,6 +14,7 @@ import typer
 from graphcrate.compat import toml
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.runtime import RUNTIMES
@@ -54,7 +55,7 @@ def bytes_of(text: str) -> int | None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)i?B?", text, re.IGNORECASE)
     if not found:
-        raise UsageError(f"{text!r} is not a number of bytes", next_step="--disk 40GB    (DISK=40GB of make)")
+        raise UsageError(f"{text!r} is not a number of bytes", next_step=setting(disk="40GB").both())
     return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
 
 

@@ -12,6 +12,7 @@ import typer
 
 from graphcrate.cli import options
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,8 +86,8 @@ def publish(
 
     ctx, to = here(plain_http=plain_http), to or config().to
     if not to:
-        step = f"make publish … TO=registry.example/team    (./build.py publish {image} --to …)"
-        raise UsageError("there is no destination: TO, or --to", next_step=step)
+        step = command("publish", image, to="registry.example/team")
+        raise UsageError(f"there is no destination: {setting(to='…').both()}", next_step=step)
     request = policy.PublishRequest(
         ref=named(image, output) if ":" in image else image,  # else a recipe, or a path
         output=output,
@@ -109,7 +110,7 @@ def publish(
     elif cuda or gpu or target:
         raise UsageError(
             f"{image} is built: --cuda, --gpu and --target are for a recipe, which is built first",
-            next_step=f"./build.py publish {image} --to …, or publish pyg --cuda … --gpu … --to …",
+            next_step=f"{command('publish', image, to='…')}, or {command('publish', 'pyg', cuda='…', gpu='…', to='…')}",
         )
     elif plan:
         policy.examine(request, ctx)
@@ -134,7 +135,7 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
         asked = report.asked or BuildParameters(recipe=report.name, variant=report.cuda)
         insisting = BuildRequest.again(asked).from_channel(report.fallback.channel).command()
         lines = summary.fallback_lines(report, insisting)
-        sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
 
 
 def _is_recipe(image: str, ctx: "Context") -> bool:
@@ -199,7 +200,7 @@ def verify(
     if not reference.on_registry(ref):
         raise UsageError(
             f"{ref!r} names no registry, and `verify` is for what was published",
-            next_step=f"./build.py check {ref}    for an image here; docker.io/{ref} for one of Docker Hub",
+            next_step=f"{command('check', ref)}    for an image here; docker.io/{ref} for one of Docker Hub",
         )
     request = verifying.VerifyRequest(ref=ref, key=key, published_as=published_as, rebuild=rebuild, wheels=wheels)
     result = verifying.run(request, here(plain_http=plain_http), pipeline.build_image)
@@ -217,7 +218,7 @@ def verify(
             f"{result.reference}: {failed[0].what}: {failed[0].said}",
             cause=f"{len(failed)} of {len(result.checks)} checks failed, of the image {result.digest}.",
             next_step=failed[0].next_step
-            or "do not run it before you know why; `./build.py publish` attaches and signs what is missing",
+            or f"do not run it before you know why; {command('publish', '…')} attaches and signs what is missing",
         )
 
 
@@ -234,6 +235,6 @@ def keys(
     if password is None:
         password = ask_password("password for the new key: ")
     if password is None:
-        raise UsageError("there is no terminal to ask for a password", next_step=f"{PASSWORD}=… ./build.py keys")
+        raise UsageError("there is no terminal to ask for a password", next_step=f"{PASSWORD}=… {command('keys')}")
     for path in make_pair(output, password):
         sys.stdout.write(f"{path}\n")

@@ -15,6 +15,7 @@ from graphcrate.compat.catalog import lock_path
 from graphcrate.compat.support import MARKS, Mark, Support, models_with, support
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, AnswerLine, Section
+from graphcrate.model.command import command, setting
 from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
@@ -45,7 +46,7 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
         found = support(recipe)
         for variant in recipe.variants:
             if variant.unavailable is not None:
-                rows.append((recipe.name, variant.cuda, "not available: ./build.py image explains", *[""] * 5))
+                rows.append((recipe.name, variant.cuda, f"not available: {command('explain', recipe.name)}", *[""] * 5))
                 continue
             first = variant.candidates[0]
             runs, apart = ([], []) if variant.cuda == "cpu" else _gpus_of(found, variant.cuda)
@@ -68,7 +69,7 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
     if built:
         names = joined(sorted(built))
-        yield f"* {names} too, when built for it: GPU=… (./build.py list --gpus)"
+        yield f"* {names} too, when built for it: {setting(gpu='…')} ({command('list', gpus=True)})"
 
 
 def _gpus_of(found: Support, cuda: str) -> tuple[list[str], list[str]]:

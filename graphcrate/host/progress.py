@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
     from rich.progress import Progress as Bars
     from rich.progress import ProgressColumn, TaskID
@@ -50,13 +48,13 @@ class Progress:
 
 
 class Stderr(Progress):
-    """Draws on stderr, lines as `typed` has them; `quiet`: warnings alone.
+    """Draws on stderr; `quiet`: warnings alone.
 
     Loads rich at its first use: an unchanged image does without.
     """
 
-    def __init__(self, typed: "Callable[[str], str]" = str, *, quiet: bool = False) -> None:
-        self._typed, self._quiet = typed, quiet
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._lock = threading.RLock()  #: what follows is changed by threads: a base is made beside downloads
         self._terminal: Console | None = None
         self._bars: Bars | None = None
@@ -75,7 +73,7 @@ class Stderr(Progress):
             self.warn(message)
 
     def warn(self, message: str) -> None:
-        self._console.print(self._typed(message), highlight=False, soft_wrap=True, markup=False)
+        self._console.print(message, highlight=False, soft_wrap=True, markup=False)
 
     @contextlib.contextmanager
     def task(self, description: str, total: int, unit: str = "", *, brief: bool = False) -> Iterator[Task]:

@@ -4,7 +4,7 @@ import pytest
 
 from graphcrate.cli import options as configuration
 from graphcrate.host import settings
-from graphcrate.host.context import Context, as_installed
+from graphcrate.host.context import Context
 from graphcrate.model.errors import RecipeError, UsageError
 from tests.made import refused
 
@@ -49,24 +49,6 @@ def test_without_a_home_folder_the_current_folders_file_counts(read, monkeypatch
 def test_the_cache_unless_a_variable_names_one(read, variables):
     read(folder='cache = "/there"', **variables)
     assert configuration.here().environment["GRAPHCRATE_CACHE"] == variables.get("GRAPHCRATE_CACHE", "/there")
-
-
-@pytest.mark.parametrize(
-    ("here", "there"),
-    [
-        ("make image CUDA=11.8 'WITH=a b'", "graphcrate image pyg --cuda 11.8 --with 'a b'"),
-        ("make image STACK=torch    (./build.py list)", "graphcrate image torch    (graphcrate list)"),
-        ("EXTENSIONS=wheels make image …", "graphcrate image … --extensions wheels"),
-        ("DEBIAN_MIRROR=http://x make image …", "DEBIAN_MIRROR=http://x graphcrate image …"),
-        ("make image RECIPE=mine.toml CUDA=12.6", "graphcrate image mine.toml --cuda 12.6"),
-        ("make lock RECIPE=mine.toml CUDA=12.6    (x)", "graphcrate lock mine.toml --cuda 12.6    (x)"),
-        ("MIRROR=sjtu or TOOLKIT=image)", "--mirror sjtu or --toolkit image)"),
-    ],
-)
-def test_an_installed_package_says_commands_as_they_are_typed_there(here, there, tmp_path):
-    assert as_installed(here) == there
-    for folder, said in (("data", there), ("checkout", here)):
-        assert Context(root=tmp_path / folder, environment={}).as_typed(here) == said
 
 
 def test_an_installed_package_leaves_its_recipes_and_locks_alone(tmp_path):
