@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.assembly import extensions, summary
-from graphcrate.compat.addresses import cuda_label, pyg_page
 from graphcrate.compat.request import SourceOptions
 from graphcrate.engines import table
 from graphcrate.engines.backend import BuildOrder, Built, Engine
@@ -22,9 +21,9 @@ from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import HostError, LockedError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import CompileStep, Plan
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.resolve import base as bases
-from graphcrate.resolve.channels import SourceKind, mirror_of, user_indexes
+from graphcrate.resolve.channels import SourceKind, mirror_of, mirrored, user_indexes
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch
 
 #: Where nothing else is asked for.
@@ -142,9 +141,10 @@ def arguments(plan: Plan, lock: Lock, sources: SourceOptions, environment: Mappi
     torch, torch_cuda = plan.stack.torch, plan.stack.torch_cuda
     user = user_indexes(environment)
     values = {"PACKAGE_INDEX": mirror.pypi or user.default}
-    if mirror.pytorch_kind is SourceKind.INDEX:
-        values["PYTORCH_INDEX"] = mirror.pytorch.format(tag=cuda_label(torch_cuda))
-    values["PYG_LINKS"] = mirror.pyg.format(page=pyg_page(torch, torch_cuda))
+    for channel, row in CHANNELS.items():
+        source = mirrored(mirror, channel, torch, torch_cuda)
+        if (source.kind is SourceKind.INDEX) is row.is_index:
+            values[row.variable] = source.location
     # A machine that knows no archive leaves it to the base image.
     if isinstance(lock.base, DebianBase) and (archive := own_mirror(environment)):
         values["DEBIAN_MIRROR"] = archive.main

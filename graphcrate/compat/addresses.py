@@ -1,9 +1,11 @@
-"""Addresses of PyTorch's and PyG's channels and of Alibaba Cloud's registries, as their manuals give them."""
+"""Addresses of the channels of stacks and of Alibaba Cloud's registries, as their manuals give them."""
 
 import re
 
-PYTORCH = "https://download.pytorch.org/whl"
-PYG = "https://data.pyg.org/whl"
+from graphcrate.model.recipe import CHANNELS, Channel
+
+#: channel → address that all its pages begin with
+ROOTS = {channel: row.root for channel, row in CHANNELS.items()}
 #: hosts of registries (help centre: "Terms", "Exclusive domain names of Personal Edition instances"): a region's own,
 #: an Enterprise instance's, a Personal one's since 2024-09
 _ALIBABA = (
@@ -18,20 +20,14 @@ def cuda_label(cuda: str) -> str:
     return cuda if cuda == "cpu" else "cu" + cuda.replace(".", "")
 
 
-def pyg_page(torch: str, torch_cuda: str) -> str:
-    """Name of PyG's links page: `torch-2.0.0+cu118.html`, whatever the patch release."""
-    major, minor = torch.split(".")[:2]
-    return f"torch-{major}.{minor}.0+{cuda_label(torch_cuda)}.html"
+def channel_page(channel: Channel, torch: str, torch_cuda: str) -> str:
+    """Name of a channel's page for one torch and CUDA version: `cu118`, `torch-2.0.0+cu118.html`."""
+    return CHANNELS[channel].page.format(label=cuda_label(torch_cuda), series=".".join(torch.split(".")[:2]))
 
 
-def pytorch_index(torch_cuda: str) -> str:
-    """PyTorch's own index for one CUDA version."""
-    return f"{PYTORCH}/{cuda_label(torch_cuda)}"
-
-
-def pyg_links(torch: str, torch_cuda: str) -> str:
-    """PyG's page of wheels for one torch and CUDA version."""
-    return f"{PYG}/{pyg_page(torch, torch_cuda)}"
+def channel_address(channel: Channel, torch: str, torch_cuda: str) -> str:
+    """Address of a channel's page for one torch and CUDA version."""
+    return f"{ROOTS[channel]}/{channel_page(channel, torch, torch_cuda)}"
 
 
 def alibaba_registry(region: str, instance: str = "") -> str:

@@ -14,7 +14,7 @@ from graphcrate.compat.addresses import cuda_label
 from graphcrate.model import plan as steps
 from graphcrate.model.lock import Compilation, DebianBase, Drift, Lock, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
-from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
+from graphcrate.model.recipe import CHANNELS, Additions, Candidate, Channel, Recipe, Variant
 from graphcrate.model.words import joined, listed
 
 #: A wheel of at least this many bytes is a layer of its own: it is pulled and cached alone.
@@ -32,10 +32,6 @@ PROGRAMS = "/opt/graphcrate"  #: what ships in the image: examples/ to copy, sui
 EXAMPLES = f"{PROGRAMS}/examples"
 EXAMPLES_TITLE, ADDED_FILES_TITLE = "examples", "added files"  #: of the steps that write them
 
-_PYG = {
-    "torch-geometric", "pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv",
-    "ogb", "torchmetrics", "lightning-utilities", "littleutils", "outdated",
-}  # fmt: skip
 _CUDA = ("nvidia-", "cuda-", "triton", "pytorch-triton")
 _TOOLS = {"pip", "setuptools", "wheel", "cmake", "lit", "tqdm"}
 #: what `import torch`, its build tools and the extensions' own imports want besides CUDA libraries
@@ -46,7 +42,9 @@ _TORCH_NEEDS = {
 ADDED_SOURCES = "added packages, compiled"  #: title of a step
 MOST_ADDED = 20  #: layers of a person's own large packages
 _Layer = tuple[str, tuple[LockedPackage, ...]]  #: title and packages
-GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
+#: channel → title of the layer with its libraries and those that change together with them
+FAMILIES = {channel: f"{row.owner} family" for channel, row in CHANNELS.items() if row.libraries}
+GROUPS = ("CUDA libraries", "torch and libraries", "tools", *FAMILIES.values())
 
 
 def make_plan(
@@ -214,10 +212,15 @@ def make_open_plan(recipe: Recipe, variant: Variant, candidate: Candidate, *, ex
     others = [*recipe.requirements, *variant.requirements]
     if variant.torch_geometric:
         others.append(f"torch-geometric=={variant.torch_geometric}")
+    extending = next((channel for channel in candidate.channels if channel in FAMILIES), Channel.PYG)
     first = Channel.PYTORCH if Channel.PYTORCH in candidate.channels else Channel.PYPI
     wanted = [
         ("torch and its libraries", first, [f"torch=={candidate.torch}", *candidate.overrides]),
-        ("compiled extensions of PyG", Channel.PYG, [name.replace("_", "-") for name in variant.extensions]),
+        (
+            f"compiled extensions of {CHANNELS[extending].owner}",
+            extending,
+            [name.replace("_", "-") for name in variant.extensions],
+        ),
         ("PyG and tools", Channel.PYPI, others),
     ]
     installs = [
@@ -297,8 +300,9 @@ def group(name: str) -> str:
     """Which of `GROUPS` a package belongs to: packages of one change together."""
     if name.startswith(_CUDA):
         return GROUPS[0]
-    if name in _PYG:
-        return GROUPS[3]
+    for channel, title in FAMILIES.items():
+        if name in CHANNELS[channel].libraries | CHANNELS[channel].companions:
+            return title
     return GROUPS[2] if name in _TOOLS else GROUPS[1]
 
 

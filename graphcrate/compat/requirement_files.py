@@ -17,13 +17,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
-from graphcrate.compat.addresses import PYG, PYTORCH
 from graphcrate.compat.packages import markers
 from graphcrate.compat.translated import Translated, is_stacks, is_torchs
 from graphcrate.host.connections import host_of, redacted
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
-from graphcrate.model.recipe import Additions, Expected, FurtherChannel
+from graphcrate.model.recipe import CHANNELS, Additions, Expected, FurtherChannel
 from graphcrate.model.words import printable
 
 LARGEST_FILE = 1 << 20  #: bytes of a file that a recipe brings along, or that says what a project needs
@@ -46,7 +45,7 @@ _EXTRAS = re.compile(r"(.*)\[([\w\s.,-]+)\]", re.DOTALL)
 #: the local part of a version that names with what it is built: cu118, pt20cu118, cpu
 _BUILD = re.compile(r"(?:pt\d+)?(?:cu\d+|cpu|rocm[\d.]+|xpu)")
 _PYTHONS = tuple(f"3.{minor}" for minor in range(8, 16))  #: of images, and some more
-_OURS = {host_of(PYTORCH), host_of(PYG)}
+_OURS = {host_of(row.root) for row in CHANNELS.values()}
 
 
 def read(path: Path, package: Package) -> Additions:

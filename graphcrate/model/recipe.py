@@ -1,5 +1,6 @@
 """Recipe: what a person writes in `recipes/*.toml`. Reading and validating the file is `graphcrate.compat.recipes`."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal
 
@@ -17,6 +18,47 @@ class Channel(StrEnum):
     PYTORCH = "pytorch"  #: PyTorch's index, one per CUDA version
     PYG = "pyg"  #: PyG's links page, one per torch and CUDA version
     LOCAL = "local"  #: a folder of wheels
+
+
+class TorchChannel(msgspec.Struct, frozen=True, kw_only=True):
+    """Pages with wheels for one CUDA version each, or for one torch: a further channel is a name and a row.
+
+    In `page` `{label}` is `cu118` or `cpu`, `{series}` of torch 2.0.1 is `2.0`.
+    """
+
+    owner: str  #: in texts
+    root: str  #: address that all its pages begin with
+    page: str
+    is_index: bool = False  #: a page per project (PEP 503), else one with all files
+    variable: str  #: build argument that has its address
+    for_torch: bool  #: its wheels are built for one torch: extensions may come from there
+    libraries: frozenset[str] = frozenset()  #: normalised names of what it is for
+    companions: frozenset[str] = frozenset()  #: further packages that change together with those, and share a layer
+
+
+CHANNELS: Mapping[Channel, TorchChannel] = {
+    Channel.PYTORCH: TorchChannel(
+        owner="PyTorch",
+        root="https://download.pytorch.org/whl",
+        page="{label}",
+        is_index=True,
+        variable="PYTORCH_INDEX",
+        for_torch=False,
+    ),
+    Channel.PYG: TorchChannel(
+        owner="PyG",
+        root="https://data.pyg.org/whl",
+        page="torch-{series}.0+{label}.html",  # whatever the patch release
+        variable="PYG_LINKS",
+        for_torch=True,
+        libraries=frozenset(
+            {"torch-geometric", "pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv"}
+        ),
+        companions=frozenset({"ogb", "torchmetrics", "lightning-utilities", "littleutils", "outdated"}),
+    ),
+}
+#: only these say in their names for which torch a wheel was built; a package index does not
+BUILT_FOR_TORCH = (*(channel for channel, row in CHANNELS.items() if row.for_torch), Channel.LOCAL)
 
 
 class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.model.audit import AuditFinding
 from graphcrate.model.contract import ContractFinding, Host
+from graphcrate.model.recipe import CHANNELS
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
 from graphcrate.model.runtime import RUNTIMES
 from graphcrate.pages.charts import Box, Curve, curve, treemap
@@ -25,11 +26,12 @@ NAME = "report.html"  #: beside report.json
 UNKNOWN = "not known"
 _MOST_BOXES = 40
 _MOST_FINDINGS = 200
+_LIBRARIES = {re.escape(name) for row in CHANNELS.values() for name in row.libraries}
 #: a package's colour in the treemap, by its name; the first that fits
 _GROUPS = (
     ("torch", re.compile(r"torch|torchvision|torchaudio|triton")),
     ("nvidia", re.compile(r"nvidia-.*|cuda.*")),
-    ("pyg", re.compile(r"torch-(scatter|sparse|cluster|spline-conv|geometric)|pyg-lib|graphlearn-torch|dgl")),
+    ("pyg", re.compile("|".join((*sorted(_LIBRARIES), "graphlearn-torch", "dgl")))),
     ("system", re.compile(r"debian|base|files|bytecode")),
 )
 

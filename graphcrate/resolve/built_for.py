@@ -18,13 +18,14 @@ from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import IntegrityError, ResolutionError
 from graphcrate.model.lock import LockedPackage
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import CHANNELS
 from graphcrate.resolve.channels import Link
 from graphcrate.resolve.fetch import THREADS, is_stored, store
 from graphcrate.resolve.offers import Offers
 
 LARGEST = 64 << 20  #: bytes of a wheel that is fetched to look at
 _LIBRARY = re.compile(r"\.so(\.\d+)*$")
+_PAGED = {channel for channel, row in CHANNELS.items() if row.for_torch}  #: whose pages are for one torch each
 
 
 def check(packages: Iterable[LockedPackage], links: Mapping[str, Link], offers: Offers, progress: Progress) -> None:
@@ -35,7 +36,7 @@ def check(packages: Iterable[LockedPackage], links: Mapping[str, Link], offers: 
     tied = [
         one
         for one in packages
-        if one.channel is not Channel.PYG and one.file.size <= LARGEST and sonames.is_tied(one.name, one.file.name)
+        if one.channel not in _PAGED and one.file.size <= LARGEST and sonames.is_tied(one.name, one.file.name)
     ]
     cache, client = offers.sources.cache, offers.sources.client
     if absent := [one for one in tied if not is_stored(one.file, cache)]:

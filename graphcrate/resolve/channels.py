@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat.addresses import cuda_label, pyg_links, pyg_page, pytorch_index
+from graphcrate.compat.addresses import channel_address, channel_page, cuda_label
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import CHANNELS, Channel
 
 #: pip's configuration files of the whole machine; later ones win
 SYSTEM_FILES = (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"))
@@ -143,34 +143,32 @@ def sources(
 ) -> tuple[Source, ...]:
     """Where to look for the files of a channel, in order. `torch` is the exact version, `*` only for `local`."""
     match channel:
-        case Channel.PYTORCH:
-            found = [Source(SourceKind.INDEX, pytorch_index(torch_cuda))]
-        case Channel.PYG:
-            found = [Source(SourceKind.LINKS, pyg_links(torch, torch_cuda))]
         case Channel.PYPI:
             found = [Source(SourceKind.INDEX, address) for address in (*user.extra, user.default)]
             found += user.further
         case Channel.LOCAL:
             found = [Source(SourceKind.FOLDER, folder) for folder in local_folders(request, user.folders)]
-    return _distinct([_mirrored(mirror_of(request), channel, torch, torch_cuda), *found])
+        case _:
+            kind = SourceKind.INDEX if CHANNELS[channel].is_index else SourceKind.LINKS
+            found = [Source(kind, channel_address(channel, torch, torch_cuda))]
+    return _distinct([mirrored(mirror_of(request), channel, torch, torch_cuda), *found])
 
 
 def public_mirrors(channel: Channel, torch: str, torch_cuda: str) -> tuple[Source, ...]:
     """What the known mirrors have of a channel, in order. `torch` as in `sources`."""
-    return _distinct(_mirrored(mirror, channel, torch, torch_cuda) for mirror in MIRRORS.values())
+    return _distinct(mirrored(mirror, channel, torch, torch_cuda) for mirror in MIRRORS.values())
 
 
-def _mirrored(mirror: WheelMirror, channel: Channel, torch: str, torch_cuda: str) -> Source:
-    """A mirror's copy of a channel; without a location where it has none."""
+def mirrored(mirror: WheelMirror, channel: Channel, torch: str, torch_cuda: str) -> Source:
+    """Return a mirror's copy of a channel; without a location where it has none."""
     match channel:
         case Channel.PYTORCH:
             return Source(mirror.pytorch_kind, mirror.pytorch.format(tag=cuda_label(torch_cuda)))
         case Channel.PYG:
-            return Source(SourceKind.LINKS, mirror.pyg.format(page=pyg_page(torch, torch_cuda)))
+            return Source(SourceKind.LINKS, mirror.pyg.format(page=channel_page(channel, torch, torch_cuda)))
         case Channel.PYPI:
             return Source(SourceKind.INDEX, mirror.pypi)
-        case Channel.LOCAL:
-            return Source(SourceKind.FOLDER, "")
+    return Source(SourceKind.FOLDER, "")
 
 
 def _distinct(found: Iterable[Source]) -> tuple[Source, ...]:

@@ -30,7 +30,7 @@ from graphcrate.model.lock import (
     WheelToolkit,
 )
 from graphcrate.model.platform import Platform
-from graphcrate.model.recipe import Candidate, Channel, Variant
+from graphcrate.model.recipe import BUILT_FOR_TORCH, Candidate, Channel, Variant
 from graphcrate.oci import reference
 from graphcrate.resolve import base
 from graphcrate.resolve.channels import names_of
@@ -47,8 +47,6 @@ STANDS_IN = {
 _SOME_PYG = "2.3.1"
 #: What an extension imports first and does not say in its metadata (`torch_sparse/reduce.py` and others, 0.6.18).
 NEEDS = {"torch-sparse": "torch-scatter"}
-#: only these say in their names for which torch a wheel was built; a package index does not
-BUILT_FOR_TORCH = (Channel.PYG, Channel.LOCAL)
 #: pip and setuptools make the wheel; from 1.13 on ninja shares a job server: packages side by side keep to the cores
 TOOLS = ("pip", "setuptools", "wheel", "ninja>=1.13")
 

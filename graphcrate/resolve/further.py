@@ -6,15 +6,14 @@ What graphcrate asks itself, PyTorch's and PyG's pages and the public index with
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from graphcrate.compat.addresses import PYG, PYTORCH
 from graphcrate.host.connections import host_of
 from graphcrate.model.command import setting
-from graphcrate.model.recipe import FurtherChannel
+from graphcrate.model.recipe import CHANNELS, FurtherChannel
 from graphcrate.resolve.channels import MIRRORS, Source, SourceKind
 
 _KINDS = {"index": SourceKind.INDEX, "links": SourceKind.LINKS, "folder": SourceKind.FOLDER}
 #: pages of the same owners by older names
-_OF_STACKS = {host_of(PYTORCH), host_of(PYG), "pytorch-geometric.com", "download-r2.pytorch.org"}
+_OF_STACKS = {*(host_of(row.root) for row in CHANNELS.values()), "pytorch-geometric.com", "download-r2.pytorch.org"}
 _MIRRORS = {host_of(mirror.pypi): name for name, mirror in MIRRORS.items() if mirror.pypi}
 
 

@@ -13,7 +13,7 @@ from graphcrate.host import process, settings
 from graphcrate.model.command import setting
 from graphcrate.model.errors import BuildError, HostError, NetworkError
 from graphcrate.model.lock import Lock
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.resolve import further
 from graphcrate.resolve.channels import (
     PYTORCH_MIRRORS,
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from graphcrate.resolve.target import WheelTarget
 
 FIXES = {
+    **dict.fromkeys(CHANNELS, f"put the wheels in a folder: {setting(wheels='/path')}"),
     Channel.PYTORCH: "try a mirror: " + " or ".join(str(setting(mirror=name)) for name in PYTORCH_MIRRORS),
     Channel.LOCAL: f"name a folder that has a torch wheel: {setting(wheels='/path')}",
     Channel.PYPI: "check the network and the index that pip and uv are set to",
-    Channel.PYG: f"put the wheels in a folder: {setting(wheels='/path')}",
 }
 
 

@@ -121,8 +121,8 @@ def _sources():
 @pytest.fixture(scope="module")
 def server():
     with WheelServer() as running, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(addresses, "PYTORCH", running.url("/whl"))
-        patch.setattr(addresses, "PYG", running.url("/whl"))
+        patch.setitem(addresses.ROOTS, Channel.PYTORCH, running.url("/whl"))
+        patch.setitem(addresses.ROOTS, Channel.PYG, running.url("/whl"))
         small_index.fill(running)
         for project, files in index_of_many().items():
             running.simple(project, dict(files))

@@ -176,11 +176,12 @@ def registry():
 def channels(server, monkeypatch):
     """The same server in place of PyTorch's and PyG's channels; nothing waits before a retry."""
     from graphcrate.compat import addresses
+    from graphcrate.model.recipe import Channel
 
     monkeypatch.setattr("graphcrate.host.retry.FIRST_PAUSE", 0.0)
     monkeypatch.setattr("graphcrate.resolve.search.AGAIN", (0.001, 0.002))
-    monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
-    monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
+    monkeypatch.setitem(addresses.ROOTS, Channel.PYTORCH, server.url("/whl"))
+    monkeypatch.setitem(addresses.ROOTS, Channel.PYG, server.url("/whl"))
     return server
 
 

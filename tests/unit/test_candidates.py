@@ -26,7 +26,7 @@ from tests.unit.wheel_server import small_wheel
 @pytest.fixture
 def unplugged(world, monkeypatch):
     """Where PyTorch's channel cannot be reached."""
-    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
+    monkeypatch.setitem(addresses.ROOTS, Channel.PYTORCH, NOWHERE)
     return world
 
 
@@ -91,7 +91,7 @@ def test_a_fall_back_is_rebuilt_without_network_for_a_while(unplugged, monkeypat
 
 def test_a_fall_back_is_left_once_the_preferred_channel_is_there_again(world, monkeypatch):
     with monkeypatch.context() as cut:
-        cut.setattr(addresses, "PYTORCH", NOWHERE)
+        cut.setitem(addresses.ROOTS, Channel.PYTORCH, NOWHERE)
         world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
         world.now += 1000  # long enough: the channel is knocked at, in vain
         assert world.choose(PYTORCH, COMPATIBLE).candidate is COMPATIBLE
@@ -140,7 +140,7 @@ def test_a_lock_of_pytorch_s_channel_is_used_by_a_public_mirror_where_the_channe
 ):
     name, content = small_index.pytorch_channel(world.server)
     committed = world.choose(PYTORCH, COMPATIBLE).lock
-    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
+    monkeypatch.setitem(addresses.ROOTS, Channel.PYTORCH, NOWHERE)
     world.cache.path("resolutions", "x").parent.joinpath(f"{committed.request_sha256}.json").unlink()
     mirrors[0].pytorch("cu118", {name: content})
     world.environment |= {"WHEEL_FALLBACK": ""}
@@ -252,7 +252,7 @@ def test_a_channel_that_requirements_name_gives_a_package_and_is_nowhere_in_the_
 
 def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, monkeypatch):
     with monkeypatch.context() as cut:
-        cut.setattr(addresses, "PYG", NOWHERE)
+        cut.setitem(addresses.ROOTS, Channel.PYG, NOWHERE)
         committed = world.choose(COMPATIBLE).lock
         assert [(missing.name, missing.unreachable) for missing in committed.missing] == [("pyg-lib", (Channel.PYG,))]
         assert committed.package("torch-scatter").unreachable == (Channel.PYG,)

@@ -17,6 +17,7 @@ from graphcrate.host.http import Client, PartialDownload
 from graphcrate.host.parallel import StoppedError
 from graphcrate.model.errors import DiskFullError, HostError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import LockedFile
+from graphcrate.model.recipe import Channel
 from graphcrate.resolve import channels
 from graphcrate.resolve import fetch as store
 from graphcrate.resolve.channels import Link, WheelMirror
@@ -348,7 +349,7 @@ def test_who_stops_sending_is_asked_last_for_the_other_files(server, mirrors, ca
 
 
 def test_a_place_that_is_not_reached_is_not_asked_for_the_other_files(mirrors, progress, monkeypatch, get_public):
-    monkeypatch.setattr(addresses, "PYTORCH", "http://127.0.0.1:1/whl")
+    monkeypatch.setitem(addresses.ROOTS, Channel.PYTORCH, "http://127.0.0.1:1/whl")
     monkeypatch.setattr(store, "THREADS", 1)
     vision = small_wheel("torchvision", "0.15.2+cu118", tag=CP311)
     mirrors[1].pytorch("cu118", dict([TORCH, vision]))

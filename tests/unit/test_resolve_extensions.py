@@ -171,7 +171,7 @@ def test_each_way_to_come_by_extensions_is_a_request_of_its_own(world):
 def test_a_committed_lock_in_which_all_is_compiled_serves_where_source_is_wanted(world, monkeypatch):
     """Also once the channel answers that was silent when it was made: its wheels are not wanted."""
     with monkeypatch.context() as cut:
-        cut.setattr(addresses, "PYG", NOWHERE)
+        cut.setitem(addresses.ROOTS, Channel.PYG, NOWHERE)
         committed = world.choose(COMPATIBLE).lock
     assert world.choose(COMPATIBLE, committed=committed, extensions="source").lock == committed
     wheels(world.server, "2.1.2")

@@ -14,7 +14,7 @@ from graphcrate.compat.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
 from graphcrate.compat.toolkits import PACKAGES
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import CHANNELS, Channel
 
 WIDTH = 118
 CONTEXT = "/context"  #: what lay beside the text, in stages that are left behind
@@ -139,13 +139,12 @@ def pins(packages: Iterable[LockedPackage]) -> list[str]:
 
 def where(channel: Channel, index: str = "--index-url") -> str:
     """Write the options of pip, or with its name for an `index` of uv, that say where a channel is."""
-    places = {
-        Channel.PYPI: "",
-        Channel.PYTORCH: f'{index} "${{PYTORCH_INDEX}}" ',
-        Channel.PYG: '--no-index --find-links "${PYG_LINKS}" ',
-        Channel.LOCAL: f"--no-index --find-links {CONTEXT}/wheels ",
-    }
-    return places[channel]
+    if channel is Channel.PYPI:
+        return ""
+    if channel is Channel.LOCAL:
+        return f"--no-index --find-links {CONTEXT}/wheels "
+    row = CHANNELS[channel]
+    return f'{index if row.is_index else "--no-index --find-links"} "${{{row.variable}}}" '
 
 
 def comment(text: str, indent: str = "") -> str:

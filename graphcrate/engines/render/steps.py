@@ -13,7 +13,15 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from graphcrate.compat import addresses, compilers, identities
-from graphcrate.compat.planning import ADDED_FILES_TITLE, ADDED_SOURCES, EXAMPLES_TITLE, GROUPS, SYSTEM_PATH, group
+from graphcrate.compat.planning import (
+    ADDED_FILES_TITLE,
+    ADDED_SOURCES,
+    EXAMPLES_TITLE,
+    FAMILIES,
+    GROUPS,
+    SYSTEM_PATH,
+    group,
+)
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.engines.render.layout import BUILD_TOOLS, COMPILED, TOOLS, shell, written
 from graphcrate.model.lock import DebianBase, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
@@ -29,11 +37,11 @@ from graphcrate.model.plan import (
     ToolkitStep,
     WheelsStep,
 )
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import CHANNELS, Channel
 
 TOOLKIT_STAGE, COMPILE_STAGE, EXTENSIONS_STAGE = "toolkit", "compile", "extensions"
 ADDED = "packages that were added"
-STAGES = {**dict(zip(GROUPS, ("cuda", "torch", "tools", "pyg"), strict=True)), ADDED: "added"}
+STAGES = {**dict(zip(GROUPS, ("cuda", "torch", "tools", *FAMILIES), strict=True)), ADDED: "added"}
 #: the same in the embedded build (`inputs.extensions.compile.environment`)
 FIXED = {"SOURCE_DATE_EPOCH": str(LAYER_MTIME), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 #: uv's `version`, and by platform the `sha256` of its wheel
@@ -250,13 +258,12 @@ def _compile(plan: Plan, compiled: CompileStep, name: str) -> Stage:
 
 
 def address(plan: Plan, channel: Channel) -> str:
-    """Return where a channel of PyTorch's or PyG's is for this plan's torch."""
-    if channel is Channel.PYTORCH:
-        return addresses.pytorch_index(plan.stack.torch_cuda)
-    return addresses.pyg_links(plan.stack.torch, plan.stack.torch_cuda)
+    """Return where a channel is for this plan's torch."""
+    return addresses.channel_address(channel, plan.stack.torch, plan.stack.torch_cuda)
 
 
 def arguments(plan: Plan, stage: Stage) -> dict[str, str]:
     """Return the build arguments that a stage's steps use, with their defaults."""
-    places = {"PYTORCH_INDEX": Channel.PYTORCH, "PYG_LINKS": Channel.PYG}
-    return {name: address(plan, channel) for name, channel in places.items() if stage.uses(f"${{{name}}}")}
+    return {
+        row.variable: address(plan, channel) for channel, row in CHANNELS.items() if stage.uses(f"${{{row.variable}}}")
+    }

@@ -11,9 +11,9 @@ from graphcrate.compat.rules import fallback_limits
 from graphcrate.engines.render.layout import CONTEXT, WIDTH, comment, double, pins, render_template, shell, wrapped
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import CHANNELS
 
-_OPTIONS = {Channel.PYTORCH: "--extra-index-url", Channel.PYG: "--find-links"}
+_OPTIONS = {channel: "--extra-index-url" if row.is_index else "--find-links" for channel, row in CHANNELS.items()}
 
 
 def dockerfile(plan: Plan, *, cache_mounts: bool = False) -> str:

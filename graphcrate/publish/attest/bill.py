@@ -37,7 +37,7 @@ from graphcrate.model.lock import (
     Toolkit,
     WheelToolkit,
 )
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import CHANNELS, Channel
 from graphcrate.model.report import CutFile
 from graphcrate.oci import spec
 from graphcrate.publish.attest.statement import Subject
@@ -231,11 +231,10 @@ def _python_purl(package: LockedPackage, lock: Lock) -> PackageURL:
         return PackageURL("generic", None, package.name, package.version, checksum)
     qualifiers = {"file_name": package.file.name}
     torch = lock.package("torch")
-    if package.channel is Channel.PYTORCH:
-        qualifiers["repository_url"] = addresses.pytorch_index(lock.torch_cuda)
-    elif package.channel is Channel.PYG:
-        pages = addresses.pyg_links(torch.version, lock.torch_cuda) if torch else addresses.PYG
-        qualifiers["repository_url"] = pages
+    if row := CHANNELS.get(package.channel):
+        version = torch.version if torch else ""
+        address = addresses.channel_address(package.channel, version, lock.torch_cuda)
+        qualifiers["repository_url"] = address if torch or not row.for_torch else row.root
     return PackageURL("pypi", None, package.name, package.version, qualifiers)
 
 
