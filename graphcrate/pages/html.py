@@ -32,7 +32,7 @@ def _environment() -> jinja2.Environment:
 
 @functools.cache
 def page_words() -> Mapping[str, Mapping[str, str]]:
-    """Word → its text by language. `language` has the languages that there are, each with its own name."""
+    """Word → its text by language. The word "language" has all languages, each with its own name."""
     file = importlib.resources.files("graphcrate.pages") / "templates" / "words.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
