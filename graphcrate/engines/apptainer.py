@@ -131,7 +131,7 @@ class ApptainerEngine(backend.Engine):
                 next_step=f"{command('image', '…', engine='apptainer')}    (builds it; it was moved or removed)",
             )
         engine = _found(settings.environment())
-        said: list[str] = []
+        lines: list[str] = []
         # Root that lacks some capability, as in a container, can only run with none at all.
         for rights in ([], ["--no-privs"], ["--userns"]) if is_root() else ([], ["--userns"]):
             for network_off in (NO_NETWORK, []):
@@ -144,8 +144,8 @@ class ApptainerEngine(backend.Engine):
                         )
                     yield inside
                     return
-                said += tried.lines
-        raise explain(engine, said) or _cannot_run(engine, image, last_word(said))
+                lines += tried.lines
+        raise explain(engine, lines) or _cannot_run(engine, image, last_word(lines))
 
 
 def _run(engine: ApptainerClient, order: BuildOrder, folder: Path, output: Output, part: Path) -> bool:
@@ -176,11 +176,11 @@ def _check_labels(engine: ApptainerClient, image: Path, order: BuildOrder) -> No
     if not expected:
         return
     try:
-        found = engine.labels(image)
+        actual = engine.labels(image)
     except BuildError as error:
         order.progress.note(f"the labels of the image are not compared: {error.what.splitlines()[0]}")
         return
-    others = [f"{name} is {found.get(name)!r}" for name, value in expected.items() if found.get(name) != value]
+    others = [f"{name} is {actual.get(name)!r}" for name, value in expected.items() if actual.get(name) != value]
     if others:
         raise BuildError(
             f"{engine.name} built another image than {order.plan.name}:{order.plan.tag}: {', '.join(others)}",
@@ -284,9 +284,9 @@ def explain(engine: ApptainerClient, lines: Sequence[str], log: Path | None = No
     where = f" ({log} has the whole output)" if log else ""
     known = (importlib.resources.files(__package__) / "apptainer.toml").read_text(encoding="utf-8")
     for trouble in tomllib.loads(known)["trouble"]:
-        if found := re.search(trouble["says"], text):
+        if match := re.search(trouble["says"], text):
             user = settings.environment().get("USER") or ("root" if is_root() else "$USER")
-            words = {"engine": engine.name, "user": user, "found": found[found.lastindex or 0]}
+            words = {"engine": engine.name, "user": user, "found": match[match.lastindex or 0]}
             return HostError(
                 trouble["what"].format(**words),
                 cause=f"{engine.name} says: {message}{where}",

@@ -59,10 +59,10 @@ def write(folder: Path, order: BuildOrder, text: str, name: str) -> None:
                 cause="It was given as the authorities to trust (SSL_CERT_FILE).",
                 next_step="unset SSL_CERT_FILE, or name a file that you can read",
             ) from error
-    for place in [*folder.rglob("*"), folder]:
-        if place.is_dir() or place.parent.name != WHEELS:  # those are links to the cache's own files
-            place.chmod(0o755 if place.stat().st_mode & 0o100 else 0o644)
-            os.utime(place, (LAYER_MTIME, LAYER_MTIME))
+    for path in [*folder.rglob("*"), folder]:
+        if path.is_dir() or path.parent.name != WHEELS:  # those are links to the cache's own files
+            path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
+            os.utime(path, (LAYER_MTIME, LAYER_MTIME))
 
 
 def arguments(order: BuildOrder, base: str) -> dict[str, str]:
@@ -73,11 +73,11 @@ def arguments(order: BuildOrder, base: str) -> dict[str, str]:
 
 def proxies(environment: Mapping[str, str]) -> dict[str, str]:
     """The proxies that this environment names; small letters go first, as in curl, and both are handed on."""
-    found: dict[str, str] = {}
+    named: dict[str, str] = {}
     for name in PROXIES:
         if value := environment.get(name) or environment.get(name.upper()):
-            found |= {name: value, name.upper(): value}
-    return found
+            named |= {name: value, name.upper(): value}
+    return named
 
 
 def secrets(values: Mapping[str, str]) -> tuple[str, ...]:

@@ -91,8 +91,8 @@ class StoreEngine(backend.Engine):
 
     def exists(self, report: BuildReport, folder: Path, environment: Mapping[str, str]) -> bool:
         """Whether the engine still has this very image. Raises HostError when it cannot be asked."""
-        found = self.inspect(report.artifact.reference, environment)
-        return found is not None and found.digest == report.artifact.digest
+        artifact = self.inspect(report.artifact.reference, environment)
+        return artifact is not None and artifact.digest == report.artifact.digest
 
     def load(self, archive: Path, environment: Mapping[str, str]) -> Artifact:
         """Load the image of an archive. Raises UsageError for an archive without one, HostError as `inspect`."""
@@ -205,7 +205,11 @@ def _cleaned(engine: OciEngine, order: BuildOrder, arguments: Mapping[str, str])
 def _containers(engine: OciEngine) -> dict[str, str]:
     """Containers that builds work in → id of the image that they started from."""
     listed = engine.ask("ps", "--all", "--external", "--no-trunc", "--format", "json")
-    return {one["Id"]: one.get("ImageID") or "" for one in listed if "buildah" in (one.get("Command") or ())}
+    return {
+        container["Id"]: container.get("ImageID") or ""
+        for container in listed
+        if "buildah" in (container.get("Command") or ())
+    }
 
 
 def load_base(order: BuildOrder, engine: OciEngine, folder: Path) -> str:
@@ -215,9 +219,9 @@ def load_base(order: BuildOrder, engine: OciEngine, folder: Path) -> str:
         return str(parse(order.plan.base.image.reference)) if engine.name == "podman" else ""
     layout = context.base_layout(order.base, order.cache)
     name = context.base_name(layout)
-    found = engine.inspect(name)
+    known = engine.inspect(name)
     # by layers: an engine that keeps images in containerd has other ids
-    if found is None or found["RootFS"].get("Layers") != list(layout.config.rootfs.diff_ids):
+    if known is None or known["RootFS"].get("Layers") != list(layout.config.rootfs.diff_ids):
         with order.progress.task(f"loading {name}", sum(layer.size for layer in layout.layers)) as task:
             archive = folder / "base.tar"
             with archive.open("wb") as stream:

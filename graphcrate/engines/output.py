@@ -40,8 +40,8 @@ class Output:
         self.log.flush()
         if line.strip():
             self.lines.append(line)
-        if found := self.steps.fullmatch(line):
-            step = " ".join(" ".join(filter(None, found.groups())).split())
+        if match := self.steps.fullmatch(line):
+            step = " ".join(" ".join(filter(None, match.groups())).split())
             self.step = step if len(step) <= _SHOWN else f"{step[: _SHOWN - 1]}…"
             if step not in self._noted:  # BuildKit names some twice
                 self._noted.add(step)

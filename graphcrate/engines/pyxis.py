@@ -31,14 +31,14 @@ DRIVER = Path("/dev/nvidiactl")  #: is there where the node's kernel has NVIDIA'
 
 def runtime(environment: Mapping[str, str]) -> RuntimeVersion:
     """pyxis does not tell its version; Slurm does. Raises HostError where srun starts no containers."""
-    found = slurm.find(environment)
-    if not found.has_pyxis():
+    client = slurm.find(environment)
+    if not client.has_pyxis():
         raise HostError(
             "srun starts no containers here",
             cause="`srun --help` has no --container-image: NVIDIA's plugin pyxis is not installed on this machine.",
             next_step=f"give a SIF, which apptainer runs: {command('convert', 'NAME:TAG', to='sif')}",
         )
-    return RuntimeVersion("pyxis", f"with Slurm {found.version}")
+    return RuntimeVersion("pyxis", f"with Slurm {client.version}")
 
 
 @contextlib.contextmanager

@@ -33,7 +33,9 @@ def prove(report: BuildReport, order: TrialOrder, ctx: Context, *, below: BuildR
     tests = _tests(order, ctx)
     missing = [test for test in tests if test.past is None]
     proven = below.suites if below else ()
-    if not missing and _plain(report.suites) == _plain([*proven, *(one for test in tests for one in test.recalled())]):
+    if not missing and _plain(report.suites) == _plain(
+        [*proven, *(result for test in tests for result in test.recalled())]
+    ):
         return report
     with contextlib.ExitStack() as stack:
         if missing and below is not None and below.artifact.kind == "layout":

@@ -77,10 +77,10 @@ def warning(limit: str, signal: str = "USR1") -> str:
 
 def seconds(limit: str) -> float:
     """Return a time limit in sbatch's forms (M, M:S, H:M:S, D-H, D-H:M, D-H:M:S); infinity where there is none."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", limit)
-    if found is None or (not int(found[2]) and limit == "0"):
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", limit)
+    if match is None or (not int(match[2]) and limit == "0"):
         return math.inf
-    days, first, second, third = (int(part or 0) for part in found.groups())
-    if found[1] is not None:
+    days, first, second, third = (int(part or 0) for part in match.groups())
+    if match[1] is not None:
         return ((days * 24 + first) * 60 + second) * 60 + third
-    return (first * 60 + second) * 60 + third if found[4] is not None else first * 60 + second
+    return (first * 60 + second) * 60 + third if match[4] is not None else first * 60 + second

@@ -27,8 +27,8 @@ def main(order: Path, result: Path) -> int:
     """
     came = process.interrupt_once()  # scancel and the time limit: end what runs, and leave no container
     try:
-        wanted = codec.decode(order.read_bytes(), TrialOrder)
-        report = run_suites.run_suites(wanted, Context.here(), say=lambda line: print(line, flush=True))
+        trial = codec.decode(order.read_bytes(), TrialOrder)
+        report = run_suites.run_suites(trial, Context.here(), say=lambda line: print(line, flush=True))
         returned = Returned(suites=report.suites)
     except GraphcrateError as error:
         returned = Returned(error=str(error))

@@ -106,14 +106,14 @@ class ApptainerClient(msgspec.Struct, frozen=True, kw_only=True):
         return SpythonClient(self.program, functools.partial(process.run, **options))
 
 
-def parse_version(program: str, said: str) -> ApptainerClient | None:
+def parse_version(program: str, output: str) -> ApptainerClient | None:
     """Read what `--version` of a program says; None if it is none of these engines."""
-    found = _VERSION.fullmatch(said.strip())
-    if found is None:
+    match = _VERSION.fullmatch(output.strip())
+    if match is None:
         return None
-    version = tuple(int(number or 0) for number in found.groups()[1:])
-    name = (found[1] or "singularity").lower()
-    return ApptainerClient(program=program, name=name, version=version, text=said.strip().split()[-1])
+    version = tuple(int(number or 0) for number in match.groups()[1:])
+    name = (match[1] or "singularity").lower()
+    return ApptainerClient(program=program, name=name, version=version, text=output.strip().split()[-1])
 
 
 def find(environment: Mapping[str, str]) -> ApptainerClient:

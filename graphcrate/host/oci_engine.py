@@ -59,10 +59,10 @@ class OciEngine(msgspec.Struct, frozen=True, kw_only=True):
     def inspect(self, image: str) -> dict[str, Any] | None:
         """What is known of an image; None where it is not there. Its id begins with `sha256:`."""
         try:
-            found = dict(self.ask("image", "inspect", image)[0])
+            known = dict(self.ask("image", "inspect", image)[0])
         except BuildError:
             return None
-        return {**found, "Id": whole(found["Id"])}
+        return {**known, "Id": whole(known["Id"])}
 
 
 def find(name: str, environment: Mapping[str, str]) -> OciEngine:
@@ -94,7 +94,7 @@ def _docker(environment: Mapping[str, str]) -> OciEngine:
             cause=f"A daemon answers at {where}, and its command builds and runs images.",
             next_step="sudo apt-get install docker-cli    (docker.io on older systems)",
         )
-    able = [] if speaks < BUILDKIT_API else [one for one in clients if _has_buildkit(one, variables)]
+    able = [] if speaks < BUILDKIT_API else [client for client in clients if _has_buildkit(client, variables)]
     return OciEngine(
         name="docker",
         command=((able or clients)[0], "--host", where),
@@ -111,15 +111,15 @@ def _docker(environment: Mapping[str, str]) -> OciEngine:
 
 def _programs(variables: Mapping[str, str]) -> list[str]:
     """Every `docker` in PATH."""
-    found = [Path(folder, "docker") for folder in variables["PATH"].split(":")]
-    return [str(program) for program in dict.fromkeys(found) if program.is_file() and os.access(program, os.X_OK)]
+    programs = [Path(folder, "docker") for folder in variables["PATH"].split(":")]
+    return [str(program) for program in dict.fromkeys(programs) if program.is_file() and os.access(program, os.X_OK)]
 
 
 def _client_version(client: str, variables: Mapping[str, str]) -> int:
     """The major version of a docker command; 0 for podman-docker, or a broken one."""
     done = process.run([client, "--version"], environment=variables, timeout=60)
-    found = re.search(r"Docker version (\d+)", " ".join(done.lines))
-    return int(found[1]) if found and not done.returncode else 0
+    match = re.search(r"Docker version (\d+)", " ".join(done.lines))
+    return int(match[1]) if match and not done.returncode else 0
 
 
 def _has_buildkit(client: str, variables: Mapping[str, str]) -> bool:
@@ -131,12 +131,12 @@ def _has_buildkit(client: str, variables: Mapping[str, str]) -> bool:
 def _podman(environment: Mapping[str, str]) -> OciEngine:
     variables = settings.select_for_child(environment, PODMAN_VARIABLES)
     done = process.run(["podman", "--version"], environment=variables, timeout=60)
-    found = re.search(r"podman version ((\d+)\.(\d+)\S*)", "\n".join(done.lines))
-    if done.returncode or found is None:
+    match = re.search(r"podman version ((\d+)\.(\d+)\S*)", "\n".join(done.lines))
+    if done.returncode or match is None:
         raise _broken(done.lines)
-    if (int(found[2]), int(found[3])) < OLDEST_PODMAN:
+    if (int(match[2]), int(match[3])) < OLDEST_PODMAN:
         raise HostError(
-            f"podman {found[1]} is too old for build arguments from the environment: that needs 3.0 or later",
+            f"podman {match[1]} is too old for build arguments from the environment: that needs 3.0 or later",
             next_step="install a newer podman",
         )
     # a plain user without subordinate ids learns it here
@@ -150,7 +150,7 @@ def _podman(environment: Mapping[str, str]) -> OciEngine:
         name="podman",
         command=("podman",),
         environment=variables,
-        version=found[1],
+        version=match[1],
         build_options=("--layers", *isolation),
         # SELinux would keep the container from the devices
         gpu_options=("--device", "nvidia.com/gpu=all", "--security-opt", "label=disable"),

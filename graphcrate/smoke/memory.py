@@ -29,9 +29,9 @@ def content(image: str) -> str:
 def recall(folder: Path, claim: SuiteClaim) -> Pass | None:
     """Read the stored pass of just this claim; None for anything else, readable or not."""
     with contextlib.suppress(OSError, *UNREADABLE):
-        found = codec.decode(_path(folder, claim).read_bytes(), Pass)
-        if claim.image and (found.claim, found.report.suite, found.report.status) == (claim, claim.suite, "passed"):
-            return found
+        kept = codec.decode(_path(folder, claim).read_bytes(), Pass)
+        if claim.image and (kept.claim, kept.report.suite, kept.report.status) == (claim, claim.suite, "passed"):
+            return kept
     return None
 
 

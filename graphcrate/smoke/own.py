@@ -62,39 +62,41 @@ def _own(name: str, title: str, argv: tuple[str, ...], limit: int) -> SuiteProgr
 def _judge(test: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
     imports = _imports(ran.lines) if test.name == "imports" else []
     if ran.late or ran.returncode:
-        what = imports[-1].told if imports else shlex.quote(test.title)
+        what = imports[-1].announced if imports else shlex.quote(test.title)
         ending = f"{test.title}: {ran.late}" if ran.late else f"{what} ended with exit code {ran.returncode}"
         raised = _first_raised(imports[-1].lines) if imports else ""
         reason = f"{ending}: {raised}" if raised else f"{ending}; last lines: {tail(ran.lines)}"
         report = failed(test.name, ran.seconds, reason, layer="", on_gpu=on_gpu)
         metrics = _remedy(imports[-1].package, raised) if raised else {}
         return msgspec.structs.replace(report, metrics=metrics)
-    said = [printable(f"{one.package}: {line}") for one in imports if (line := together.complaint(one.lines))]
+    complaints = [
+        printable(f"{module.package}: {line}") for module in imports if (line := together.complaint(module.lines))
+    ]
     return SmokeReport(
         suite=test.name,
         status="passed",
         device="gpu" if on_gpu else "cpu",
         seconds=ran.seconds,
-        metrics={SAID: said} if said else {},
+        metrics={SAID: complaints} if complaints else {},
     )
 
 
 class _Import(NamedTuple):
-    """What the import of one module of a package printed, after the line that it was `told` by."""
+    """What the import of one module of a package printed, after the line that it was `announced` by."""
 
-    told: str
+    announced: str
     package: str
     lines: list[str]
 
 
 def _imports(lines: Sequence[str]) -> list[_Import]:
-    found: list[_Import] = []
+    modules: list[_Import] = []
     for line in lines:
         if begun := re.fullmatch(r"importing \S+ of (\S+)", line):
-            found.append(_Import(line, begun[1], []))
-        elif found:
-            found[-1].lines.append(line)
-    return found
+            modules.append(_Import(line, begun[1], []))
+        elif modules:
+            modules[-1].lines.append(line)
+    return modules
 
 
 def _first_raised(lines: Sequence[str]) -> str:
@@ -107,5 +109,7 @@ def _remedy(package: str, raised: str) -> dict[str, str]:
     absent = re.search(r"No module named '([^']+)'", raised)
     if ask := together.remedy(package, raised) or (names.package_of(absent[1]) if absent else ""):
         return {ASK: ask}
-    runs = next((one for one in together.programs() if one.package == package and one.program in raised), None)
+    runs = next(
+        (program for program in together.programs() if program.package == package and program.program in raised), None
+    )
     return {APT: runs.apt} if runs else {}

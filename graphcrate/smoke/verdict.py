@@ -49,12 +49,12 @@ def judge_output(name: str, lines: Sequence[str], returncode: int, seconds: floa
 
     The reason of a failure begins with the layer at fault, where that is known.
     """
-    found = read_verdict(name, lines)
-    if isinstance(found, str):
+    printed = read_verdict(name, lines)
+    if isinstance(printed, str):
         layer, ending = _ending(returncode, lines)
-        reason = f"{ending} while {phase(lines)[0]}: {found}; last lines: {tail(lines)}"
+        reason = f"{ending} while {phase(lines)[0]}: {printed}; last lines: {tail(lines)}"
         return failed(name, seconds, reason, layer=layer, on_gpu=on_gpu)
-    verdict, figures = found
+    verdict, figures = printed
     reason, layer = verdict.reason or "the program gives no reason", verdict.layer or ""
     if verdict.status == "passed":
         against = contradictions(verdict, lines, returncode, on_gpu=on_gpu)
@@ -103,12 +103,12 @@ def read_verdict(name: str, lines: Sequence[str]) -> tuple[Verdict, dict[str, An
 
 def contradictions(verdict: Verdict, lines: Sequence[str], returncode: int, *, on_gpu: bool) -> list[tuple[str, str]]:
     """What a run that says `passed` shows to the contrary: (layer, what)."""
-    found = []
+    reasons = []
     if returncode:
         layer, ending = _ending(returncode, lines)
-        found.append((layer, f"it said passed, then {ending}"))
+        reasons.append((layer, f"it said passed, then {ending}"))
     if on_gpu and verdict.device == "cpu":
-        found.append(("driver", "it ran on the CPU although there is a GPU"))
+        reasons.append(("driver", "it ran on the CPU although there is a GPU"))
     band = verdict.metrics.get("accuracy_band")
     if band is not None:
         accuracy, is_inside = verdict.metrics.get("test_accuracy"), False
@@ -116,8 +116,8 @@ def contradictions(verdict: Verdict, lines: Sequence[str], returncode: int, *, o
             low, high = band
             is_inside = low <= accuracy <= high
         if not is_inside:
-            found.append(("training", f"its test accuracy {accuracy} is outside {band}"))
-    return found
+            reasons.append(("training", f"its test accuracy {accuracy} is outside {band}"))
+    return reasons
 
 
 def phase(lines: Sequence[str]) -> tuple[str, str]:
@@ -126,9 +126,9 @@ def phase(lines: Sequence[str]) -> tuple[str, str]:
     "Phase: importing torch_scatter 2.1.2 (extension)".
     """
     last = next((line for line in reversed(lines) if line.startswith("Phase: ")), "Phase: starting Python")
-    told = re.sub(r"\s+", " ", last.removeprefix("Phase: ")).strip()
-    what, _, rest = told.rpartition(" (")
-    return (what, rest[:-1]) if rest.endswith(")") and rest[:-1] in LAYERS else (told, "")
+    name = re.sub(r"\s+", " ", last.removeprefix("Phase: ")).strip()
+    what, _, rest = name.rpartition(" (")
+    return (what, rest[:-1]) if rest.endswith(")") and rest[:-1] in LAYERS else (name, "")
 
 
 def _ending(returncode: int, lines: Sequence[str]) -> tuple[str, str]:

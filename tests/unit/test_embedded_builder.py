@@ -373,7 +373,7 @@ def unpacked(cache):
 def use(layout, cache, when: float):
     with run.unpacked(layout, cache=cache) as inside:
         assert (inside.rootfs / "etc/name").read_text() == layout.tag
-    os.utime(run._place(layout, cache), (when, when))
+    os.utime(run._image_folder(layout, cache), (when, when))
 
 
 def test_an_image_is_unpacked_once_and_the_two_used_last_are_kept(cache, image, monkeypatch):
@@ -388,11 +388,11 @@ def test_an_image_is_unpacked_once_and_the_two_used_last_are_kept(cache, image, 
 def test_an_image_in_use_stays(cache, image):
     one, two, three = image("one"), image("two"), image("three")
     with run.unpacked(one, cache=cache):
-        os.utime(run._place(one, cache), (1, 1))
+        os.utime(run._image_folder(one, cache), (1, 1))
         use(two, cache, 1000)
         use(three, cache, 2000)
         assert "one" in unpacked(cache)
-    os.utime(run._place(one, cache), (1, 1))
+    os.utime(run._image_folder(one, cache), (1, 1))
     use(three, cache, 3000)
     assert unpacked(cache) == {"two", "three"}
 

@@ -75,13 +75,13 @@ def build_layout(order: BuildOrder) -> Layout:
 def _check_older(layers: Sequence[LayerRecord], cache: Cache, start: float) -> None:
     """Read the layers that are older than this build. Raises LayoutError for a damaged one, which is removed."""
     older = [layer for layer in layers if cache.blob(layer.digest).stat().st_mtime < start]
-    for layer, found in zip(
+    for layer, digest in zip(
         older, parallel(lambda layer, _: file_digest(cache.blob(layer.digest)), older), strict=True
     ):
-        if layer.digest != found:
+        if layer.digest != digest:
             cache.blob(layer.digest).unlink(missing_ok=True)
             raise LayoutError(
-                f"the cache's layer {layer.title} is damaged: its bytes hash to {found}",
+                f"the cache's layer {layer.title} is damaged: its bytes hash to {digest}",
                 cause="The cache's disk is faulty, or something wrote to it.",
                 next_step="the same command again makes it once more",
             )
@@ -116,16 +116,16 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
     later = [WheelsLayer(step, shop) for step in plan.of(CompileStep)]
     claims = Claims()
     files = plan.of(FilesStep)
-    additions = [one for one in files if one.title == ADDED_FILES_TITLE]
-    for one in files:
-        if one not in additions:
-            _claim(one, claims)
+    additions = [step for step in files if step.title == ADDED_FILES_TITLE]
+    for files_step in files:
+        if files_step not in additions:
+            _claim(files_step, claims)
     with _beside(None if all(layer.exists for layer in later) else order.compiled) as wheels:
         make(ready, claims, order.progress, jobs)
         shop.compiled.update(wheels.result())
     make(later, claims, order.progress, jobs)
     claims.check_folders()
-    replaced = {path: whose for one in additions for path, whose in _replaced(one, claims, base).items()}
+    replaced = {path: whose for step in additions for path, whose in _replaced(step, claims, base).items()}
     made = {layer.key: layer.record for layer in (*ready, *later)}
     steps = [step for step in plan.steps if isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep)]
     records = [

@@ -64,15 +64,15 @@ def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) 
     progress = progress or Progress()
     with contextlib.ExitStack() as stack:
         while True:
-            place = _place(layout, cache)
-            if not (place / "root").is_dir():
+            image = _image_folder(layout, cache)
+            if not (image / "root").is_dir():
                 _unpack(layout, cache, progress)
-            if stack.enter_context(_in_use(place)):
+            if stack.enter_context(_in_use(image)):
                 break
             stack.pop_all().close()  # another process pruned it in the meantime
-        os.utime(place)
+        os.utime(image)
         _prune(cache, progress)
-        yield Unpacked(layout, place / "root")
+        yield Unpacked(layout, image / "root")
 
 
 def run_inside(layout: Layout, command: Sequence[str], ctx: Context, *, network: bool = True) -> int:
@@ -98,14 +98,14 @@ def run_inside(layout: Layout, command: Sequence[str], ctx: Context, *, network:
     return code if code >= 0 else 128 - code
 
 
-def _place(layout: Layout, cache: Cache) -> Path:
+def _image_folder(layout: Layout, cache: Cache) -> Path:
     return cache.root / FOLDER / layout.digest.removeprefix("sha256:")
 
 
 def _unpack(layout: Layout, cache: Cache, progress: Progress) -> None:
-    place = _place(layout, cache)
-    with cache.exclusively(f"rootfs-{place.name}"), cache.folder() as folder, contextlib.ExitStack() as stack:
-        if (place / "root").is_dir():
+    image = _image_folder(layout, cache)
+    with cache.exclusively(f"rootfs-{image.name}"), cache.folder() as folder, contextlib.ExitStack() as stack:
+        if (image / "root").is_dir():
             return
         digests = [layer.digest for layer in layout.layers]
         below, number = _below(digests, cache, stack)
@@ -115,8 +115,8 @@ def _unpack(layout: Layout, cache: Cache, progress: Progress) -> None:
         with progress.task("unpacking the image", sum(layer.size for layer in layout.layers[number:])) as task:
             unpack(layout.layer_blobs[number:], folder / "image" / "root", advance=task.advance, below=below)
         (folder / "image" / LAYERS).write_text(json.dumps(digests))
-        remove_tree(place)  # half an image, as older versions left it
-        cache.adopt(folder / "image", place)
+        remove_tree(image)  # half an image, as older versions left it
+        cache.adopt(folder / "image", image)
 
 
 def _below(digests: Sequence[str], cache: Cache, stack: contextlib.ExitStack) -> tuple[Path | None, int]:
@@ -146,43 +146,43 @@ def prunable(cache: Cache) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _in_use(place: Path) -> Iterator[bool]:
+def _in_use(image: Path) -> Iterator[bool]:
     """Share the folder's lock; False if the folder is gone by the time we have it."""
     try:
-        descriptor = os.open(place, os.O_RDONLY)
+        descriptor = os.open(image, os.O_RDONLY)
     except FileNotFoundError:
         yield False
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield (place / "root").is_dir()
+        yield (image / "root").is_dir()
     finally:
         os.close(descriptor)
 
 
 def _prune(cache: Cache, progress: Progress, keep: int = KEPT) -> None:
     """Remove all but the images used last."""
-    for place in _by_use(cache)[keep:]:
-        _remove(place, cache, progress)
+    for image in _by_use(cache)[keep:]:
+        _remove(image, cache, progress)
 
 
 def _by_use(cache: Cache) -> list[Path]:
     """The unpacked images, those used last first."""
     used = dict[Path, float]()
-    for place in (cache.root / FOLDER).glob("*"):
+    for image in (cache.root / FOLDER).glob("*"):
         with contextlib.suppress(FileNotFoundError):  # another run removed it
-            used[place] = place.stat().st_mtime
-    return sorted(used, key=lambda place: used[place], reverse=True)
+            used[image] = image.stat().st_mtime
+    return sorted(used, key=lambda image: used[image], reverse=True)
 
 
-def _remove(place: Path, cache: Cache, progress: Progress) -> None:
+def _remove(image: Path, cache: Cache, progress: Progress) -> None:
     """Remove an unpacked image that nobody uses: renamed first, so that half of one is never seen."""
     with contextlib.suppress(FileNotFoundError, BlockingIOError):
-        descriptor = os.open(place, os.O_RDONLY)
+        descriptor = os.open(image, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with cache.folder() as folder:
-                place.rename(folder / "rootfs")
+                image.rename(folder / "rootfs")
                 progress.note("making room: removing an unpacked image that was not used lately")
         finally:
             os.close(descriptor)

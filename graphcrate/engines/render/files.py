@@ -46,15 +46,15 @@ def _variants(ctx: Context, name: str | None, cuda: str | None) -> Iterator[tupl
         yield find_variant(ctx, name, cuda, lambda other: command("render", name, cuda=other))
         return
     recipes = [find_recipe(ctx, name)] if name is not None else all_recipes(ctx)
-    found = [
+    variants = [
         (recipe, variant)
         for recipe in recipes
         for variant in recipe.variants
         if cuda in (None, variant.cuda) and variant.unavailable is None
     ]
-    if not found:
+    if not variants:
         raise UsageError(f"no recipe has a variant for CUDA {cuda!r}", next_step=command("list"))
-    yield from found
+    yield from variants
 
 
 def shown(ctx: Context, recipe: Recipe, variant: Variant) -> Candidate:

@@ -201,8 +201,8 @@ def mountable(path: str) -> str:
 
     It hands mounts to enroot as lines of an fstab, whose fields end at spaces; commas and colons part its own option.
     """
-    found = [name for letters, name in _NO_MOUNT.items() if any(letter in path for letter in letters)]
-    return f"there is {found[0]} in its path" if found else ""
+    separators = [name for letters, name in _NO_MOUNT.items() if any(letter in path for letter in letters)]
+    return f"there is {separators[0]} in its path" if separators else ""
 
 
 def _pai_dlc(job: Job, values: dict[str, object]) -> str:

@@ -89,25 +89,25 @@ def _runs(text: str) -> Iterator[tuple[str, set[str], list[str]]]:
 
 def run_instructions(text: str, cache: str = "") -> str:
     """Write steps for a Dockerfile; what downloads packages gets a mount of BuildKit's as this `cache`."""
-    found = []
+    instructions = []
     for why, notes, lines in _runs(text):
-        found += [comment(why)] if why else []
-        found += [f"# hadolint ignore={note}" for note in notes - {"cached"}]
+        instructions += [comment(why)] if why else []
+        instructions += [f"# hadolint ignore={note}" for note in notes - {"cached"}]
         mount = f"--mount=type=cache,target={cache},sharing=locked " if cache and "cached" in notes else ""
         starts = [f"RUN {mount}", *("    " if line.endswith("\\") else " && " for line in lines)]
         bare = (start + line.removesuffix(" \\") for start, line in zip(starts, lines, strict=False))
-        found.append(" \\\n".join(bare))
-    return "\n".join(found)
+        instructions.append(" \\\n".join(bare))
+    return "\n".join(instructions)
 
 
 def script(text: str) -> str:
     """Write steps for a definition's section, which ends at the first command that fails (`sh -e`)."""
-    found = []
+    section = []
     for why, notes, lines in _runs(text):
-        found += [comment(why, "    ")] if why else []
-        found += [f"    # shellcheck disable={note}" for note in notes if note.startswith("SC")]
-        found += [f"    {line}" for line in lines]
-    return "\n".join(found)
+        section += [comment(why, "    ")] if why else []
+        section += [f"    # shellcheck disable={note}" for note in notes if note.startswith("SC")]
+        section += [f"    {line}" for line in lines]
+    return "\n".join(section)
 
 
 def quoted(text: str) -> str:

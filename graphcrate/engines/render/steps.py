@@ -147,10 +147,10 @@ def _group(plan: Plan, package: LockedPackage) -> str:
 
 
 def _by_channel(packages: Iterable[LockedPackage]) -> dict[Channel, list[LockedPackage]]:
-    found: dict[Channel, list[LockedPackage]] = {}
+    channels: dict[Channel, list[LockedPackage]] = {}
     for package in packages:
-        found.setdefault(package.channel, []).append(package)
-    return found
+        channels.setdefault(package.channel, []).append(package)
+    return channels
 
 
 def _opened(plan: Plan) -> Iterator[Stage]:
@@ -170,9 +170,9 @@ def _has_mirror(plan: Plan) -> bool:
 
 
 def _toolkit(plan: Plan) -> Iterator[Stage]:
-    wanted: list[Toolkit | None] = [made.toolkit for made in plan.of(ToolkitStep)]
-    wanted += [made.compilation.toolkit for made in plan.of(CompileStep)]
-    toolkit, origin = next((one for one in wanted if one), None), "build"
+    toolkits: list[Toolkit | None] = [made.toolkit for made in plan.of(ToolkitStep)]
+    toolkits += [made.compilation.toolkit for made in plan.of(CompileStep)]
+    toolkit, origin = next((toolkit for toolkit in toolkits if toolkit), None), "build"
     if toolkit is None:
         return
     if isinstance(toolkit, ImageToolkit):

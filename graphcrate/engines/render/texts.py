@@ -104,7 +104,7 @@ def sources_text(plan: Plan) -> str:
     if not compiled:
         return ""
     used, packages = compiled[0].compilation, [package for step in compiled for package in step.packages]
-    needed = [*used.tools, *(one for package in packages for one in package.build)]
+    needed = [*used.tools, *(build for package in packages for build in package.build)]
     tools = ", ".join(f"{tool.name} {tool.version}" for tool in needed)
     cuda = f", CUDA {used.toolkit.version} in {CUDA_HOME}" if used.toolkit else ""
     lines = [

@@ -120,7 +120,7 @@ def _refuse_unfit(suites: Sequence[str], packages: Sequence[str], reference: str
         if packages and (needed := SUITES[name].needs) and needed not in packages:
             raise UsageError(
                 f"the suite {name} needs {needed}, which {reference} does not have",
-                next_step=f"--suite {' or --suite '.join(one for one in SUITES if not SUITES[one].needs)}",
+                next_step=f"--suite {' or --suite '.join(suite for suite in SUITES if not SUITES[suite].needs)}",
             )
 
 

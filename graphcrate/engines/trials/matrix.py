@@ -62,7 +62,7 @@ def recall(cell: MatrixCell) -> MatrixCell:
 
 
 def follow(
-    wanted: Sequence[MatrixCell],
+    planned: Sequence[MatrixCell],
     scheduler: Scheduler,
     *,
     patience: float,
@@ -74,7 +74,7 @@ def follow(
     `patience`: seconds that a job may wait for its start. `show` gets all cells after each look at them, `say` the
     lines that jobs print. A refused cell is lost.
     """
-    cells = list(wanted)
+    cells = list(planned)
     try:
         for number, cell in enumerate(cells):
             show(cells)
