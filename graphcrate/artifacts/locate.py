@@ -11,6 +11,7 @@ from graphcrate.artifacts.formats import sif, squashfs
 from graphcrate.artifacts.reports import read_report
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.tree import Form
 from graphcrate.oci import reference
@@ -55,9 +56,9 @@ class Located:
         """Whether it is an OCI layout on this machine."""
         return self.form == "layout" and _is_layout(self.path)
 
-    def layout(self) -> Layout:
-        """Read its OCI layout. Raises LayoutError."""
-        return read_layout(self.path, self.tag)
+    def layout(self, platform: Platform = DEFAULT) -> Layout:
+        """Read its OCI layout, of several platforms that of this one. Raises LayoutError."""
+        return read_layout(self.path, self.tag, platform)
 
 
 def locate(ref: str, output: Path) -> Located:

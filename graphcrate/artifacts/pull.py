@@ -1,10 +1,10 @@
 """An image of a registry in the cache: its layers as records that our own images can hold, and its files."""
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import deflate
 import msgspec
@@ -13,15 +13,15 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
-from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, ResolutionError
+from graphcrate.model.errors import IntegrityError, LayoutError, ResolutionError
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.report import LayerRecord, PackageBytes
-from graphcrate.oci import access, spec
+from graphcrate.oci import access, index, spec
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.image import digest_of
+from graphcrate.oci.index import PlatformImage
 from graphcrate.oci.reference import Reference
-from graphcrate.oci.registry import Document, Repository
+from graphcrate.oci.registry import Repository
 from graphcrate.oci.spec import LayerBlob
 from graphcrate.oci.validate import inspect_layer
 
@@ -31,8 +31,6 @@ THREADS = 4  #: downloads at once
 PIECE = 1 << 20  #: uncompressed bytes of one gzip member, where a layer is compressed again
 LEVEL = 6
 GROWTH = 5  #: from compressed bytes to those on the disk, with all that is unpacked
-_ANOTHER = f"name another tag of it, whose manifest is an image for {DEFAULT.name}"
-_Document = TypeVar("_Document")
 
 
 def find(reference: Reference, ctx: Context, platform: Platform = DEFAULT) -> tuple[Repository, str]:
@@ -41,31 +39,23 @@ def find(reference: Reference, ctx: Context, platform: Platform = DEFAULT) -> tu
     Its manifest is in the cache then.
     """
     source = access.repository(reference, ctx)
-    document = for_platform(source, source.manifest(reference.digest or reference.tag), str(reference), platform)
-    _cached(ctx.cache, document.digest, lambda: document.data)
-    return source, document.digest
+    return source, find_manifest(source, reference, ctx.cache, platform).descriptor.digest
 
 
-def for_platform(source: Repository, document: Document, name: str, platform: Platform = DEFAULT) -> Document:
-    """The manifest for this platform that this document is or lists. Raises ResolutionError."""
-    for _ in range(spec.DEEPEST_INDEX):
-        if document.media_type in spec.MANIFEST_TYPES:
-            return document
-        if document.media_type not in spec.INDEX_TYPES:
-            raise ResolutionError(
-                f"{name} is of type {document.media_type or 'unknown'}, and no image that can be used",
-                cause="It is an artifact of another kind, or an image in Docker's format of before 2016.",
-                next_step=_ANOTHER,
-            )
-        manifests = decode(document.data, spec.ImageIndex, name).manifests
-        listed = {entry.digest: entry.platform for entry in manifests if entry.platform is not None}
-        fitting = [digest for digest, one in listed.items() if one.is_for(platform)]
-        if not fitting:
-            raise _no_platform(name, [(one.os, one.architecture) for one in listed.values()], platform)
-        document = source.manifest(fitting[0])
-    raise ResolutionError(
-        f"{name} is an index of indexes of indexes, and no image that can be used", next_step=_ANOTHER
-    )
+def find_manifest(
+    source: Repository, reference: Reference, cache: Cache, platform: Platform = DEFAULT
+) -> PlatformImage:
+    """Find the manifest for a platform that a reference means today. Raises as `documents`."""
+    document = source.manifest(reference.digest or reference.tag)
+    descriptor = spec.Descriptor(media_type=document.media_type, digest=document.digest, size=len(document.data))
+
+    def fetch(digest: str) -> bytes:
+        return document.data if digest == document.digest else source.manifest(digest).data
+
+    with _of_registry(str(reference), platform):
+        return index.find_manifest(
+            descriptor, lambda entry: _cached(cache, entry.digest, lambda: fetch(entry.digest)), platform
+        )
 
 
 def documents(
@@ -75,18 +65,36 @@ def documents(
 
     Of an image for this platform; None: for any.
     """
-    manifest = decode(_cached(cache, digest, lambda: source.manifest(digest).data), spec.Manifest, digest)
-    if manifest.config.media_type not in spec.CONFIG_TYPES:
-        raise ResolutionError(
-            f"{digest} holds {manifest.config.media_type}, and no container image", next_step=_ANOTHER
+    data = _cached(cache, digest, lambda: source.manifest(digest).data)
+    with _of_registry(digest, platform or DEFAULT):
+        manifest = index.decode_document(data, spec.Manifest, digest)
+        config = index.read_config(
+            manifest, lambda descriptor: _cached(cache, descriptor.digest, lambda: source.config(descriptor))
         )
-    data = _cached(cache, manifest.config.digest, lambda: source.config(manifest.config))
-    config = decode(data, spec.ImageConfig, manifest.config.digest)
     if platform is not None and not platform.fits(config.os, config.architecture):
-        raise _no_platform(digest, [(config.os, config.architecture)], platform)
+        raise ResolutionError(
+            f"{digest} has no image for {platform.name}",
+            cause=f"It is for {config.os}/{config.architecture}.",
+            next_step=_another(platform),
+        )
     if len(config.rootfs.diff_ids) != len(manifest.layers):
         raise IntegrityError(f"{digest} has {len(manifest.layers)} layers, its configuration tells of others")
     return manifest, config
+
+
+@contextlib.contextmanager
+def _of_registry(name: str, platform: Platform) -> Iterator[None]:
+    """Raise ResolutionError for what is no image for the platform, and IntegrityError for damaged documents."""
+    try:
+        yield
+    except index.NoImageError as error:
+        raise ResolutionError(f"{name}: {error.what}", cause=error.cause, next_step=_another(platform)) from error
+    except LayoutError as error:
+        raise IntegrityError(f"{name}: the registry served a malformed image: {error.what}") from error
+
+
+def _another(platform: Platform) -> str:
+    return f"name another tag or image, which was built for {platform.name}"
 
 
 def _cached(cache: Cache, digest: str, fetch: Callable[[], bytes]) -> bytes:
@@ -212,22 +220,3 @@ def _as_gzip(blob: LayerBlob, cache: Cache) -> tuple[str, int]:
         name = f"sha256:{digest.hexdigest()}"
         cache.adopt(place, cache.blob(name))
     return name, size
-
-
-def _no_platform(name: str, known: Iterable[tuple[str, str]], platform: Platform) -> ResolutionError:
-    names = ", ".join(sorted({"/".join(one) for one in known} - {"unknown/unknown"})) or "no platform"
-    return ResolutionError(
-        f"{name} has no image for {platform.name}",
-        cause=f"It is for {names}.",
-        next_step=f"name a base that was built for {platform.name}",
-    )
-
-
-def decode(data: bytes, kind: type[_Document], name: str) -> _Document:
-    """A document that the registry served. Raises IntegrityError."""
-    try:
-        return codec.decode(data, kind)
-    except UNREADABLE as error:
-        raise IntegrityError(
-            f"{name}: the registry served a malformed document: {codec.explained(error, data)}"
-        ) from error

@@ -7,24 +7,22 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from graphcrate.host.atomic import replacing
-from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE, LayoutError
+from graphcrate.model.errors import LayoutError
 from graphcrate.model.platform import DEFAULT, OS, Platform
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import spec
 from graphcrate.oci.image import TITLE, Image, digest_of
+from graphcrate.oci.index import decode_document, find_manifest, read_config, root_entry
 from graphcrate.oci.spec import LayerBlob
 
 #: A hard link shares its inode with the cache, so nobody may write through it.
 _BLOB_MODE = 0o444
 REBUILD = "remove the image's folder and build it again; unchanged parts come from the cache"
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
-_Document = TypeVar("_Document")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,53 +114,25 @@ def read_layout(path: Path, tag: str = "", platform: Platform = DEFAULT) -> Layo
 
     Of an image for several platforms that for `platform` is taken.
     """
-    version = _decode(_read(path / "oci-layout"), dict[str, str], f"{path}/oci-layout").get("imageLayoutVersion")
+    marker, index_file = path / "oci-layout", path / "index.json"
+    version = decode_document(_read(marker), dict[str, str], str(marker)).get("imageLayoutVersion")
     if version != spec.LAYOUT_VERSION:
-        raise LayoutError(f"{path / 'oci-layout'}: layout version {version!r}, and {spec.LAYOUT_VERSION} is known")
-    index = _decode(_read(path / "index.json"), spec.ImageIndex, f"{path}/index.json")
-    images = [entry for entry in index.manifests if not tag or entry.annotations.get(spec.REF_NAME) == tag]
-    if len(images) != 1:
-        names = ", ".join(entry.annotations.get(spec.REF_NAME, "(untagged)") for entry in index.manifests) or "none"
-        which = f"are tagged {tag!r}" if tag else "in it"
-        raise LayoutError(
-            f"{path / 'index.json'}: {len(images)} images {which}, one was expected",
-            cause=f"The layout has: {names}.",
-        )
-    if index.schema_version != 2 or index.media_type not in ("", *spec.INDEX_TYPES):
-        raise LayoutError(f"{path / 'index.json'}: not an image index of schema version 2")
-    descriptor, entries = _manifest_of(path, images[0], platform)
-    if descriptor.media_type not in spec.MANIFEST_TYPES:
-        raise LayoutError(f"{path / 'index.json'}: {descriptor.media_type} is not an image manifest")
-    manifest = _document(path, descriptor, spec.Manifest)
-    if manifest.config.media_type not in spec.CONFIG_TYPES:
-        raise LayoutError(f"{descriptor.digest}: {manifest.config.media_type} is not an image configuration")
-    config = _document(path, manifest.config, spec.ImageConfig)
-    records = tuple(_records(manifest, config))
-    return Layout(path=path, descriptor=descriptor, manifest=manifest, config=config, records=records, index=entries)
-
-
-def _manifest_of(
-    path: Path, descriptor: spec.Descriptor, platform: Platform
-) -> tuple[spec.Descriptor, tuple[spec.Descriptor, ...]]:
-    """The manifest for this platform that a descriptor stands for, and the entries of the index that lists it.
-
-    buildx writes an index for each image, with attestations beside the manifest.
-    """
-    entries: tuple[spec.Descriptor, ...] = ()
-    for _ in range(spec.DEEPEST_INDEX):
-        if descriptor.media_type not in spec.INDEX_TYPES:
-            break
-        entries = _document(path, descriptor, spec.ImageIndex).manifests
-        fitting = [entry for entry in entries if entry.platform and entry.platform.is_for(platform)]
-        fitting = fitting or [entry for entry in entries if entry.platform is None]
-        if len(fitting) != 1:
-            raise LayoutError(
-                f"{descriptor.digest}: {len(fitting)} of {len(entries)} images in the index are for {platform.name}"
-            )
-        descriptor = msgspec.structs.replace(
-            fitting[0], annotations={**fitting[0].annotations, **descriptor.annotations}
-        )
-    return descriptor, entries
+        raise LayoutError(f"{marker}: layout version {version!r}, and {spec.LAYOUT_VERSION} is known")
+    index = decode_document(_read(index_file), spec.ImageIndex, str(index_file))
+    entry = root_entry(index, str(index_file), platform, tag)
+    try:
+        image = find_manifest(entry, lambda descriptor: _read_blob(path, descriptor), platform)
+        config = read_config(image.manifest, lambda descriptor: _read_blob(path, descriptor))
+    except LayoutError as error:
+        raise LayoutError(f"{path}: {error.what}", cause=error.cause, next_step=error.next_step) from error
+    return Layout(
+        path=path,
+        descriptor=image.descriptor,
+        manifest=image.manifest,
+        config=config,
+        records=tuple(_records(image.manifest, config)),
+        index=image.index,
+    )
 
 
 def is_whole(path: Path, digest: str, tag: str = "") -> bool:
@@ -217,12 +187,11 @@ def _blob(path: Path, digest: str) -> Path:
     return path / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
 
-def _document(path: Path, descriptor: spec.Descriptor, kind: type[_Document]) -> _Document:
-    """A document of the layout, its size and digest checked."""
-    data = _read(_blob(path, descriptor.digest))
-    if len(data) != descriptor.size or digest_of(data) != descriptor.digest:
-        raise LayoutError(f"{path}: the blob {descriptor.digest} is damaged ({len(data)} bytes of {descriptor.size})")
-    return _decode(data, kind, descriptor.digest)
+def _read_blob(path: Path, descriptor: spec.Descriptor) -> bytes:
+    try:
+        return _blob(path, descriptor.digest).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise LayoutError(f"the blob {descriptor.digest} is missing", next_step=REBUILD) from error
 
 
 def _read(path: Path) -> bytes:
@@ -232,13 +201,6 @@ def _read(path: Path) -> bytes:
         raise LayoutError(
             f"{path} is missing", cause="The folder is not an OCI image layout, or not a whole one."
         ) from error
-
-
-def _decode(data: bytes, kind: type[_Document], name: str) -> _Document:
-    try:
-        return codec.decode(data, kind)
-    except UNREADABLE as error:
-        raise LayoutError(f"{name} is malformed: {codec.explained(error, data)}") from error
 
 
 def _link(source: Path, target: Path) -> None:

@@ -37,7 +37,6 @@ MANIFEST_TYPES = (MANIFEST, DOCKER_MANIFEST)
 CONFIG_TYPES = (CONFIG, DOCKER_CONFIG)
 
 LAYOUT_VERSION = "1.0.0"
-DEEPEST_INDEX = 3  #: indexes within one another, below that of a layout or of a tag; one may list itself
 REF_NAME = "org.opencontainers.image.ref.name"
 WHITEOUT = ".wh."  #: prefix of an entry that removes its namesake from the layers below
 OPAQUE = ".wh..wh..opq"  #: an entry that empties its folder of what the layers below have in it

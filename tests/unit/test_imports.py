@@ -25,7 +25,7 @@ TOUCHING = DOORS | {"os", "io", "tempfile", "shutil", "glob", "fcntl", "mmap", "
 PURE = {
     *("model", "compat", "checks.audit", "checks.contracts", "checks.wording"),
     *("artifacts.formats.runtime_files", "artifacts.tree.compare", "engines.render", "pages.charts", "pages.html"),
-    *("oci.image", "oci.layer", "oci.realms", "oci.reference", "oci.spec", "oci.tar"),
+    *("oci.image", "oci.index", "oci.layer", "oci.realms", "oci.reference", "oci.spec", "oci.tar"),
     *("publish.attest", "publish.destinations.parse", "publish.policy", "smoke.verdict"),
 }
 #: modules of these packages that are not

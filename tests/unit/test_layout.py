@@ -182,7 +182,7 @@ def test_an_index_without_our_platform_is_refused(tmp_path, image, write):
     index = write(image("one")).path / "index.json"
     index.write_text(index.read_text().replace("amd64", "arm64"))
     nested(tmp_path / "oci", [])
-    with pytest.raises(LayoutError, match="0 of 1 images in the index are for linux/amd64"):
+    with pytest.raises(LayoutError, match="has no image for linux/amd64"):
         read_layout(tmp_path / "oci")
 
 

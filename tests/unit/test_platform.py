@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.artifacts import pull
 from graphcrate.artifacts.formats import elf, sif
 from graphcrate.artifacts.tree.binaries import over
 from graphcrate.artifacts.wheel import check_tags, supported_tags
@@ -23,7 +22,7 @@ from graphcrate.host.steps import Step
 from graphcrate.host.syscalls import ALLOWED, REFUSED, syscall_numbers
 from graphcrate.inputs.bases import contents, install
 from graphcrate.model.audit import Binary, Contents
-from graphcrate.model.errors import BuildError, HostError, RecipeError, ResolutionError
+from graphcrate.model.errors import BuildError, HostError, RecipeError
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, RegistryBase, decode_lock, platform_of
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.platform import AMD64, ARM64, DEFAULT, PLATFORMS, SUPPORTED, Platform, of_machine, platform_named
@@ -112,37 +111,6 @@ def test_images_and_layouts_name_the_platform(tmp_path):
     written = write_layout(tmp_path / "oci", image, lambda _: tmp_path, "1.0")
     assert written.descriptor.platform == spec.DescriptorPlatform(architecture="arm64", os="linux")
     assert read_layout(tmp_path / "oci").config.architecture == "arm64"
-
-
-def listed(*platforms):
-    """An index of images, each named by what it is for."""
-    entries = [
-        spec.Descriptor(media_type=spec.MANIFEST, digest=f"sha256:{number:064}", size=1, platform=platform)
-        for number, platform in enumerate(platforms, 1)
-    ]
-    return spec.ImageIndex(schema_version=2, media_type=spec.INDEX, manifests=tuple(entries))
-
-
-VARIANTS = [
-    spec.DescriptorPlatform(architecture="amd64", os="linux", variant="v3"),
-    spec.DescriptorPlatform(architecture="amd64", os="linux"),
-    spec.DescriptorPlatform(architecture="arm64", os="linux", variant="v8"),
-    spec.DescriptorPlatform(architecture="amd64", os="windows"),
-    spec.DescriptorPlatform(architecture="goarch", os="linux", variant="v7"),
-]
-
-
-@pytest.mark.parametrize(("platform", "number"), [(AMD64, 2), (ARM64, 3), (MADE_UP, 5)])
-def test_of_a_registrys_index_the_platforms_image_is_taken(platform, number):
-    index = SimpleNamespace(media_type=spec.INDEX, data=msgspec.json.encode(listed(*VARIANTS)))
-    manifest = SimpleNamespace(media_type=spec.MANIFEST)
-    asked = []
-    source = SimpleNamespace(manifest=lambda digest: asked.append(digest) or manifest)
-    assert pull.for_platform(source, index, "a.example/b", platform) is manifest
-    assert asked == [f"sha256:{number:064}"]
-    other = msgspec.structs.replace(platform, architecture="another")
-    with refused(ResolutionError, "a.example/b has no image for linux/another"):
-        pull.for_platform(source, index, "a.example/b", other)
 
 
 def test_a_lock_has_the_platform_of_its_base():

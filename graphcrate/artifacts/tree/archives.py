@@ -15,15 +15,14 @@ from typing import IO, TypeVar, cast
 from graphcrate.artifacts.formats.docker_archive import Saved
 from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.artifacts.tree.layers import LayerTree, opened, read_layer
-from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools
+from graphcrate.artifacts.tree.reader import OpenedTree, Tools
 from graphcrate.host import oci_engine, process
-from graphcrate.model import codec
-from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
+from graphcrate.model.errors import LayoutError, UsageError
 from graphcrate.model.limits import DOCUMENTS
-from graphcrate.model.platform import DEFAULT
 from graphcrate.model.tree import Form
 from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, MAX_READ, Chunks, TarStream, inflated, members
+from graphcrate.oci.index import decode_document, find_manifest, read_config, root_entry
 
 _PIECE = 1 << 21
 _Document = TypeVar("_Document")
@@ -84,7 +83,7 @@ def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tool
                 yield piece
 
         try:
-            return _Archive(_stream(counted(), size or None), tools.wanted).opened(name, form)
+            return _Archive(_stream(counted(), size or None), tools).opened(name, form)
         except LayoutError as error:
             raise LayoutError(f"{name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
 
@@ -104,8 +103,8 @@ def _stream(pieces: Iterable[bytes], size: int | None) -> TarStream:
 class _Archive:
     """All that is in a tar, by its names there."""
 
-    def __init__(self, stream: TarStream, wanted: Selection) -> None:
-        self._wanted = wanted
+    def __init__(self, stream: TarStream, tools: Tools) -> None:
+        self._wanted, self._platform = tools.wanted, tools.platform
         self.documents: dict[str, bytes] = {}
         self._documents_size = 0
         self.layers: dict[str, LayerTree] = {}
@@ -154,22 +153,14 @@ class _Archive:
                 cause="It is not an image that Docker, podman or skopeo saved; a root file system perhaps.",
                 next_step="mkdir root && tar -C root -xf FILE    and give the folder",
             )
-        entries: tuple[spec.Descriptor, ...] = ()
-        index = self._decoded("index.json", spec.ImageIndex)
-        for _ in range(spec.DEEPEST_INDEX + 1):
-            images = [entry for entry in index.manifests if entry.platform is None or entry.platform.is_for(DEFAULT)]
-            if len(images) != 1:
-                raise LayoutError(f"the archive has {len(images)} images for {DEFAULT.name}, one was expected")
-            if images[0].media_type not in spec.INDEX_TYPES:
-                break
-            index = self._decoded(_blob(images[0]), spec.ImageIndex)
-            entries = index.manifests
-        else:
-            raise LayoutError("index.json is an index of indexes of indexes, and no image that can be used")
-        manifest = self._decoded(_blob(images[0]), spec.Manifest)
-        layers = [self._named(self.layers, _blob(layer)) for layer in manifest.layers]
-        config = self._decoded(_blob(manifest.config), spec.ImageConfig)
-        return opened(name, form, layers, config, manifest, entries)
+        listed = self._decoded("index.json", spec.ImageIndex)
+        image = find_manifest(root_entry(listed, "index.json", self._platform), self._read_blob, self._platform)
+        layers = [self._named(self.layers, _blob(layer)) for layer in image.manifest.layers]
+        config = read_config(image.manifest, self._read_blob)
+        return opened(name, form, layers, config, image.manifest, image.index)
+
+    def _read_blob(self, descriptor: spec.Descriptor) -> bytes:
+        return self._named(self.documents, _blob(descriptor))
 
     def _named(self, parts: Mapping[str, _Part], name: str) -> _Part:
         """Find a part, through links: Docker saves a layer that comes twice as one."""
@@ -181,11 +172,7 @@ class _Archive:
         return parts[path]
 
     def _decoded(self, name: str, kind: type[_Document]) -> _Document:
-        data = self._named(self.documents, name)
-        try:
-            return codec.decode(data, kind)
-        except UNREADABLE as error:
-            raise LayoutError(f"{name} is malformed: {codec.explained(error, data)}") from error
+        return decode_document(self._named(self.documents, name), kind, name)
 
 
 def _blob(descriptor: spec.Descriptor) -> str:

@@ -16,6 +16,7 @@ from graphcrate.artifacts.tree.compare import AllowedDifference, Comparison, dis
 from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools
 from graphcrate.host.context import Context
 from graphcrate.model.errors import LayoutError, UsageError
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.words import size
 from graphcrate.oci import access, reference, spec
 from graphcrate.oci.layout import Layout
@@ -30,7 +31,7 @@ def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> OpenedTree:
 
     Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError, ResolutionError.
     """
-    return _reader(locate(ref, output), fetch)(tools)
+    return _reader(locate(ref, output), fetch, tools.platform)(tools)
 
 
 def compare(
@@ -47,14 +48,14 @@ def compare(
         return judge_differences(one, other, allowances)
 
 
-def _reader(image: Located, fetch: Fetch) -> Callable[[Tools], OpenedTree]:
+def _reader(image: Located, fetch: Fetch, platform: Platform = DEFAULT) -> Callable[[Tools], OpenedTree]:
     """Choose how an image is read. Raises UsageError for one that cannot be, LayoutError."""
     match image.form:
         case "registry":
             return partial(_pulled, reference.parse(image.name), fetch)
         case "layout":
             if image.has_layout:
-                return partial(layers.read_layout, image.ref, image.layout())
+                return partial(layers.read_layout, image.ref, image.layout(platform))
             raise UsageError(
                 f"{image.ref} has no OCI layout", cause="An engine built it.", next_step=f"give docker:{image.name}"
             )
@@ -80,23 +81,17 @@ def with_layers(layout: Layout, chosen: Sequence[spec.Descriptor]) -> Layout:
 def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> OpenedTree:
     """Read an image of a registry."""
     source = access.repository(name, tools.ctx)
-    document = source.manifest(name.digest or name.tag)
-    index: tuple[spec.Descriptor, ...] = ()
-    if document.media_type in spec.INDEX_TYPES:
-        index = pull.decode(document.data, spec.ImageIndex, str(name)).manifests
-        if len(index) == 1 and index[0].platform is None:
-            document = source.manifest(index[0].digest)
-    document = pull.for_platform(source, document, str(name))
-    manifest, config = pull.documents(source, document.digest, tools.ctx.cache, platform=None)
+    image = pull.find_manifest(source, name, tools.ctx.cache, tools.platform)
+    descriptor = image.descriptor
+    manifest, config = pull.documents(source, descriptor.digest, tools.ctx.cache, platform=None)
     brought, unread, left = _chosen(manifest.layers, fetch)
     with tools.ctx.progress.task(f"pulling {name}", sum(layer.size for layer in brought)) as task:
         pull.download(source, brought, tools.ctx.cache, task.advance)
-    descriptor = spec.Descriptor(media_type=document.media_type, digest=document.digest, size=len(document.data))
     layout = Layout(path=tools.ctx.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
     found = layers.read_layout(str(name), with_layers(layout, brought), tools)
-    typed = msgspec.structs.replace(manifest, media_type=document.media_type)
+    typed = msgspec.structs.replace(manifest, media_type=descriptor.media_type)
     unread = (*found.unread, *unread)
-    return dataclasses.replace(found, form="registry", manifest=typed, index=index, unread=unread, left=left)
+    return dataclasses.replace(found, form="registry", manifest=typed, index=image.index, unread=unread, left=left)
 
 
 def _chosen(

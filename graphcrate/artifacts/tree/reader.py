@@ -12,6 +12,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import LayoutError
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.tree import Entry, Form
 from graphcrate.oci import spec
 
@@ -65,6 +66,7 @@ class Tools:
     ctx: Context
     stack: ExitStack
     wanted: Selection
+    platform: Platform = DEFAULT  #: that is read of an image for several
 
 
 def owners_known(entries: Mapping[str, Entry]) -> bool:
