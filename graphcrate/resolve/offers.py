@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,8 +70,22 @@ def unavailable(channel: Channel, reasons: list[str], *, unreachable: bool) -> U
     return error
 
 
+if TYPE_CHECKING:
+    shared_property = functools.cached_property
+else:
+
+    class shared_property(functools.cached_property):  # noqa: N801
+        """A cached property that threads compute once, as Python's own does before 3.12. `lock`: the instance's."""
+
+        def __get__(self, instance: "Sources | None", owner: type | None = None) -> object:
+            if instance is None:
+                return self
+            with instance.lock:
+                return super().__get__(instance, owner)
+
+
 class Sources:
-    """One request's way to all sources. Nothing is opened, imported or asked before it is needed.
+    """One request's way to all sources, for many threads. Nothing is opened, imported or asked before it is needed.
 
     `note` gets a line for each place that does not give a locked file while another is left.
     """
@@ -87,22 +102,23 @@ class Sources:
         self.environment = environment
         self.note = note
         self.failures = Failures(note)
+        self.lock = threading.RLock()
 
-    @functools.cached_property
+    @shared_property
     def client(self) -> "Client":
         """The HTTP client."""
         from graphcrate.host.http import Client
 
         return Client(self.environment, note=self.note)
 
-    @functools.cached_property
+    @shared_property
     def listings(self) -> "Listings":
         """Pages read so far."""
         from graphcrate.resolve.index import Listings
 
         return Listings(self.client)
 
-    @functools.cached_property
+    @shared_property
     def user(self) -> "UserIndexes":
         """The user's own indexes; uv is asked for its default where nothing is set."""
         user = user_indexes(self.environment)
@@ -120,7 +136,7 @@ class Sources:
         """Indexes that have what a requirements file means by them: the person's own, and for the public one those."""
         return (user.default, *user.extra, *self._public)
 
-    @functools.cached_property
+    @shared_property
     def _public(self) -> tuple[str, ...]:
         """The index that uv takes by itself; none where nobody knows."""
         try:
@@ -128,7 +144,7 @@ class Sources:
         except (HostError, BuildError):
             return ()
 
-    @functools.cached_property
+    @shared_property
     def has_own_index(self) -> bool:
         """Whether packages come from another index than the one that uv takes by itself, or may do so."""
         if self.user.extra or self.user.further:

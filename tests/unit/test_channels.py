@@ -1,5 +1,10 @@
 """Which sources are tried for each channel, in which order."""
 
+import contextlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from graphcrate.compat.request import SourceOptions
@@ -151,3 +156,26 @@ def test_folders_among_find_links(tmp_path):
     links = f"{first},https://links.example/page.html", f"{second.as_uri()} {first} /no/such/folder"
     found = wheel_folders(dict(zip(("UV_FIND_LINKS", "PIP_FIND_LINKS"), links, strict=True)))
     assert found == (str(first), str(second))
+
+
+def test_threads_share_one_client_and_one_set_of_pages(monkeypatch):
+    """Two clients would each have their own connections, and two sets of pages read each page twice."""
+
+    class Slow:
+        def __init__(self, *_, **__):
+            made.append(self)
+            time.sleep(0.05)
+
+    made, count = [], 8
+    for name in ("client", "listings"):  # as Python has them from 3.12 on
+        monkeypatch.setattr(vars(Sources)[name], "lock", contextlib.nullcontext(), raising=False)
+    monkeypatch.setattr("graphcrate.host.http.Client", Slow)
+    sources, ready = Sources(SourceOptions(), None, {}), threading.Barrier(count)
+
+    def listings(_):
+        ready.wait()
+        return sources.listings
+
+    with ThreadPoolExecutor(count) as pool:
+        found = set(map(id, pool.map(listings, range(count))))
+    assert (len(found), len(made)) == (1, 1)
