@@ -40,6 +40,8 @@ def renewed(text: str, rows: Mapping[str, Mapping[str, str]], version: str) -> s
     parts = re.split(r"^(\[suites\.\w+\]\n)", re.sub(r"^source = .*$", source, text, flags=re.MULTILINE), flags=re.M)
     for at in range(1, len(parts), 2):
         name = parts[at].strip("[]\n").partition(".")[2]
+        if re.match(r"distribution = ", parts[at + 1]):  # of another one, which the list does not have
+            continue
         if name not in rows:
             raise UsageError(f"the list has no suite {name}", next_step=f"correct its name in {SUITES.name}")
         own, bracket, rest = parts[at + 1].partition("\n[")  # what follows is another table's

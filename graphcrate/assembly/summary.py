@@ -53,7 +53,7 @@ def upkeep_of(
     if newer is None:
         none = f"no variant of {recipe.name} on one runs there"
         return Upkeep(said, f"a new recipe with a newer base.suite (docs/recipes.md): {none}")
-    on = f"torch {newer.torch} on Debian {newer.base}: {suites.described(newer.base, today)}"
+    on = f"torch {newer.torch} on {suites.titled(newer.base)}: {suites.described(newer.base, today)}"
     return Upkeep(said, f"{again(newer.cuda)}    ({on})")
 
 
@@ -121,7 +121,7 @@ def _base_lines(lock: Lock, upkeep: Upkeep) -> list[str]:
     """What the image begins with, and for how long that is kept safe."""
     if isinstance(lock.base, DebianBase):
         total = sum(package.file.size for package in lock.base.packages)
-        line = f"  base      Debian {lock.base.suite}, {len(lock.base.packages)} packages, {size(total)}"
+        line = f"  base      {suites.titled(lock.base.suite)}, {len(lock.base.packages)} packages, {size(total)}"
     else:
         line = f"  base      {lock.base.reference}@{lock.base.digest}"
     instead = [f"    instead: {upkeep.instead}"] if upkeep.instead else []

@@ -146,7 +146,7 @@ def arguments(plan: Plan, lock: Lock, sources: SourceOptions, environment: Mappi
         if (source.kind is SourceKind.INDEX) is row.is_index:
             values[row.variable] = source.location
     # A machine that knows no archive leaves it to the base image.
-    if isinstance(lock.base, DebianBase) and (archive := own_mirror(environment)):
+    if isinstance(lock.base, DebianBase) and (archive := own_mirror(environment, suite=lock.base.suite)):
         values["DEBIAN_MIRROR"] = archive.main
     text = render.dockerfile(plan)
     return {

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from graphcrate.assembly.matrix import Result
 from graphcrate.cli import options
-from graphcrate.compat import catalog, facts, planning
+from graphcrate.compat import catalog, facts, planning, suites
 from graphcrate.compat.catalog import lock_path
 from graphcrate.compat.support import MARKS, Mark, Support, models_with, support
 from graphcrate.host.context import Context
@@ -205,7 +205,7 @@ def _reached(found: LocksStanding) -> Iterator[str]:
 
 def _suite(lists: SuiteLists) -> str:
     """What to know of a suite's lists."""
-    name = f"Debian {lists.suite}" + (f" ({lists.kept})" if lists.kept else "")
+    name = suites.titled(lists.suite) + (f" ({lists.kept})" if lists.kept else "")
     if lists.error:
         return f"{name}: nothing is known of updates, as {lists.error}"
     year, month, day = lists.listed[:4], lists.listed[4:6], lists.listed[6:8]

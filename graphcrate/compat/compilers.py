@@ -5,7 +5,7 @@ of everything else. So: the newest of the suite that the toolkit takes.
 """
 
 from graphcrate.compat.facts import table
-from graphcrate.compat.suites import bases
+from graphcrate.compat.suites import base_of, titled
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CUDA_HOME
@@ -26,11 +26,11 @@ SECONDS = table("compiling", dict[str, float], "seconds")
 
 def compiler_for(suite: str, newest_gcc: int | None = None) -> str:
     """Debian's newest C++ compiler in a suite, not above `newest_gcc` (None: any). Raises ResolutionError for none."""
-    versions = bases()[suite].gcc
+    versions = base_of(suite).gcc
     fitting = [version for version in versions if newest_gcc is None or version <= newest_gcc]
     if not fitting:
         raise ResolutionError(
-            f"every compiler of Debian {suite} is too new for this CUDA: it takes gcc {newest_gcc} and older",
+            f"every compiler of {titled(suite)} is too new for this CUDA: it takes gcc {newest_gcc} and older",
             cause=f"nvcc checks its host compiler, and {suite} begins with gcc {min(versions)}.",
             next_step="take an older suite in the recipe (base.suite), or a newer CUDA",
         )

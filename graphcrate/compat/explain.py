@@ -240,7 +240,7 @@ def _with_support(row: ExplainRow, rows: Sequence[ExplainRow], today: datetime.d
     if found is None or found.state != "ended" or not row.verdict.accepted:
         return row
     newer = on_newer_base(row.cuda, rows, today)
-    told = f"Debian {row.base}: {suites.described(row.base, today)}"
+    told = f"{suites.titled(row.base)}: {suites.described(row.base, today)}"
     return msgspec.structs.replace(row, support=f"{told}; on a newer one: {newer.command}" if newer else told)
 
 

@@ -248,10 +248,10 @@ def _plan(
     versions = f"{stack.torch_geometric}-torch{torch}" if stack.torch_geometric else torch
     tag = f"{versions}-{cuda_label(stack.cuda)}-py{stack.python.replace('.', '')}{suffix}"
     aliases: tuple[str, ...] = ()
-    if lock and isinstance(lock.base, DebianBase) and (debian := suites.known().get(lock.base.suite)):
+    if lock and isinstance(lock.base, DebianBase) and (row := suites.known().get(lock.base.suite)):
         # The scheme that GLT's images are published under: 0.1.0-debian11-py3.9-torch1.13-cuda11.7
         series, cuda = ".".join(torch.split(".")[:2]), "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
-        aliases = (f"{__version__}-debian{debian.release}-py{lock.python}-torch{series}-{cuda}{suffix}",)
+        aliases = (f"{__version__}-{row.distribution}{row.release}-py{lock.python}-torch{series}-{cuda}{suffix}",)
     programs = tuple(
         steps.PlannedFile(path=f"{PROGRAMS}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
         for name, text in sorted(examples.items())
@@ -412,14 +412,15 @@ def _locked_image(lock: Lock, packages: tuple[str, ...]) -> BaseImage:
 
 def _wanted_image(variant: Variant) -> BaseImage:
     """What an engine pulls for this variant's base, as its recipe has it."""
-    if variant.base.provider == "debian":
+    if variant.base.provider != "registry":
         return _debian(variant.base.suite, variant.python, variant.base.packages)
     return _with_python(variant.base.reference, f"/usr/local/bin/python{variant.python}")
 
 
 def _debian(suite: str, python: str, more: tuple[str, ...]) -> BaseImage:
+    image = suites.distribution_of(suite).image.format(suite=suite)
     packages = tuple(sorted({*DEBIAN_PACKAGES, *more} - {*_ALWAYS_THERE}))
-    return BaseImage(reference=f"debian:{suite}-slim", interpreter=f"/usr/bin/python{python}", packages=packages)
+    return BaseImage(reference=image, interpreter=f"/usr/bin/python{python}", packages=packages)
 
 
 def _with_python(reference: str, interpreter: str) -> BaseImage:

@@ -9,7 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from graphcrate.compat import toml
 from graphcrate.compat.facts import torch_runs_on
-from graphcrate.compat.suites import bases
+from graphcrate.compat.suites import bases, titled
 from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import BaseSpec, Recipe, Variant
 from graphcrate.model.suite import SUITES
@@ -124,4 +124,4 @@ def _bad_base(base: BaseSpec, python: str) -> _Wrong:
     elif base.reference or base.suite not in suites:
         yield "base", f"a debian base takes `suite` (one of {', '.join(suites)}) and no `reference`"
     elif suites[base.suite].python != python:
-        yield "python", f"Debian {base.suite} has Python {suites[base.suite].python}, not {python}"
+        yield "python", f"{titled(base.suite)} has Python {suites[base.suite].python}, not {python}"

@@ -344,12 +344,13 @@ def _base(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
             what = "the base's C library is not known: which kernel it needs, `check` says of the built image"
             yield _Found("note", what)
         return
-    has, newer = f"Debian {stack.suite} has {suite.glibc}", "a newer suite in the recipe"
+    has, newer = f"{suites.titled(stack.suite)} has {suite.glibc}", "a newer suite in the recipe"
     build = facts.torch_build(stack.torch, stack.torch_cuda)
     if build is not None and build.glibc and numbers(suite.glibc) < numbers(build.glibc):
         yield _Found("rejects", f"torch {stack.torch} needs glibc {build.glibc}; {has}", _who_says(build), newer)
     if target.kernel and numbers(target.kernel) < numbers(suite.kernel):
-        what = f"glibc {suite.glibc} of Debian {stack.suite} needs Linux {suite.kernel}, and this is {target.kernel}"
+        its = f"glibc {suite.glibc} of {suites.titled(stack.suite)}"
+        what = f"{its} needs Linux {suite.kernel}, and this is {target.kernel}"
         yield _Found("rejects", what, suite.known, f"Linux {suite.kernel} or newer")
     wanted = facts.limit("driver-glibc")
     if _uses_gpu(stack, target) and numbers(suite.glibc) < numbers(wanted.since):

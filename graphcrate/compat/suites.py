@@ -1,4 +1,4 @@
-"""Debian's suites: what a base of one has, how long it gets security updates, where its packages are. Pure.
+"""Distributions made of .debs and their suites: what a base has, its security updates, where its packages are. Pure.
 
 Dates are days of UTC. Which day it is, whoever asks says.
 """
@@ -11,12 +11,17 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from graphcrate.compat.facts import table
+from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import BaseSpec
 
 #: `LTS`: by the team for long-term support; `ended`: by nobody of Debian's; `unreleased`: testing, by way of unstable
 State = Literal["unreleased", "supported", "LTS", "ended"]
 #: whether its packages are on the archive of retired suites alone; `perhaps`: they may be there by now, or on both
 Retired = Literal["no", "perhaps", "yes"]
+
+
+_DEBIAN = "debian"
 
 
 class BaseFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,11 +32,39 @@ class BaseFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernel: str
     gcc: tuple[int, ...]  #: major versions, the default last
     known: str
+    packages: tuple[str, ...] = ()  #: that a base of it needs besides what all need
+    links_usr: bool = False  #: no package brings /bin → usr/bin and its like, so whoever makes a base does
+    compiles_again: bool = False  #: bytecode that its scripts make is another one each time
+
+
+class Distribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A system made of .debs: what its suites have in common. `{…}` stands for what differs."""
+
+    name: str = ""  #: ID in os-release(5), namespace of package URLs; in capitals before the names of variables
+    title: str  #: in texts: "Debian"
+    keys: tuple[str, ...]  #: files in graphcrate/inputs/bases, of who signs its lists
+    main: str  #: folder of its archive on mirrors: "debian"
+    security: str  #: folder of the archive with its fixes: "debian-security"
+    security_pool: str  #: below which that archive has its files: "pool/updates/"
+    components: tuple[str, ...]  #: sections that packages are taken from
+    contents: str  #: its index of files: "main/Contents-{architecture}"
+    image: str  #: what engines start from: "debian:{suite}-slim"
+    aliases: tuple[str, ...] = ()  #: further names of suites in sources.list(5)
+
+    def variable(self, name: str) -> str:
+        """The environment's variable for it: "DEBIAN_MIRROR"."""
+        return f"{self.name.upper()}_{name}"
+
+    @property
+    def another_mirror(self) -> str:
+        """How a user names another mirror of it."""
+        return f"{self.variable('MIRROR')}=http://a-mirror/{self.main} {IMAGE_AGAIN}"
 
 
 class DebianSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Debian. None: not known yet, or not so yet."""
+    """A suite of a distribution. None: not known yet, or not so yet."""
 
+    distribution: str = _DEBIAN
     release: str  #: "12"
     released: datetime.date | None = None
     security_until: datetime.date | None = None  #: last day of the security team
@@ -54,10 +87,29 @@ class SuiteSupport(NamedTuple):
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
+    distributions: dict[str, Distribution]
     suites: dict[str, DebianSuite]
 
 
 _document = functools.cache(functools.partial(table, "suites", _Document))
+
+
+@functools.cache
+def distributions() -> Mapping[str, Distribution]:
+    """Every distribution that is known, by name."""
+    found = _document().distributions.items()
+    return {name: msgspec.structs.replace(distribution, name=name) for name, distribution in found}
+
+
+def distribution_of(suite: str) -> Distribution:
+    """Whose suite it is; Debian for one that is not known, for a lock may name any."""
+    row = known().get(suite)
+    return distributions()[row.distribution if row else _DEBIAN]
+
+
+def titled(suite: str) -> str:
+    """As texts name a suite: "Debian bookworm"."""
+    return f"{distribution_of(suite).title} {suite}"
 
 
 def known() -> dict[str, DebianSuite]:
@@ -71,9 +123,21 @@ def bases() -> Mapping[str, BaseFacts]:
     return {name: suite.base for name, suite in known().items() if suite.base is not None}
 
 
-def of_release(number: str) -> str:
-    """The suite of a release's number ("12"); empty for one that is not known."""
-    return next((name for name, suite in known().items() if suite.release == number.partition(".")[0]), "")
+def base_of(suite: str) -> BaseFacts:
+    """What a base of a suite has. Raises ResolutionError for one that none is made of: a lock may name any."""
+    if (found := bases().get(suite)) is None:
+        raise ResolutionError(
+            f"no base is made of the suite {suite!r}",
+            cause=f"A base is made of {', '.join(bases())}.",
+            next_step=f"name one of these in the recipe (base.suite), and lock again: {LOCK_AGAIN}",
+        )
+    return found
+
+
+def of_release(number: str, distribution: str = _DEBIAN) -> str:
+    """The suite of a release's number ("12", "12.5"); empty for one that is not known."""
+    rows = (name for name, row in known().items() if row.distribution == distribution)
+    return next((name for name in rows if f"{number}.".startswith(f"{known()[name].release}.")), "")
 
 
 def of_base(base: BaseSpec) -> str:

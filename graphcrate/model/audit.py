@@ -74,7 +74,7 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True):
         return not symbol.version or not self.versions or symbol.version in versions
 
 
-class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledDistribution(msgspec.Struct, frozen=True, kw_only=True):
     """An installed Python package. `requires`: its Requires-Dist lines; `files`: absolute paths of its RECORD."""
 
     name: str  #: normalised
@@ -97,7 +97,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     texts: Mapping[str, bytes] = {}  #: METADATA and its like, the loader's configuration
     links: Mapping[str, str] = {}  #: symbolic links to libraries, and folders that are links
     settings: Settings | None = None
-    distributions: tuple[Distribution, ...] = ()
+    distributions: tuple[InstalledDistribution, ...] = ()
     python: str = ""  #: "3.11"
     base: bool = True
     platform: Platform = DEFAULT  #: that it is to run on

@@ -64,7 +64,7 @@ BUILT_FOR_TORCH = (*(channel for channel, row in CHANNELS.items() if row.for_tor
 class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The operating system under the wheels.
 
-    `debian`: `suite` (bullseye, bookworm, trixie) and extra Debian `packages`.
+    `debian`: `suite`, one that a base can be made of, and extra Debian `packages`.
     `registry`: `reference`, e.g. `docker.io/library/python:3.11-slim` or with `@sha256:…`.
     """
 

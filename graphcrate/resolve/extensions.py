@@ -12,12 +12,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.artifacts import pull
-from graphcrate.compat import compilers, packages, toolkits
+from graphcrate.compat import compilers, packages, suites, toolkits
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases.archive import SuiteArchive
-from graphcrate.model.command import IMAGE_AGAIN, command, setting
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
@@ -140,7 +140,7 @@ def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) ->
 
     Raises ResolutionError where nothing can be compiled, UsageError where toolkit or architectures do not fit.
     """
-    if variant.base.provider != "debian":
+    if variant.base.provider == "registry":
         raise _no_means("its base is an image of a registry, and only Debian's compilers are known")
     if candidate.torch_cuda == "cpu":
         return Means(compiler=compilers.compiler_for(variant.base.suite, None))
@@ -221,10 +221,11 @@ def _debian(option: toolkits.Option, platform: Platform, ctx: Context) -> tuple[
         fitting = [package for package in of_name if package.version.startswith(option.version)]
         if not fitting:
             has = ", ".join(package.version for package in of_name) or "none"
+            mirror = suites.distribution_of(option.suite).another_mirror
             raise ResolutionError(
-                f"Debian {option.suite} has no {name} {option.version}",
+                f"{suites.titled(option.suite)} has no {name} {option.version}",
                 cause=f"The mirror has {has}; its contrib and non-free sections are needed for CUDA.",
-                next_step=f"DEBIAN_MIRROR=http://a-mirror/debian {IMAGE_AGAIN}, or {setting(toolkit='image')}",
+                next_step=f"{mirror}, or {setting(toolkit='image')}",
             )
         chosen.append(fitting[0])
     return tuple(chosen), archive.listed

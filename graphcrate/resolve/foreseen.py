@@ -144,7 +144,7 @@ def _told(
     certain = {package for its in by_package.values() for one in its for package in one.packages}
     certain |= {need.apt for need in programs}
     if certain:
-        yield f"    instead: {with_apt(sorted(certain))}    (packages of Debian {suite})"
+        yield f"    instead: {with_apt(sorted(certain))}    (packages of {suites.titled(suite)})"
     unsure = dict.fromkeys(one.fix for its in by_package.values() for one in its if not one.packages)
     yield from (f"    instead: {fix}" for fix in unsure)
 

@@ -79,11 +79,11 @@ def advised(found: Audit, ctx: Context) -> Audit:
         return found
     system, _, release = found.system.partition(" ")
     index, why = None, ""
-    if system == "debian" and release in suites.known():
+    if release in suites.known() and suites.distribution_of(release).name == system:
         try:
             index = files.index(release, ctx)
         except (NetworkError, IntegrityError):
-            why = f"Debian {release}'s index of files is not reached from here"
+            why = f"{suites.titled(release)}'s index of files is not reached from here"
     told = {
         id(one): of_debian(one, index) if index else msgspec.structs.replace(one, fix=_by_hand(one, system, why))
         for one in asking
@@ -113,7 +113,7 @@ def of_debian(one: AuditFinding, index: ContentsIndex) -> AuditFinding:
     whole = [group for group in groups if group.is_all]
     if not whole and len(groups) > 1:
         lacking = joined((name for group in groups for name in group.nowhere), most=8)
-        return msgspec.structs.replace(one, fix=f"no package of Debian {index.suite} has {lacking}")
+        return msgspec.structs.replace(one, fix=f"no package of {suites.titled(index.suite)} has {lacking}")
     fix = "; or ".join(described(group, index.suite) for group in whole or groups)
     if not whole and groups[0].nowhere:
         fix += f": a wheel of {one.package} that brings it, or another version"
@@ -134,19 +134,20 @@ def of_error(text: str, ctx: Context) -> Iterator[str]:
             if index is not None and (packages := brought(names, index).packages):
                 known.setdefault(packages, []).append(suite)
     for packages, found in known.items():
-        yield f"{listed(packages)} of Debian {listed(found)}: {command('image', '…', apt=' '.join(packages))}"
+        systems = listed(map(suites.titled, found))
+        yield f"{listed(packages)} of {systems}: {command('image', '…', apt=' '.join(packages))}"
 
 
 def described(found: Brought, suite: str) -> str:
     """Say which packages bring something, in one clause."""
     told = (
-        [f"{listed(found.packages)} of Debian {suite} ({setting(apt=' '.join(found.packages))})"]
+        [f"{listed(found.packages)} of {suites.titled(suite)} ({setting(apt=' '.join(found.packages))})"]
         if found.packages
         else []
     )
-    told += [f"one of {listed(names)} of Debian {suite}, for {library}" for library, names in found.either]
+    told += [f"one of {listed(names)} of {suites.titled(suite)}, for {library}" for library, names in found.either]
     if found.nowhere:
-        told.append(f"no package of Debian {suite} has {joined(found.nowhere, most=8)}")
+        told.append(f"no package of {suites.titled(suite)} has {joined(found.nowhere, most=8)}")
     return "; ".join(told)
 
 

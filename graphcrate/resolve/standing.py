@@ -273,34 +273,39 @@ class _Debs:
     """The .debs of locks: of bases and toolkits."""
 
     def __init__(self, locks: Sequence[LockQuery], ctx: Context, reach: Reach, lists: Mapping[str, _Lists]) -> None:
-        self._presence = Presence(ctx, reach)
+        self._presences: dict[str, Presence] = {}  #: by the sha256 of a .deb
         self.wanted: dict[str, DebianPackage] = {}
         self._times: dict[str, dict[str, None]] = {}
         paths = {}
         for one in lists.values():
             paths.update(one.archive.paths() if one.archive else {})
+        by_distribution: dict[str, Presence] = {}
         for asked in locks:
-            for listed, package in _debian(asked.lock):
-                sha256 = package.file.sha256
+            for suite, listed, package in _debian(asked.lock):
+                sha256, distribution = package.file.sha256, suites.distribution_of(suite).name
+                if distribution not in by_distribution:
+                    by_distribution[distribution] = Presence(ctx, reach, suite)
+                self._presences[sha256] = by_distribution[distribution]
                 path = package.path or paths.get(sha256, "")
                 self.wanted.setdefault(sha256, msgspec.structs.replace(package, path=path))
                 self._times.setdefault(sha256, {})[listed] = None
 
     def find(self, task: Task) -> list[FileStanding]:
         def look(package: DebianPackage, _: object) -> FileStanding:
-            found = _standing(package, self._presence.look(package, list(self._times[package.file.sha256])))
+            sha256 = package.file.sha256
+            found = _standing(package, self._presences[sha256].look(package, list(self._times[sha256])))
             task.advance(1)
             return found
 
         return parallel(look, list(self.wanted.values()), threads=_THREADS)
 
 
-def _debian(lock: Lock) -> Iterator[tuple[str, DebianPackage]]:
-    """A lock's packages of Debian, each with when the lists were made that named it."""
+def _debian(lock: Lock) -> Iterator[tuple[str, str, DebianPackage]]:
+    """A lock's .debs, each with its suite and when the lists were made that named it."""
     for _, base in _bases(lock):
-        yield from ((base.listed, package) for package in base.packages)
+        yield from ((base.suite, base.listed, package) for package in base.packages)
     if lock.compilation is not None and isinstance(toolkit := lock.compilation.toolkit, DebianToolkit):
-        yield from ((toolkit.listed, package) for package in toolkit.packages)
+        yield from ((toolkit.suite, toolkit.listed, package) for package in toolkit.packages)
 
 
 # --- one lock ---------------------------------------------------------------------------------------------------------
@@ -309,7 +314,7 @@ def _debian(lock: Lock) -> Iterator[tuple[str, DebianPackage]]:
 def _lock(asked: LockQuery, files: Mapping[str, FileStanding], lists: Mapping[str, _Lists]) -> LockStanding:
     lock = asked.lock
     packages: list[LockedPackage | DebianPackage] = [*lock.installed(), *lock.for_compilation()]
-    packages += (package for _, package in _debian(lock))
+    packages += (package for _, _, package in _debian(lock))
     own = [files[sha256] for sha256 in dict.fromkeys(package.file.sha256 for package in packages)]
     there = [one for one in own if one.state == "there"]
     elsewhere = sum(one.is_elsewhere for one in own)

@@ -12,8 +12,6 @@ from graphcrate.compat import suites
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import BaseSpec
 
-#: glibc of Debian's suites
-GLIBC = {name: base.glibc for name, base in suites.bases().items()}
 #: where a registry reference does not say on what it is built: old enough for all that is in use
 OLDEST_GLIBC = "2.28"
 #: minor versions of glibc that uv knows; wheels for a newer one do not exist yet
@@ -56,7 +54,8 @@ def _order(python: str, glibc: str, platform: Platform) -> dict[Tag, int]:
 
 def target_of(base: BaseSpec, python: str) -> WheelTarget:
     """The image on this base. A registry reference is searched for a suite's name."""
-    return WheelTarget(python, GLIBC.get(suites.of_base(base), OLDEST_GLIBC), base.runs_on)
+    known = suites.bases().get(suites.of_base(base))
+    return WheelTarget(python, known.glibc if known else OLDEST_GLIBC, base.runs_on)
 
 
 def project_and_version(name: str) -> tuple[str, Version] | None:

@@ -185,8 +185,8 @@ def test_a_package_that_is_nowhere_is_replaced_by_todays_and_it_is_said(small, b
 
     monkeypatch.setattr(mirrors, "of_machine", lambda *_: None)
     signer = pysequoia.Tsk.generate("Someone <someone@debian.example>")
-    (scratch / "keys.asc").write_text(str(signer.extract_certificate()))
-    monkeypatch.setattr(archive, "_KEYS", scratch / "keys.asc")
+    (scratch / "debian-archive-keys.asc").write_text(str(signer.extract_certificate()))
+    monkeypatch.setattr(archive, "_KEYS", scratch)
     environment = {**dict.fromkeys(PLACES, mirrors.NONE), "DEBIAN_MIRROR": servers.mirror.url("/debian")}
     ctx = Context(
         root=copy.folder, environment={**copy.environment, **environment, "GRAPHCRATE_CACHE": str(copy.cache)}

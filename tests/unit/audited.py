@@ -2,7 +2,7 @@
 
 from graphcrate.artifacts.tree.binaries import read_binary
 from graphcrate.checks.audit import run as audit
-from graphcrate.model.audit import Contents, Distribution
+from graphcrate.model.audit import Contents, InstalledDistribution
 from tests.unit.elfmaker import make_elf
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -68,7 +68,7 @@ GOOD = {
 def package(name, version="1.0", files=(), requires=(), **fields):
     """An installed package. `files`: paths of its own."""
     mine = {"files": frozenset(files), "requires": tuple(requires), **fields}
-    return Distribution(name=name, version=version, folder=SITE, **mine)
+    return InstalledDistribution(name=name, version=version, folder=SITE, **mine)
 
 
 PACKAGES = (

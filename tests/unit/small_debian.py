@@ -29,8 +29,8 @@ def signer():
 
 def trusted(server, cache, progress, folder, monkeypatch):
     """The archives, with a key that counts as one of Debian's; `folder` is for that key."""
-    (folder / "keys.asc").write_text(str(signer().extract_certificate()))
-    monkeypatch.setattr(archive, "_KEYS", folder / "keys.asc")
+    (folder / "debian-archive-keys.asc").write_text(str(signer().extract_certificate()))
+    monkeypatch.setattr(archive, "_KEYS", folder)
     return Debian(server, signer(), cache, progress)
 
 

@@ -131,7 +131,7 @@ def test_a_list_that_is_not_what_debian_signed_or_no_longer_valid_is_refused(deb
         debian.open()
     files[f"{place}/InRelease"] = signed
     another = pysequoia.Tsk.generate("Another <another@debian.example>").extract_certificate()
-    (tmp_path / "keys.asc").write_text(str(another))
+    (tmp_path / "debian-archive-keys.asc").write_text(str(another))
     with refused(IntegrityError, unsigned):
         debian.open()
 
@@ -144,7 +144,7 @@ def test_a_mirror_without_the_suite_is_said(debian):
 
 
 def test_debians_own_keys_are_whole():
-    keys = pysequoia.Cert.split_file(str(archive._KEYS))
+    keys = pysequoia.Cert.split_file(str(archive._KEYS / "debian-archive-keys.asc"))
     assert {name.split("(")[1][:2] for key in keys for name in map(str, key.user_ids)} == {"11", "12", "13"}
 
 

@@ -60,7 +60,7 @@ class PlayedEngine(backend.Engine):
 @pytest.fixture
 def there(monkeypatch):
     """Sets which engines are there, and that no mirror of Debian's is known; gives them by name."""
-    monkeypatch.setattr(mirrors, "own_mirror", lambda _: None)
+    monkeypatch.setattr(mirrors, "own_mirror", lambda *_, **__: None)
 
     def install(*names):
         found = {name: PlayedEngine(name, name not in names) for name in ("docker", "podman", "apptainer")}
@@ -169,13 +169,13 @@ def test_mirrors_on_the_network_become_build_arguments_that_the_text_knows(monke
     index = "https://me:secret@index.example/simple"
     torch = msgspec.structs.replace(LOCK.package("torch"), channel=Channel.PYTORCH)
     packages = tuple(torch if one.name == "torch" else one for one in LOCK.packages)
-    monkeypatch.setattr(mirrors, "own_mirror", lambda _: None)
+    monkeypatch.setattr(mirrors, "own_mirror", lambda *_, **__: None)
     assert arguments(f"{index}/") == {"PACKAGE_INDEX": index}
     assert arguments(index, msgspec.structs.replace(LOCK, packages=packages), mirror="nju") == {
         "PYTORCH_INDEX": "https://mirror.nju.edu.cn/pytorch/whl/cu117",
         "PACKAGE_INDEX": "https://mirror.nju.edu.cn/pypi/web/simple",
     }
-    monkeypatch.setattr(mirrors, "own_mirror", lambda *_: SimpleNamespace(main="http://deb.example/debian/"))
+    monkeypatch.setattr(mirrors, "own_mirror", lambda *_, **__: SimpleNamespace(main="http://deb.example/debian/"))
     assert arguments("file:///srv/simple") == {"DEBIAN_MIRROR": "http://deb.example/debian"}
 
 

@@ -327,8 +327,8 @@ def test_drift_says_which_places_were_not_reached(world):
 def signed(servers, cache, progress, tmp_path, monkeypatch):
     """The first server's lists, signed by a key of this test's."""
     signer = pysequoia.Tsk.generate("Someone <someone@debian.example>")
-    (tmp_path / "keys.asc").write_text(str(signer.extract_certificate()))
-    monkeypatch.setattr(archive, "_KEYS", tmp_path / "keys.asc")
+    (tmp_path / "debian-archive-keys.asc").write_text(str(signer.extract_certificate()))
+    monkeypatch.setattr(archive, "_KEYS", tmp_path)
     return Debian(servers[0], signer, cache, progress)
 
 

@@ -258,7 +258,7 @@ def test_from_a_lock_to_the_base_that_the_engine_builds_on(
         return msgspec.structs.replace(BASE, layers=(layer,))
 
     monkeypatch.setattr(resolve_base, "prepare_base", prepare)
-    monkeypatch.setattr(mirrors, "own_mirror", lambda _: None)
+    monkeypatch.setattr(mirrors, "own_mirror", lambda *_, **__: None)
     monkeypatch.setattr(oci, "ends_with_us", lambda: ())
     lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
     plan = planning.make_plan(RECIPES["pyg"], lock, RECIPES["pyg"].variant("11.8").candidates[1], examples={})

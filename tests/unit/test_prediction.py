@@ -16,7 +16,7 @@ from graphcrate.compat import explain, facts, gpu_code, planning, toolkits
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.host.context import Context
-from graphcrate.model.audit import Binary, Contents, Distribution, GpuCode
+from graphcrate.model.audit import Binary, Contents, GpuCode, InstalledDistribution
 from graphcrate.model.contract import Host, ImageView, Settings
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import decode_lock
@@ -61,7 +61,7 @@ def contents(lock, architectures):
         for path, one in paths.items():
             binaries[path] = Binary(size=1, soname=one.soname, code=one.code, mentions=one.names)
         distributions.append(
-            Distribution(name=package.name, version=package.version, folder=site, files=frozenset(paths))
+            InstalledDistribution(name=package.name, version=package.version, folder=site, files=frozenset(paths))
         )
     return Contents(name="", form="layout", binaries=binaries, distributions=tuple(distributions), python=lock.python)
 

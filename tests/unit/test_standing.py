@@ -40,8 +40,8 @@ def world(cache, progress, signer, no_places, tmp_path, monkeypatch):
     """Servers: an index, two mirrors of Debian, the archive of retired suites, snapshots; and what a person sets."""
     monkeypatch.setattr(search, "AGAIN", (0.0,))
     monkeypatch.setattr(channels, "MIRRORS", {})
-    (tmp_path / "keys.asc").write_text(str(signer.extract_certificate()))
-    monkeypatch.setattr(archive, "_KEYS", tmp_path / "keys.asc")
+    (tmp_path / "debian-archive-keys.asc").write_text(str(signer.extract_certificate()))
+    monkeypatch.setattr(archive, "_KEYS", tmp_path)
     with contextlib.ExitStack() as stack:
         names = ("index", "mirror", "other", "retired", "snapshot")
         servers = {name: stack.enter_context(WheelServer()) for name in names}

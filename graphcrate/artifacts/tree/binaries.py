@@ -20,7 +20,7 @@ from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.facts import numbers
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model import codec
-from graphcrate.model.audit import Binary, Contents, Distribution
+from graphcrate.model.audit import Binary, Contents, InstalledDistribution
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import VENV
@@ -273,7 +273,7 @@ def _installed(name: str, site: str) -> str:
     return f"{VENV}/bin/{rest}" if scheme == "scripts" else f"{VENV}/{rest}"
 
 
-def _distributions(texts: Mapping[str, str]) -> Iterator[Distribution]:
+def _distributions(texts: Mapping[str, str]) -> Iterator[InstalledDistribution]:
     for path, text in sorted(texts.items()):
         place = _SITE.fullmatch(path)
         if place is None or not _METADATA.fullmatch(place["rest"]):
@@ -281,7 +281,7 @@ def _distributions(texts: Mapping[str, str]) -> Iterator[Distribution]:
         message = HeaderParser().parsestr(text)
         if name := str(message["Name"] or ""):
             record = texts.get(f"{path.rpartition('/')[0]}/RECORD", "")
-            yield Distribution(
+            yield InstalledDistribution(
                 name=canonicalize_name(name),
                 version=str(message["Version"] or ""),
                 folder=place["site"],

@@ -10,13 +10,13 @@ from packaging.version import InvalidVersion, Version
 from graphcrate.checks.audit.packages import TORCH, Packages
 from graphcrate.compat import packages as package_facts
 from graphcrate.compat.packages import requirements
-from graphcrate.model.audit import AuditFinding, Contents, Distribution, Severity
+from graphcrate.model.audit import AuditFinding, Contents, InstalledDistribution, Severity
 from graphcrate.model.words import listed
 
 
 def findings(contents: Contents, packages: Packages) -> Iterator[AuditFinding]:
     """Missing, of another version, twice, for another Python, or required in silence."""
-    seen: dict[tuple[str, str], Distribution] = {}
+    seen: dict[tuple[str, str], InstalledDistribution] = {}
     for distribution in contents.distributions:
         if other := seen.get((distribution.folder, distribution.name)):
             what = f"is installed twice: {other.version} and {distribution.version}"
@@ -39,7 +39,7 @@ def findings(contents: Contents, packages: Packages) -> Iterator[AuditFinding]:
         yield from _silent(distribution, packages, installed)
 
 
-def _python(distribution: Distribution, pythons: Sequence[str]) -> Iterator[AuditFinding]:
+def _python(distribution: InstalledDistribution, pythons: Sequence[str]) -> Iterator[AuditFinding]:
     with contextlib.suppress(InvalidSpecifier, InvalidVersion):
         specifier = SpecifierSet(distribution.python)
         if pythons and not any(specifier.contains(f"{python}.99", prereleases=True) for python in pythons):
@@ -49,7 +49,11 @@ def _python(distribution: Distribution, pythons: Sequence[str]) -> Iterator[Audi
 
 
 def _required(
-    distribution: Distribution, installed: Mapping[str, Distribution], packages: Packages, *, whole: bool
+    distribution: InstalledDistribution,
+    installed: Mapping[str, InstalledDistribution],
+    packages: Packages,
+    *,
+    whole: bool,
 ) -> Iterator[AuditFinding]:
     for requirement in packages.requirements(distribution):
         name = canonicalize_name(requirement.name)
@@ -83,7 +87,7 @@ def _required(
 
 
 def _severity(
-    distribution: Distribution, name: str, installed: Version, pins: Sequence[Version], packages: Packages
+    distribution: InstalledDistribution, name: str, installed: Version, pins: Sequence[Version], packages: Packages
 ) -> tuple[Severity, str]:
     """How bad another version is than the one that is required, and what breaks.
 
@@ -98,7 +102,7 @@ def _severity(
 
 
 def _silent(
-    distribution: Distribution, packages: Packages, installed: Mapping[str, Distribution]
+    distribution: InstalledDistribution, packages: Packages, installed: Mapping[str, InstalledDistribution]
 ) -> Iterator[AuditFinding]:
     """Packages that link torch and do not require it: nothing holds the two together."""
     package = packages.of(distribution)
@@ -115,5 +119,5 @@ def _silent(
     yield _finding(distribution, "note", what, "an update of torch breaks it in silence", "pin both in one lock")
 
 
-def _finding(distribution: Distribution, severity: Severity, what: str, breaks: str, fix: str) -> AuditFinding:
+def _finding(distribution: InstalledDistribution, severity: Severity, what: str, breaks: str, fix: str) -> AuditFinding:
     return AuditFinding("metadata", severity, distribution.name, "", what, breaks, fix)

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.packages import requirements
 from graphcrate.model.allowance import Check
-from graphcrate.model.audit import AuditFinding, Contents, Distribution, Severity
+from graphcrate.model.audit import AuditFinding, Contents, InstalledDistribution, Severity
 
 
 class InstalledPackage(NamedTuple):
@@ -62,7 +62,7 @@ class Packages:
         self.pythons = functools.cache(self._pythons)
         self.uses_torch, self._torch = functools.cache(self._uses_torch), functools.cache(self._torch_of)
 
-    def of(self, distribution: Distribution) -> InstalledPackage:
+    def of(self, distribution: InstalledDistribution) -> InstalledPackage:
         """The package that a distribution is."""
         return InstalledPackage(_world(distribution.folder), distribution.name)
 
@@ -79,7 +79,7 @@ class Packages:
         name = canonicalize_name(site["rest"].partition("/")[0].partition(".")[0]) if site and site["rest"] else ""
         return InstalledPackage(_world(site["folder"]), name) if site and name else BASE
 
-    def _installed(self, world: str) -> Mapping[str, Distribution]:
+    def _installed(self, world: str) -> Mapping[str, InstalledDistribution]:
         """Name → what a process of this world gets."""
         return {
             package.name: distribution
@@ -146,7 +146,7 @@ class Packages:
             waiting += new
         return frozenset(packages - {package})
 
-    def requirements(self, distribution: Distribution) -> Iterator[Requirement]:
+    def requirements(self, distribution: InstalledDistribution) -> Iterator[Requirement]:
         """What it requires where it is installed."""
         return requirements(distribution.requires, next(iter(self.pythons(distribution.folder)), ""))
 

@@ -50,15 +50,16 @@ def security_updates(view: ImageView, host: Host) -> CheckVerdict:
     Source: distro-info-data, debian.csv; wiki.debian.org/LTS
     """
     release = distribution(view)
-    if release.get("ID") != "debian":
+    system = suites.distributions().get(release.get("ID", ""))
+    if system is None:
         name = release.get("PRETTY_NAME") or release.get("ID", "")
         seen = f"{name}: its support is not known here" if name else "no distribution named in /etc/os-release"
         return unknown(seen) if release else absent(view, unknown(seen))
-    name = release.get("VERSION_CODENAME") or suites.of_release(release.get("VERSION_ID", ""))
+    name = release.get("VERSION_CODENAME") or suites.of_release(release.get("VERSION_ID", ""), system.name)
     standing = suites.standing(name, host.today) if host.today else None
     if host.today is None or standing is None:
-        return unknown(f"Debian {name or release.get('VERSION_ID', '')}: its support on this day is not known")
-    seen = f"Debian {name}: {suites.described(name, host.today)}"
+        return unknown(f"{system.title} {name or release.get('VERSION_ID', '')}: its support on this day is not known")
+    seen = f"{system.title} {name}: {suites.described(name, host.today)}"
     if standing.state == "unreleased":
         return unknown(seen)
     return passed(seen) if standing.has_updates else warned(seen, _newer_base(view, host.today))
@@ -70,8 +71,8 @@ def _newer_base(view: ImageView, today: datetime.date) -> str:
     recipe, cuda = labels.get("graphcrate.recipe", ""), labels.get("graphcrate.cuda", "")
     if recipe and cuda:
         return f"{command('image', recipe, cuda=cuda, plan=True)}    names a variant on a newer base"
-    newer = (f"{name} (updates until {suites.last_day(name)})" for name in suites.updated(today))
-    return f"build it on Debian {' or '.join(newer)}"
+    newer = (f"{suites.titled(name)} (updates until {suites.last_day(name)})" for name in suites.updated(today))
+    return f"build it on {' or '.join(newer)}"
 
 
 @check("nothing in folders that are hidden", "apptainer", "pyxis")

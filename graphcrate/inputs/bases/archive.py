@@ -1,7 +1,7 @@
-"""Debian's archives without apt: signed lists of packages, and what depends on what.
+"""Archives of .debs without apt: signed lists of packages, and what depends on what.
 
-A list counts only if its hash stands in a Release file that one of Debian's own keys signed (debian-archive-keys.asc:
-those of bullseye, bookworm and trixie). Which mirrors: `mirrors.archives`.
+A list counts only if its hash stands in a Release file that one of the distribution's own keys signed, files beside
+this one. Which mirrors: `mirrors.archives`.
 """
 
 import datetime
@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from graphcrate.compat import suites
+from graphcrate.compat.suites import Distribution
 from graphcrate.host import settings
 from graphcrate.host.connections import HttpError, host_of, redacted
 from graphcrate.host.context import Context
@@ -21,15 +22,14 @@ from graphcrate.host.http import Client
 from graphcrate.host.inflating import pieces
 from graphcrate.host.parallel import parallel
 from graphcrate.host.retry import TRIES
-from graphcrate.inputs.bases.mirrors import ABSENT, SECURITY_POOL, SNAPSHOT_TIME, Archives, DebianMirror, archives
-from graphcrate.model.command import IMAGE_AGAIN
+from graphcrate.inputs.bases.mirrors import ABSENT, SNAPSHOT_TIME, Archives, DebianMirror, archives
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.limits import LIST, Gauge
 from graphcrate.model.lock import DebianPackage, LockedFile
 from graphcrate.model.platform import DEFAULT, Platform
 
 REGISTRY_INSTEAD = 'or take a base from a registry: base.provider = "registry" in the recipe'
-_KEYS = Path(__file__).with_name("debian-archive-keys.asc")
+_KEYS = Path(__file__).parent  #: has the files of keys
 _PACKINGS = (".xz", ".gz", ".bz2", "")
 _PRIORITIES = {"required": 0, "important": 1, "standard": 2, "optional": 3}  #: all others come after these
 _THREADS = 8  #: small files from one server
@@ -39,6 +39,7 @@ class Stanza(NamedTuple):
     """A package in an archive's list."""
 
     fields: Mapping[str, str]
+    is_fix: bool = False  #: of the security archive's list
 
     @property
     def name(self) -> str:
@@ -72,8 +73,9 @@ class SuiteArchive:
         those; a suite that has left the mirrors from the archive of retired suites.
         """
         self._suite, self._ctx, self._client = suite, ctx, Client(ctx.environment, note=ctx.progress.note)
-        self._components, self._platform = ("main", *components), platform
-        servers = archives(ctx.environment)
+        self._distribution, self._platform = suites.distribution_of(suite), platform
+        self._components = (*self._distribution.components, *components)
+        servers = archives(ctx.environment, suite=suite)
         securities = [
             SuiteSource(mirror.security, f"{suite}-security") for mirror in servers.listing if mirror.security
         ]
@@ -94,12 +96,17 @@ class SuiteArchive:
         for suite_lists in filter(None, lists):
             for text in suite_lists.texts:
                 for stanza in parse(text):
-                    self._by_name.setdefault(stanza.name, []).append(stanza)
+                    own = stanza._replace(is_fix=suite_lists is lists[-1])
+                    self._by_name.setdefault(stanza.name, []).append(own)
         for stanzas in self._by_name.values():
             stanzas.sort(key=lambda stanza: version_key(stanza.version), reverse=True)
             for name, constraint in _alternatives(stanzas[0].fields.get("Provides", "").replace(",", "|")):
                 version = constraint.removeprefix("=").strip()
                 self._providers.setdefault(name, []).append((stanzas[0], version))
+
+    @property
+    def _title(self) -> str:
+        return suites.titled(self._suite)
 
     def paths(self) -> dict[str, str]:
         """Where the archives have each file that they list: sha256 → path."""
@@ -117,7 +124,7 @@ class SuiteArchive:
         """
         have = version_key(package.version)
         newer = [stanza for stanza in self._by_name.get(package.name, ()) if version_key(stanza.version) > have]
-        of_security = any(stanza.fields["Filename"].startswith(SECURITY_POOL) for stanza in newer)
+        of_security = any(stanza.is_fix for stanza in newer)
         return (newer[0].version, of_security) if newer else None
 
     def resolve(self, names: Sequence[str]) -> tuple[DebianPackage, ...]:
@@ -158,7 +165,7 @@ class SuiteArchive:
         if not candidates:
             near = difflib.get_close_matches(clause.strip(), self._by_name, n=3)
             raise ResolutionError(
-                f"Debian {self._suite} cannot give a base: {asking} needs {clause.strip()}, which is not in it",
+                f"{self._title} cannot give a base: {asking} needs {clause.strip()}, which is not in it",
                 next_step="correct the name" + (f"; near it: {', '.join(near)}" if near else ""),
             )
         return candidates[0]
@@ -184,15 +191,15 @@ class SuiteArchive:
             raise self._no_lists(failures)
         if sources:
             kind = sources[0].suite.partition("-")[2]
-            self._ctx.progress.note(f"Debian {self._suite}: no mirror has its {kind} list; going on without it")
+            self._ctx.progress.note(f"{self._title}: no mirror has its {kind} list; going on without it")
         return None
 
     def _no_lists(self, failures: Sequence[NetworkError | IntegrityError]) -> NetworkError:
         reasons = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
         return NetworkError(
-            f"Debian {self._suite}'s package lists cannot be fetched: {reasons}",
+            f"{self._title}'s package lists cannot be fetched: {reasons}",
             cause="No network, a proxy that no variable names, or mirrors without this suite.",
-            next_step=f"DEBIAN_MIRROR=http://a-mirror/debian {IMAGE_AGAIN}    ({REGISTRY_INSTEAD})",
+            next_step=f"{self._distribution.another_mirror}    ({REGISTRY_INSTEAD})",
         )
 
     def _lists(self, source: "SuiteSource") -> "_Lists":
@@ -209,7 +216,7 @@ class SuiteArchive:
         if listed is None:
             raise NetworkError(
                 f"{redacted(release.url)} has no list of packages of {component}",
-                next_step=f"DEBIAN_MIRROR=http://another-mirror/debian {IMAGE_AGAIN}",
+                next_step=self._distribution.another_mirror,
             )
         cache = self._ctx.cache
         target = cache.path("bases", "lists", listed.sha256)
@@ -259,17 +266,18 @@ class Listed(NamedTuple):
 
 
 class SignedRelease(NamedTuple):
-    """What Debian signed of a suite: the hashes of all its lists."""
+    """What a distribution signed of a suite: the hashes of all its lists."""
 
     url: str  #: of the suite
     text: str
 
     @classmethod
     def of(cls, source: SuiteSource, client: Client, tries: int = TRIES) -> "SignedRelease":
-        """Fetch it. Raises HttpError, and IntegrityError for one that Debian did not sign, or no longer."""
-        text = verified(client.request("GET", f"{source.url}/InRelease", tries=tries).body, source.url)
+        """Fetch it. Raises HttpError, and IntegrityError for one that is not signed, or no longer valid."""
+        distribution = suites.distribution_of(source.suite.partition("-")[0])
+        text = verified(client.request("GET", f"{source.url}/InRelease", tries=tries).body, source.url, distribution)
         if not source.is_retired:
-            check_valid(text, source.url, settings.now())
+            check_valid(text, source.url, settings.now(), distribution)
         return cls(source.url, text)
 
     def file(self, stem: str) -> Listed | None:
@@ -291,29 +299,32 @@ class _Lists(NamedTuple):
     time: str
 
 
-def verified(document: bytes, url: str) -> str:
-    """The text of an InRelease file, which one of Debian's keys has to have signed. Raises IntegrityError."""
+def verified(document: bytes, url: str, distribution: Distribution) -> str:
+    """The text of an InRelease file, which one of the distribution's keys has to have signed. Raises IntegrityError."""
     import pysequoia
 
+    def keys(_: object) -> list[pysequoia.Cert]:
+        return [key for name in distribution.keys for key in pysequoia.Cert.split_file(str(_KEYS / name))]
+
     try:
-        signed = pysequoia.verify(bytes=document, store=lambda _: pysequoia.Cert.split_file(str(_KEYS)))
+        signed = pysequoia.verify(bytes=document, store=keys)
     except Exception as error:  # the library raises its own and RuntimeError
         raise IntegrityError(
-            f"the Release file of {redacted(url)} is not signed by a key of Debian's that is known here",
+            f"the Release file of {redacted(url)} is not signed by a key of {distribution.title}'s that is known here",
             cause=str(error).partition("\n")[0],
-            next_step=f"DEBIAN_MIRROR=http://another-mirror/debian {IMAGE_AGAIN}",
+            next_step=distribution.another_mirror,
         ) from error
     return bytes(signed.bytes or b"").decode()
 
 
-def check_valid(release: str, url: str, now: float) -> None:
+def check_valid(release: str, url: str, now: float, distribution: Distribution) -> None:
     """Raises IntegrityError for a Release file that was valid until an earlier time. `now`: Unix seconds."""
     until = re.search(r"^Valid-Until: (.+)$", release, re.MULTILINE)
     if until and email.utils.parsedate_to_datetime(until[1]).timestamp() < now:
         raise IntegrityError(
             f"the Release file of {redacted(url)} was valid until {until[1]}",
             cause="The mirror is no longer kept up to date, or this machine's clock is wrong.",
-            next_step=f"check `date`; DEBIAN_MIRROR=http://another-mirror/debian {IMAGE_AGAIN}",
+            next_step=f"check `date`; {distribution.another_mirror}",
         )
 
 

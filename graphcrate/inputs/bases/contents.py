@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from graphcrate.compat import suites
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
 from graphcrate.host.connections import host_of, redacted
@@ -19,7 +20,6 @@ from graphcrate.host.http import Client
 from graphcrate.host.inflating import pieces
 from graphcrate.inputs.bases.archive import SignedRelease, mains
 from graphcrate.inputs.bases.mirrors import archives
-from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.limits import INDEX, Gauge
 from graphcrate.model.lock import encode
@@ -121,23 +121,23 @@ def _today(suite: str, ctx: Context, stored: ContentsIndex | None, platform: Pla
     """What the first mirror says that has it. Raises what the last one did that has not."""
     client = Client(ctx.environment, note=ctx.progress.note)
     failures: list[NetworkError | IntegrityError] = []
-    for source in mains(suite, archives(ctx.environment)):
+    for source in mains(suite, archives(ctx.environment, suite=suite)):
         if not client.reaches(source.url, _CONNECTING):
-            failures.append(_unreached(f"{host_of(source.url)} takes no connection"))
+            failures.append(_unreached(f"{host_of(source.url)} takes no connection", suite))
             continue
         try:
             return _of(SignedRelease.of(source, client, tries=_TRIES), suite, ctx, client.download, stored, platform)
         except (NetworkError, IntegrityError) as error:
             failures.append(error)
     reasons = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
-    raise _unreached(f"Debian {suite}'s index of files cannot be fetched: {reasons}")
+    raise _unreached(f"{suites.titled(suite)}'s index of files cannot be fetched: {reasons}", suite)
 
 
-def _unreached(what: str) -> NetworkError:
+def _unreached(what: str, suite: str) -> NetworkError:
     return NetworkError(
         what,
         cause="No network, a proxy that no variable names, or mirrors without this suite.",
-        next_step=f"DEBIAN_MIRROR=http://a-mirror/debian {IMAGE_AGAIN}",
+        next_step=suites.distribution_of(suite).another_mirror,
     )
 
 
@@ -149,15 +149,16 @@ def _of(
     stored: ContentsIndex | None,
     platform: Platform,
 ) -> ContentsIndex:
-    listed = release.file(f"main/Contents-{platform.debian}")
+    stem = suites.distribution_of(suite).contents.format(architecture=platform.debian)
+    listed = release.file(stem)
     if listed is None:
-        raise _unreached(f"{redacted(release.url)} has no index of its files")
+        raise _unreached(f"{redacted(release.url)} has no index of its files", suite)
     if stored is not None and stored.sha256 == listed.sha256:
         return msgspec.structs.replace(stored, read=settings.now())
     what = f"the index {listed.name} of {host_of(release.url)}"
     with (
         ctx.cache.folder() as folder,
-        ctx.progress.task(f"Debian {suite}: index of files", listed.size) as task,
+        ctx.progress.task(f"{suites.titled(suite)}: index of files", listed.size) as task,
     ):
         packed = folder / "index"
         download(listed.address, packed, size=listed.size, sha256=listed.sha256, advance=task.advance)

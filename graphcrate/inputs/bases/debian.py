@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.compat import identities
+from graphcrate.compat import identities, suites
 from graphcrate.compat.planning import DEBIAN_PACKAGES, SYSTEM_PATH
 from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
@@ -27,23 +27,22 @@ from graphcrate.oci.spec import LayerBlob
 
 #: Raise it whenever the same packages would give other bytes.
 BASE_FORMAT = 2
-#: bookworm wants one of usrmerge and this; usrmerge would bring all of Perl
-EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
 SCRATCH_BYTES = 500_000_000  #: what inflated .debs, the tree and the layer take at most
 
 
 def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     """What the suite has today for this base. Raises ResolutionError (Python, packages), NetworkError, HostError."""
-    ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
-    names = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
+    ctx.progress.note(f"base: asking {suites.titled(spec.suite)} for its packages")
+    names = sorted({*DEBIAN_PACKAGES, *suites.base_of(spec.suite).packages, *spec.packages})
     with ctx.cache.guard():
         archive = SuiteArchive(spec.suite, ctx, platform=spec.runs_on)
         base = DebianBase(suite=spec.suite, packages=archive.resolve(names), listed=archive.listed)
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:
+        pythons = ", ".join(f"{name} {base.python}" for name, base in suites.bases().items())
         raise ResolutionError(
-            f"Debian {spec.suite} has Python {have}, and the recipe needs {python}",
-            next_step="choose the suite by its Python (bullseye 3.9, bookworm 3.11, trixie 3.13), " + REGISTRY_INSTEAD,
+            f"{suites.titled(spec.suite)} has Python {have}, and the recipe needs {python}",
+            next_step=f"choose the suite by its Python ({pythons}), {REGISTRY_INSTEAD}",
         )
     return base
 
@@ -60,7 +59,7 @@ def prepare(lock: DebianBase, ctx: Context) -> Base:
             if (layer := _cached(record, cache)) is None:
                 layer = _build(lock, ctx)
                 cache.keep(record, msgspec.json.encode(layer))
-            with ctx.progress.task(f"unpacking Debian {lock.suite}", layer.size) as task:
+            with ctx.progress.task(f"unpacking {suites.titled(lock.suite)}", layer.size) as task:
                 blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
                 unpack((blob,), rootfs, advance=task.advance)
     python = python_version(lock)
@@ -114,12 +113,12 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
 
 
 def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
-    ctx.cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
+    ctx.cache.require(SCRATCH_BYTES, f"the {suites.titled(lock.suite)} base")
     debs = fetch_debs(lock.packages, lock.suite, ctx, listed=lock.listed)
     with ctx.cache.folder() as folder:
         root, partial = folder / "root", folder / "layer"
         size = sum(path.stat().st_size for path in debs)
-        with ctx.progress.task(f"installing {len(debs)} packages of Debian {lock.suite}", size) as task:
+        with ctx.progress.task(f"installing {len(debs)} packages of {suites.titled(lock.suite)}", size) as task:
             owners = install(debs, root, lock.suite, task.advance, platform_of(lock))
         keys = private_keys(root)
         for path in keys:
@@ -130,7 +129,7 @@ def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
         with partial.open("wb") as target:
             writer = LayerWriter(target, LAYER_MTIME)
             writer.raw_tar(entries(root, owners, lock.suite, keys))
-            layer = writer.finish(f"Debian {lock.suite}")
+            layer = writer.finish(f"{suites.titled(lock.suite)}")
             target.flush()
             os.fsync(target.fileno())
         ctx.cache.adopt(partial, ctx.cache.blob(layer.digest))

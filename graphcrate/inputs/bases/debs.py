@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.compat import suites
 from graphcrate.host.cache import Cache
 from graphcrate.host.connections import HttpError, redacted, server_of
 from graphcrate.host.context import Context
@@ -54,16 +55,16 @@ def fetch_debs(
     cache = ctx.cache
     paths = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
     if absent := [package for package in paths if not _is_stored(package.file, cache)]:
-        search = DebSearch(ctx, listed)
+        search = DebSearch(ctx, listed, suite)
         absent = search.with_paths(absent, suite, components)
         total = sum(package.file.size for package in absent)
-        with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task, cache.guard():
+        with ctx.progress.task(f"{suites.titled(suite)}: {len(absent)} packages", total) as task, cache.guard():
             fetched = parallel(
                 search.fetch, absent, threads=_THREADS, advance=task.advance, size=lambda package: package.file.size
             )
         search.sum_up()
         if gone := [package for package, is_there in zip(absent, fetched, strict=True) if not is_there]:
-            raise search.failure(gone, f"Debian {suite} {what}")
+            raise search.failure(gone, f"{suites.titled(suite)} {what}")
     return list(paths.values())
 
 
@@ -90,9 +91,9 @@ def _refuse_odd(packages: Iterable[DebianPackage], listed: str) -> None:
 class DebSearch:
     """Looks for files in all servers, and remembers which of them do not answer. Safe from many threads."""
 
-    def __init__(self, ctx: Context, listed: str) -> None:
+    def __init__(self, ctx: Context, listed: str, suite: str) -> None:
         self._ctx, self._cache, self._listed = ctx, ctx.cache, listed
-        self._known: Archives = archives(ctx.environment)
+        self._known: Archives = archives(ctx.environment, suite=suite)
         self._client = Client(ctx.environment, note=ctx.progress.note)
         self._note: Callable[[str], None] = ctx.progress.note
         self._lock = threading.Lock()
@@ -113,7 +114,7 @@ class DebSearch:
         except (NetworkError, IntegrityError) as error:
             self._note(f"{error.what}: the snapshot service is asked for what the lock has no path of")
             return list(packages)
-        lists = f"the lists of Debian {suite}"
+        lists = f"the lists of {suites.titled(suite)}"
         located = []
         for package in packages:
             path = package.path or paths.get(package.file.sha256, "")
@@ -247,20 +248,21 @@ class DebSearch:
         """The error for packages that were nowhere: drift where for each of them a server answered."""
         answered = set().union(*self._lacking.values())
         unanswered = [package for package in gone if package.file.sha256 not in answered]
+        distribution = self._known.distribution
         silent = "; ".join(f"{host}: {why}" for host, why in {**self._busy, **self._silent}.items())
         if unanswered:
             return NetworkError(
                 f"{_named(unanswered)} of the lock's {what} cannot be fetched",
-                cause=f"No mirror of Debian answers. {silent}".strip(),
-                next_step=f"check the network; DEBIAN_MIRROR=http://a-mirror/debian {IMAGE_AGAIN}",
+                cause=f"No mirror of {distribution.title} answers. {silent}".strip(),
+                next_step=f"check the network; {distribution.another_mirror}",
             )
+        service = distribution.variable("SNAPSHOT")
         asked = ", ".join(host for host, files in self._lacking.items() if files)
         return BaseDriftError(
             f"no place has {_named(gone)} of the lock's {what}",
             cause=f"Mirrors keep the newest version of a package only. Without them: {asked}."
             + (f" Not reached: {silent}." if silent else ""),
-            next_step=f"DEBIAN_SNAPSHOT=http://a-mirror-of-the-snapshot-service {IMAGE_AGAIN}, or lock again: "
-            f"{LOCK_AGAIN}",
+            next_step=f"{service}=http://a-mirror-of-the-snapshot-service {IMAGE_AGAIN}, or lock again: {LOCK_AGAIN}",
         )
 
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from graphcrate.compat import identities
+from graphcrate.compat import identities, suites
 from graphcrate.host import beneath, rooted
 from graphcrate.host.namespaces import NO_SECCOMP
 from graphcrate.host.parallel import parallel
@@ -25,8 +25,6 @@ from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, 
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.platform import DEFAULT, Platform
 
-#: From trixie on a package brings the links of folders into /usr.
-MERGED_HERE = ("bullseye", "bookworm")
 TIMEOUT = 1800.0
 #: What maintainers' scripts call in place of these programs: it notes the arguments first.
 _NOTING = """#!/bin/sh
@@ -42,9 +40,7 @@ dpkg --force-depends --force-unsafe-io --install base-passwd_*.deb base-files_*.
 dpkg --force-depends --force-unsafe-io --unpack *.deb
 dpkg --force-unsafe-io --configure --pending
 """
-#: Python 3.9 writes sets into bytecode in the order of hashes, and Debian's scripts compile with -E, deaf to the seed.
-#: So what they made is made once more.
-COMPILED_HERE = ("bullseye",)
+#: what makes bytecode once more that a suite's scripts do not make alike
 _COMPILE = """/usr/bin/python3 -S - << 'end'
 import pathlib, py_compile, sys
 end = f".{sys.implementation.cache_tag}.pyc"
@@ -84,7 +80,7 @@ def install(
     if (machine := os.uname().machine) != platform.machine:
         raise HostError(f"a base for {platform.title} cannot be made on {machine}", next_step=REGISTRY_INSTEAD)
     root.mkdir(0o755)
-    if suite in MERGED_HERE:
+    if suites.base_of(suite).links_usr:
         for name in dict.fromkeys(("bin", "sbin", "lib", platform.loader_folder)):
             rooted.make_folders(root / "usr" / name)
             (root / name).symlink_to(f"usr/{name}")
@@ -125,7 +121,9 @@ def _counter(debs: Sequence[Path], advance: Callable[[int], None]) -> Callable[[
 def _script(debs: Sequence[Path], suite: str) -> str:
     """What runs in the new tree: dpkg, and what has to be done after it."""
     after = identities.after_install({path.name.partition("_")[0] for path in debs})
-    return _INSTALL + "".join(f"{line}\n" for line in after) + (_COMPILE if suite in COMPILED_HERE else "")
+    return (
+        _INSTALL + "".join(f"{line}\n" for line in after) + (_COMPILE if suites.base_of(suite).compiles_again else "")
+    )
 
 
 def _run_dpkg(root: Path, work: Path, script: str, on_line: Callable[[str], None]) -> bytes:

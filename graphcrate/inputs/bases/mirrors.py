@@ -13,8 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-SUITES = ("buster", "bullseye", "bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable")
-SECURITY_POOL, _POOL = "pool/updates/", "pool/"  #: where files are below the roots of the two archives
+from graphcrate.compat import suites
+from graphcrate.compat.suites import Distribution
+
+APT = Path("/etc/apt")
+_POOL = "pool/"  #: where files are below the root of a main archive
 _PATH = re.compile(r"pool(?:/[A-Za-z0-9][A-Za-z0-9+.~_-]*)+\.deb")
 ABSENT = frozenset({401, 403, 404, 410, 451})  #: statuses of a server that does not give a file
 NONE = "none"  #: of a variable that names servers: ask none
@@ -34,6 +37,7 @@ class Archives(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[DebianMirror, ...] = ()
     retired: DebianMirror = DebianMirror("")  #: of suites that have left the mirrors
     snapshot: str = ""  #: the service that keeps every file that ever was in an archive
+    distribution: Distribution = msgspec.field(default_factory=lambda: suites.distribution_of(""))
 
     @property
     def mirrors(self) -> tuple[DebianMirror, ...]:
@@ -53,45 +57,61 @@ FURTHER = tuple(
 )
 RETIRED = "https://archive.debian.org"
 SNAPSHOT = "https://snapshot.debian.org"
+_ROOTS = [mirror.main.removesuffix("/debian") for mirror in FURTHER]
+_RETIRED, _SNAPSHOTS = {"debian": RETIRED}, {"debian": SNAPSHOT}  #: by distribution; none of one that is not here
 
 
-def archives(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) -> Archives:
+def archives(environment: Mapping[str, str], folder: Path = APT, *, suite: str = "") -> Archives:
     """The servers that this environment, and this machine's sources in `folder`, name. docs/settings.md has the names.
 
-    `DEBIAN_MIRROR` and `DEBIAN_SECURITY_MIRROR` may hold several addresses; `DEBIAN_FALLBACK`, `DEBIAN_ARCHIVE` and
-    `DEBIAN_SNAPSHOT` replace the public servers, by `none` those are not asked.
+    They are of the distribution of `suite`, and so are the variables. Of Debian's, `DEBIAN_MIRROR` and
+    `DEBIAN_SECURITY_MIRROR` may hold several addresses; `DEBIAN_FALLBACK`, `DEBIAN_ARCHIVE` and `DEBIAN_SNAPSHOT`
+    replace the public servers, by `none` those are not asked.
     """
-    fallback = environment.get("DEBIAN_FALLBACK", "").strip()
-    further = _pairs(_addresses(fallback), []) if fallback else FURTHER
-    machine = tuple(filter(None, [of_machine(folder)]))
-    named = of_variables(environment)
-    retired = environment.get("DEBIAN_ARCHIVE", "").strip().rstrip("/") or RETIRED
-    snapshot = environment.get("DEBIAN_SNAPSHOT", "").strip().rstrip("/") or SNAPSHOT
+    distribution = suites.distribution_of(suite)
+    main, security = distribution.main, distribution.security
+
+    def value(name: str) -> str:
+        return environment.get(distribution.variable(name), "").strip().rstrip("/")
+
+    further = tuple(DebianMirror(f"{root}/{main}", f"{root}/{security}") for root in _ROOTS)
+    if fallback := value("FALLBACK"):
+        further = _pairs(_addresses(fallback), [], distribution)
+    machine = tuple(filter(None, [of_machine(folder, distribution)]))
+    named = of_variables(environment, distribution)
+    retired = value("ARCHIVE") or _RETIRED.get(distribution.name, NONE)
+    snapshot = value("SNAPSHOT") or _SNAPSHOTS.get(distribution.name, NONE)
     return Archives(
         listing=named or (*machine, *further),
         others=(*machine, *further) if named else (),
         retired=DebianMirror("")
         if retired == NONE
-        else DebianMirror(f"{retired}/debian", f"{retired}/debian-security"),
+        else DebianMirror(f"{retired}/{distribution.main}", f"{retired}/{distribution.security}"),
         snapshot="" if snapshot == NONE else snapshot,
+        distribution=distribution,
     )
 
 
-def own_mirror(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) -> DebianMirror | None:
+def own_mirror(environment: Mapping[str, str], folder: Path = APT, *, suite: str = "") -> DebianMirror | None:
     """The first mirror that a variable or this machine's own sources, in `folder`, name; None where neither does."""
-    named = of_variables(environment)
-    return named[0] if named else of_machine(folder)
+    distribution = suites.distribution_of(suite)
+    named = of_variables(environment, distribution)
+    return named[0] if named else of_machine(folder, distribution)
 
 
-def of_variables(environment: Mapping[str, str]) -> tuple[DebianMirror, ...]:
+def of_variables(environment: Mapping[str, str], distribution: Distribution) -> tuple[DebianMirror, ...]:
     """The mirrors that variables name."""
-    mains = _addresses(environment.get("DEBIAN_MIRROR", ""))
-    return _pairs(mains, _addresses(environment.get("DEBIAN_SECURITY_MIRROR", ""))) if mains else ()
+    mains = _addresses(environment.get(distribution.variable("MIRROR"), ""))
+    securities = _addresses(environment.get(distribution.variable("SECURITY_MIRROR"), ""))
+    return _pairs(mains, securities, distribution) if mains else ()
 
 
-def _pairs(mains: list[str], securities: list[str]) -> tuple[DebianMirror, ...]:
+def _pairs(mains: list[str], securities: list[str], distribution: Distribution) -> tuple[DebianMirror, ...]:
     """Mirrors of these addresses; a security archive that is not named is `…/debian-security` of `…/debian`."""
-    securities = securities or [f"{main}-security" if main.endswith("/debian") else "" for main in mains]
+    end = f"/{distribution.main}"
+    securities = securities or [
+        f"{main.removesuffix(end)}/{distribution.security}" if main.endswith(end) else "" for main in mains
+    ]
     return tuple(itertools.starmap(DebianMirror, itertools.zip_longest(mains, securities, fillvalue="")))
 
 
@@ -99,15 +119,17 @@ def _addresses(text: str) -> list[str]:
     return [address.rstrip("/") for address in text.split() if address != NONE]
 
 
-def of_machine(folder: Path = Path("/etc/apt")) -> DebianMirror | None:
-    """The archives that this machine's own sources name; None where it is not a Debian."""
+def of_machine(folder: Path, distribution: Distribution) -> DebianMirror | None:
+    """The archives that this machine's own sources name; None where it is of another distribution."""
+    names = [name for name, row in suites.known().items() if row.distribution == distribution.name]
+    names += distribution.aliases
     main = security = ""
     files = [folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))]
     for path in files:
         for address, suite in own_sources(path.read_text(errors="replace")) if path.is_file() else ():
             url, (name, _, kind) = address.rstrip("/"), suite.partition("/")[0].partition("-")
             # Archives of others use these names too ("docker.com/linux/debian bookworm"), never with such a pool.
-            if name in SUITES and "debian" in url.rpartition("//")[2] and "/linux/" not in url:
+            if name in names and distribution.main in url.rpartition("//")[2] and "/linux/" not in url:
                 main = main or ("" if kind else url)
                 security = security or (url if kind == "security" else "")
     return DebianMirror(main, security) if main else None
@@ -145,13 +167,15 @@ def addresses(path: str, listed: str, servers: Archives) -> Iterator[str]:
     """
     if not path:
         return
+    distribution = servers.distribution
+    main_folder, security_folder = distribution.main, distribution.security
     roots = [(mirror.main, mirror.security) for mirror in (*servers.mirrors, servers.retired)]
     if servers.snapshot:
         times = [listed, _day_after(listed)] if listed else []
         service = f"{servers.snapshot}/archive"
-        roots += [(f"{service}/debian/{time}", f"{service}/debian-security/{time}") for time in times]
-    own_is_security = path.startswith(SECURITY_POOL)
-    in_main, in_security = _twins(path)
+        roots += [(f"{service}/{main_folder}/{time}", f"{service}/{security_folder}/{time}") for time in times]
+    own_is_security = path.startswith(distribution.security_pool)
+    in_main, in_security = _twins(path, distribution.security_pool)
     urls: list[str] = []
     for main, security in roots:
         pair = [f"{main}/{in_main}" if main else "", f"{security}/{in_security}" if security else ""]
@@ -159,11 +183,11 @@ def addresses(path: str, listed: str, servers: Archives) -> Iterator[str]:
     yield from dict.fromkeys(filter(None, urls))
 
 
-def _twins(path: str) -> tuple[str, str]:
+def _twins(path: str, security_pool: str) -> tuple[str, str]:
     """A file's path in the main archive, and in the security archive."""
-    if path.startswith(SECURITY_POOL):
-        return _POOL + path.removeprefix(SECURITY_POOL), path
-    return path, SECURITY_POOL + path.removeprefix(_POOL)
+    if path.startswith(security_pool):
+        return _POOL + path.removeprefix(security_pool), path
+    return path, security_pool + path.removeprefix(_POOL)
 
 
 def _day_after(time: str) -> str:

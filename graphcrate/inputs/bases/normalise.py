@@ -10,7 +10,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from graphcrate.compat import identities
+from graphcrate.compat import identities, suites
 from graphcrate.host import rooted
 from graphcrate.inputs.bases.deb import FileOwner
 from graphcrate.model.command import LOCK_AGAIN
@@ -137,10 +137,8 @@ def timeless(head: bytes) -> bytes:
 def _added(root: Path, suite: str) -> dict[str, bytes]:
     """Files that are written here: dpkg's rules, and where apt finds packages."""
     added = {"etc/dpkg/dpkg.cfg.d/graphcrate": DPKG_RULES.encode()}
-    for name, target in (
-        ("debian.sources", "etc/apt/sources.list.d/debian.sources"),
-        ("sources.list", "etc/apt/sources.list"),
-    ):
+    own = f"{suites.distribution_of(suite).name}.sources"
+    for name, target in ((own, f"etc/apt/sources.list.d/{own}"), ("sources.list", "etc/apt/sources.list")):
         if (example := rooted.read_bytes(root, EXAMPLES + name)) is not None:
             added[target] = sources(example.decode(), suite).encode()
             break
@@ -148,15 +146,18 @@ def _added(root: Path, suite: str) -> dict[str, bytes]:
 
 
 def sources(example: str, suite: str) -> str:
-    """Debian's own example of apt sources, its component `main` alone. Raises BuildError when it is for another suite.
+    """The distribution's own example of apt sources, with the components of our bases alone.
 
-    Bullseye's lacks the updates, and names the security archive by its host alone, which not every proxy takes.
+    Raises BuildError when it is for another suite. Bullseye's lacks the updates, and names the security archive by its
+    host alone, which not every proxy takes.
     """
     lines = [line for line in example.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines or suite not in "".join(lines):
         raise BuildError(f"apt's example of sources is not for {suite}", next_step=_OTHER)
-    text = "\n".join(re.sub(r"\bmain( +(contrib|non-free\S*))+", "main", line) for line in lines) + "\n"
-    text = re.sub(rf"(://[^/\s]+)/? ({suite}-security) ", r"\1/debian-security \2 ", text)
+    its = suites.distribution_of(suite)
+    components = " ".join(its.components)
+    text = "\n".join(re.sub(r"\bmain( +[a-z-]+)*", components, line) for line in lines) + "\n"
+    text = re.sub(rf"(://[^/\s]+)/? ({suite}-security) ", rf"\1/{its.security} \2 ", text)
     if "-updates" not in text:
         text = re.sub(rf"^(deb .*) {suite} (.*)\n", rf"\g<0>\1 {suite}-updates \2\n", text, flags=re.MULTILINE)
     return text.replace("\nTypes:", "\n\nTypes:")

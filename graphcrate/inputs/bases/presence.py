@@ -23,8 +23,8 @@ _TRIES = 2  #: more of one request
 class Presence:
     """Looks for .debs in all servers. Safe from many threads."""
 
-    def __init__(self, ctx: Context, reach: Reach) -> None:
-        self._known = archives(ctx.environment)
+    def __init__(self, ctx: Context, reach: Reach, suite: str) -> None:
+        self._known = archives(ctx.environment, suite=suite)
         self._client = Client(ctx.environment, note=ctx.progress.note)
         self._reach = reach
 

@@ -156,10 +156,10 @@ def _root(lock: Lock, subject: Subject) -> Component:
 
 
 def _system(base: DebianBase) -> Component:
-    """What scanners take the meaning of Debian's versions from."""
+    """What scanners take the meaning of versions of .debs from."""
     suite = suites.known().get(base.suite)
     return Component(
-        name="debian",
+        name=suites.distribution_of(base.suite).name,
         version=suite.release if suite else base.suite,
         type=ComponentType.OPERATING_SYSTEM,
         bom_ref="operating-system",
@@ -247,7 +247,7 @@ def _debian(
         known = system.get((package.name, package.version, package.architecture)) if system is not None else None
         if system is not None and (source := _upstream(package, known)):
             qualifiers["upstream"] = source
-        purl = PackageURL("deb", "debian", package.name, package.version, qualifiers)
+        purl = PackageURL("deb", suites.distribution_of(suite).name, package.name, package.version, qualifiers)
         component = _part(purl, package.file.sha256, in_image, {}, package.file)
         component.licenses = _licences(known.licences) if known and in_image else []
         yield component
