@@ -102,7 +102,7 @@ def as_files(documents):
     return [file(name, json.dumps(document).encode()) for name, document in documents.items()]
 
 
-def oci_archive(media_type=spec.LAYER_GZIP, *, nested=False):
+def oci_archive(media_type=spec.LAYER_GZIP, *, nested=False, entries=LAYERS):
     """What skopeo writes for oci-archive."""
     blobs = {}
 
@@ -110,7 +110,7 @@ def oci_archive(media_type=spec.LAYER_GZIP, *, nested=False):
         blobs[sha256(data)] = data
         return {"mediaType": kind, "digest": sha256(data), "size": len(data)}
 
-    layers = [add(compressed(tar(entries), media_type), media_type) for entries in LAYERS]
+    layers = [add(compressed(tar(layer), media_type), media_type) for layer in entries]
     config = add(json.dumps(CONFIG).encode(), spec.CONFIG)
     manifest = add(json.dumps({"schemaVersion": 2, "config": config, "layers": layers}).encode(), spec.MANIFEST)
     if nested:
@@ -167,7 +167,6 @@ def itself():
         (docker_archive(images=0), "0 images"),
         (tar([file("manifest.json", b'[{"Config": "c", "Layers": []}]')]), "c is missing"),
         (tar([file("manifest.json", b'[{"Config": 5}]')]), "malformed"),
-        (tar([file("layer.tar", b"no tar at all" * 100)]), "layer layer.tar: "),
         (docker_archive()[:3000], "the tar ends"),
         (b"nothing", "broken header"),
         (gzip.compress(docker_archive())[:500], "broken"),
@@ -218,6 +217,25 @@ def test_of_broken_layers_the_configuration_is_read_and_nothing_compared(tmp_pat
     assert (found.entries, found.config) == ({}, written.config)
     with pytest.raises(LayoutError, match=re.escape(found.broken.what)):
         compare(str(written.path), str(written.path), tools.ctx, [])
+
+
+@pytest.mark.parametrize("make", [docker_archive, oci_archive])
+def test_every_broken_layer_of_an_archive_is_named(tmp_path, tools, make):
+    path, count = tmp_path / "image.tar", len(LAYERS)
+    layers = [[entry(f"x{number}", b"Z")] for number in range(count)]
+    path.write_bytes(make(layers) if make is docker_archive else make(entries=layers))
+    found = archives.read_file("x", path, tools)
+    assert (found.entries, len(found.unread), found.settings) == ({}, count, SETTINGS)
+    assert all(f"x{number} is of an unknown type" in unread for number, unread in enumerate(found.unread))
+    with refused(LayoutError, f"{count} faults: layer "):
+        compare(str(path), str(path), tools.ctx, [])
+
+
+def test_a_broken_layer_that_the_image_lacks_means_nothing(tmp_path, tools):
+    documents = as_files({"c.json": CONFIG, "manifest.json": [{"Config": "c.json", "Layers": ["layer.tar"]}]})
+    layers = [file("other.tar", b"no tar at all" * 100), file("layer.tar", tar([file("a", b"a")]))]
+    (tmp_path / "image.tar").write_bytes(tar([*layers, *documents]))
+    assert archives.read_file("x", tmp_path / "image.tar", tools).entries["/a"] == content(b"a")
 
 
 def flip(blob):

@@ -107,7 +107,7 @@ class _Archive:
         self._wanted, self._platform = tools.wanted, tools.platform
         self.documents: dict[str, bytes] = {}
         self._documents_size = 0
-        self.layers: dict[str, LayerTree] = {}
+        self.layers: dict[str, LayerTree | LayoutError] = {}  #: an error for one that cannot be read
         self.links: dict[str, str] = {}
         for member, _ in members(stream):
             path = posixpath.normpath(member.name)
@@ -130,8 +130,8 @@ class _Archive:
         elif path.startswith("blobs/") or path.endswith(".tar"):
             try:
                 self.layers[path] = read_layer(_stream(itertools.chain((first,), pieces), member.size), self._wanted)
-            except LayoutError as error:
-                raise LayoutError(f"layer {path}: {error.what}", cause=error.cause) from error
+            except LayoutError as error:  # which matters if the image has that layer
+                self.layers[path] = LayoutError(f"layer {path}: {error.what}", cause=error.cause)
 
     def opened(self, name: str, form: Form) -> OpenedTree:
         """Open the one image. Raises LayoutError where there is none, or are several."""

@@ -82,18 +82,19 @@ def _file(path: str, inode: Inode, content: Iterator[bytes], wanted: Selection) 
 def opened(
     name: str,
     form: Form,
-    layers: Sequence[LayerTree],
+    layers: Sequence[LayerTree | LayoutError],
     config: spec.ImageConfig,
     manifest: spec.Manifest | None = None,
     index: tuple[spec.Descriptor, ...] = (),
-    broken: Sequence[LayoutError] = (),
 ) -> OpenedTree:
-    """Open an image from its layers and its documents. `broken`: why some of its layers cannot be read."""
+    """Open an image from its layers and its documents. An error in the place of a layer: why it cannot be read."""
     merged: dict[str, Found] = {}
+    broken = [layer for layer in layers if isinstance(layer, LayoutError)]
     if not broken:
         contradictions = Faults()
+        trees = [layer for layer in layers if not isinstance(layer, LayoutError)]
         try:
-            merged = overlaid(layers, _IMPLIED, contradictions.add)
+            merged = overlaid(trees, _IMPLIED, contradictions.add)
         except LayoutError as error:
             contradictions.errors.append(error)
         if broken := contradictions.errors:
@@ -167,9 +168,7 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> OpenedTree:
     sizes = [descriptor.size for descriptor in layout.layers]
     with tools.ctx.progress.task(f"reading {name}", sum(sizes), brief=True) as task:
         layers = parallel(read, range(len(sizes)), advance=task.advance, size=lambda number: sizes[number])
-    trees = [layer for layer in layers if not isinstance(layer, LayoutError)]
-    broken = [layer for layer in layers if isinstance(layer, LayoutError)]
-    return opened(name, "layout", trees, layout.config, layout.manifest, layout.index, broken)
+    return opened(name, "layout", layers, layout.config, layout.manifest, layout.index)
 
 
 def _remembered(digest: str, tools: Tools, read: Callable[[], LayerTree]) -> LayerTree:
