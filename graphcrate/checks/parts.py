@@ -123,18 +123,18 @@ def _bytes(image: Located, ctx: Context) -> Bytes:
     layout = image.layout()
     total = sum(layer.size for layer in layout.layers)
     with ctx.progress.task(f"checking {image.name}", total) as task:
-        found = validate(layout, task.advance)
+        validated = validate(layout, task.advance)
     return Bytes(
         digest=layout.digest,
         layers=len(layout.layers),
         size=total,
-        faults=found.faults,
-        warnings=found.warnings,
+        faults=validated.faults,
+        warnings=validated.warnings,
     )
 
 
-def _bytes_line(found: Bytes) -> str:
-    if found.not_checked:
-        return found.not_checked
-    verdict = f"{len(found.faults)} faults" if found.faults else "every digest is right"
-    return f"{found.layers} layers, {size(found.size)}: {verdict}, {found.digest}"
+def _bytes_line(stored: Bytes) -> str:
+    if stored.not_checked:
+        return stored.not_checked
+    verdict = f"{len(stored.faults)} faults" if stored.faults else "every digest is right"
+    return f"{stored.layers} layers, {size(stored.size)}: {verdict}, {stored.digest}"

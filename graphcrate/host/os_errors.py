@@ -54,7 +54,7 @@ _ADVICE = {
         plain=True,
     ),
     errno.EXDEV: _Advice(
-        "What lies in a lower layer of an overlay, such as a container's image, cannot be renamed.",
+        "A folder in a lower layer of an overlay, such as a container's image, cannot be renamed.",
         "mv {there} {there}.old    copies it there; then the same command again",
     ),
     errno.EIO: _FAILING,
