@@ -5,7 +5,7 @@ A new runtime is a row here, its checks in a module of `checks.contracts` that h
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,13 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
     is_dotted: bool = False  #: knows a file by the first letter of its path: `.` or `/`
 
 
+class PublishedLine(NamedTuple):
+    """What users of a published image type, with `{image}`, `{enroot}`, `{host}`, `{name}` and `{examples}` in it."""
+
+    line: str
+    without_tls: str  #: where the registry has no TLS
+
+
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """A runtime. Contracts judge an image for it in the forms that it `opens`."""
 
@@ -41,6 +48,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     lends_libraries: bool = False  #: libraries of the host come into the container, and need the host's glibc
     runners: tuple[str, ...] = ()  #: of `test --runner`
     jobs: Mapping[str, JobForm] = {}  #: by the names of `job --runtime`
+    published: Mapping[str, PublishedLine] = {}  #: by program, what `publish` prints
 
 
 RUNTIMES: Mapping[RuntimeName, Runtime] = {
@@ -50,6 +58,12 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
         opens=_LAYERS,
         runners=("docker", "podman"),
         jobs={"docker": JobForm(pulls="any", bind="--volume", gpus="--gpus {gpus}")},
+        published={
+            "docker": PublishedLine(
+                "docker run --gpus all --rm -it {image}",
+                'docker run --gpus all --rm -it {image}    (daemon.json: "insecure-registries": ["{host}"])',
+            )
+        },
     ),
     "apptainer": Runtime(
         title="Apptainer",
@@ -67,6 +81,12 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
                 gpus="--nv",
             )
         },
+        published={
+            "singularity": PublishedLine(
+                "singularity pull {name}.sif docker://{image}",
+                "singularity pull --no-https {name}.sif docker://{image}",
+            )
+        },
     ),
     "pyxis": Runtime(
         title="pyxis",
@@ -76,6 +96,17 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
             "pyxis": JobForm(
                 options=_SLURM, is_slurm=True, files=(".sqsh",), pulls="registry", per_gpu=True, is_dotted=True
             )
+        },
+        published={
+            "srun": PublishedLine(
+                "srun --container-image='{enroot}' python {examples}/torch_check.py",
+                "srun --container-image='{enroot}' python {examples}/torch_check.py"
+                "    (enroot.conf of the nodes: ENROOT_ALLOW_HTTP yes)",
+            ),
+            "enroot": PublishedLine(
+                "enroot import --output {name}.sqsh 'docker://{enroot}'",
+                "ENROOT_ALLOW_HTTP=yes enroot import --output {name}.sqsh 'docker://{enroot}'",
+            ),
         },
     ),
     "pai": Runtime(

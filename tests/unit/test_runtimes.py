@@ -24,7 +24,7 @@ def test_every_name_has_a_row_and_is_told_apart_from_all_others():
     words = [word for name, row in RUNTIMES.items() for word in (name, *row.also_called)]
     assert len(set(words)) == len(words)
     assert (runtime_name("enroot"), runtime_name("podman"), runtime_name("shifter")) == ("pyxis", "docker", None)
-    assert RUNNERS == ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
+    assert {"auto", "embedded", "docker", "podman", "apptainer", "slurm"} <= set(RUNNERS)
 
 
 def test_no_module_with_checks_is_left_out():

@@ -258,15 +258,12 @@ def pulling(
 
     `plain_http`: the registry has no TLS, which each runtime has to be told.
     """
+    values = {"image": image, "enroot": image.enroot, "host": image.host, "name": name, "examples": EXAMPLES}
     lines = {
-        "docker": f"docker run --gpus all --rm -it {image}",
-        "singularity": f"singularity pull {'--no-https ' * plain_http}{name}.sif docker://{image}",
-        "srun": f"srun --container-image='{image.enroot}' python {EXAMPLES}/torch_check.py",
-        "enroot": f"{'ENROOT_ALLOW_HTTP=yes ' * plain_http}enroot import --output {name}.sqsh 'docker://{image.enroot}'",
+        program: (typed.without_tls if plain_http else typed.line).format(**values)
+        for runtime in RUNTIMES.values()
+        for program, typed in runtime.published.items()
     }
-    if plain_http:
-        lines["docker"] += f'    (daemon.json: "insecure-registries": ["{image.host}"])'
-        lines["srun"] += "    (enroot.conf of the nodes: ENROOT_ALLOW_HTTP yes)"
     return lines | ({"pai": str(inside)} if inside else {})  # what DSW and DLC take as an image's address
 
 
