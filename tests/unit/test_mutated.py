@@ -24,13 +24,13 @@ from graphcrate.artifacts.formats import elf, fatbin, sif
 from graphcrate.artifacts.formats.elf import Extent
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.formats.squashfs import Squashfs
-from graphcrate.artifacts.pull import decode
 from graphcrate.artifacts.tree.binaries import read_binary
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host import documents
 from graphcrate.inputs.bases import deb as debs
 from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, RecipeError
 from graphcrate.oci import realms, spec
+from graphcrate.oci.index import decode_document
 from graphcrate.oci.spec import LayerBlob
 from graphcrate.oci.validate import inspect_layer
 from graphcrate.resolve import index
@@ -161,7 +161,7 @@ def in_sif():
 
 
 def document(kind):
-    return lambda data, _: decode(data, kind, "x")
+    return lambda data, _: decode_document(data, kind, "x")
 
 
 def travelled(kind):
