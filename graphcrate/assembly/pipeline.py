@@ -66,7 +66,7 @@ def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
 
 def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
     """Write what engines build an image with additions from, and its local wheels, to `output`/NAME/cu118; its path."""
-    from graphcrate.engines.render import files
+    from graphcrate.render import files
 
     job = jobs.start(request, with_engine.EMBEDDED, ctx)
     resolution = _lock_all(job, ctx)

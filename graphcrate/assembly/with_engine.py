@@ -134,7 +134,7 @@ def _base(plan: Plan, lock: Lock, sources: SourceOptions, ctx: Context) -> tuple
 
 def arguments(plan: Plan, lock: Lock, sources: SourceOptions, environment: Mapping[str, str]) -> dict[str, str]:
     """Build arguments by name, those that the text knows: mirrors and package index as this user has set them."""
-    from graphcrate.engines import render
+    from graphcrate import render
     from graphcrate.inputs.bases.mirrors import own_mirror
 
     mirror = mirror_of(sources)

@@ -289,7 +289,7 @@ def render(
 ) -> None:
     """Write Dockerfiles and Singularity definitions. Prints the folders that changed."""
     from graphcrate.compat import own
-    from graphcrate.engines.render import files
+    from graphcrate.render import files
 
     if name is not None and own.is_recipe(name):
         from graphcrate.assembly import pipeline

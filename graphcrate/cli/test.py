@@ -115,7 +115,7 @@ def job(
 ) -> None:
     """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
     from graphcrate.compat import catalog, explain
-    from graphcrate.engines.render import jobs
+    from graphcrate.render import jobs
 
     ctx = here()
     where, ref = jobs.read_runtime(runtime), named(ref, output)

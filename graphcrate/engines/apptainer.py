@@ -19,7 +19,6 @@ from typing import Literal
 from graphcrate.engines import backend, context
 from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import COLOUR, LOG, Output, last_word
-from graphcrate.engines.render import definition
 from graphcrate.host import apptainer_client, process, settings
 from graphcrate.host.apptainer_client import ApptainerClient
 from graphcrate.host.atomic import writing
@@ -32,6 +31,7 @@ from graphcrate.model.command import IMAGE_AGAIN, command
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
 from graphcrate.model.plan import Plan, WheelsStep
 from graphcrate.model.report import Artifact, BuildReport
+from graphcrate.render import definition
 
 LACKS_CAPABILITY = "Requesting capability set"
 FOLDER = "apptainer"  #: of the cache: layers that the engine keeps, and the build that runs

@@ -72,7 +72,7 @@ class Engine(ABC):
 
     def key(self, plan: Plan) -> str:
         """What the image depends on, as one word: plan, engine and text."""
-        from graphcrate.engines import render
+        from graphcrate import render
 
         text = render.dockerfile(plan) + render.definition(plan)
         return f"{content_id(plan)}-{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

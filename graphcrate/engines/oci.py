@@ -17,7 +17,6 @@ from graphcrate.artifacts.formats import docker_archive
 from graphcrate.engines import backend, context
 from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import LOG, Output, ends_with_us
-from graphcrate.engines.render import dockerfile
 from graphcrate.host import gpu, oci_engine, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.oci_engine import OciEngine, whole
@@ -29,6 +28,7 @@ from graphcrate.model.errors import BuildError, HostError, UsageError
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.oci.reference import parse
+from graphcrate.render import dockerfile
 
 #: A step begins: classic Docker, buildah, BuildKit; and the one that BuildKit names as failed. Its names for what
 #: comes before the steps ("internal") are of use in an error alone.

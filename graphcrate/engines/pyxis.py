@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.compat import slurm_ends
-from graphcrate.engines import slurm, slurm_batch
+from graphcrate.engines import slurm
 from graphcrate.engines.backend import RuntimeVersion
-from graphcrate.engines.render import jobs
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
@@ -22,6 +21,7 @@ from graphcrate.model.command import command
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
 from graphcrate.oci import reference
+from graphcrate.render import jobs, slurm_batch
 
 #: The host's home would bring ~/.local, and a later suite is to find the image as it was; the step has the job's
 #: resources for itself.

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.engines import slurm_batch
 from graphcrate.host import process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
@@ -23,6 +22,7 @@ from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError, UsageError
 from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import Resources, Returned, TrialOrder
+from graphcrate.render import slurm_batch
 from graphcrate.smoke.own import programs
 from graphcrate.smoke.suites import SECONDS_TO_SAY_SO
 

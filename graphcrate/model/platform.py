@@ -1,6 +1,6 @@
 """Platforms of images: one row each, with what OCI, Debian, wheels, ELF, the kernel and the engines call it. Pure.
 
-A new platform is a row here and one of `SUPPORTED`, uv's wheel in `engines/render/uv.toml`, and what `compat/data`
+A new platform is a row here and one of `SUPPORTED`, uv's wheel in `render/uv.toml`, and what `compat/data`
 knows of torch's wheels for it. A test keeps these names out of every other module.
 """
 

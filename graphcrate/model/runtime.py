@@ -1,7 +1,7 @@
 """What runs images: a row each, by which targets, contracts, jobs, runners and help texts go.
 
 A new runtime is a row here, its checks in a module of `checks.contracts` that has its name, and for `job` a template
-`job-NAME` in `engines.render`. What it takes only from some version on is data: `compat/data/runtimes.toml`.
+`job-NAME` in `render`. What it takes only from some version on is data: `compat/data/runtimes.toml`.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _SLURM = frozenset({"--partition", "--time", "--account", "--cpus", "--nodes"})
 
 
 class JobForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How `job` writes what a runtime runs: by the template `job-NAME`, or a function of `engines.render.jobs`."""
+    """How `job` writes what a runtime runs: by the template `job-NAME`, or a function of `render.jobs`."""
 
     options: frozenset[str] = frozenset()  #: of `job`, beside those of every job
     is_slurm: bool = False  #: a script for sbatch, in which srun starts the processes

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from graphcrate import render
 from graphcrate.compat import planning, recipes
-from graphcrate.engines import render
 from graphcrate.model.lock import decode_lock
 from tests.engines.workplace import call, small_stack
 

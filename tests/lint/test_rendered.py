@@ -4,7 +4,7 @@ import re
 
 from spython.main.parse.parsers import SingularityParser
 
-from graphcrate.engines import render
+from graphcrate import render
 from tests import ROOT
 from tests.lint.linters import findings, hadolint, run_instructions, scripts, stages
 from tests.unit.compiled_plans import PLANS

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from graphcrate import render
 from graphcrate.assembly import making, pipeline, planned, summary, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
-from graphcrate.engines import backend, render, table
+from graphcrate.engines import backend, table
 from graphcrate.host import oci_engine
 from graphcrate.inputs.bases import mirrors
 from graphcrate.model.errors import BuildError, HostError, NetworkError, UsageError

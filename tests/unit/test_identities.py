@@ -6,8 +6,8 @@ import re
 import msgspec
 import pytest
 
+from graphcrate import render
 from graphcrate.compat import identities
-from graphcrate.engines import render
 from graphcrate.inputs.bases import debian
 from graphcrate.model.lock import DebianBase, decode_lock
 from graphcrate.model.report import LayerRecord

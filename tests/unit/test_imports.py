@@ -10,8 +10,8 @@ PACKAGE = ROOT / "graphcrate"
 
 #: from the highest floor to the lowest; two rooms on one floor do not know of each other
 FLOORS = (
-    {"cli"}, {"assembly", "publish"}, {"resolve", "engines", "pages"}, {"inputs", "checks", "smoke"}, {"artifacts"},
-    {"oci", "compat"}, {"host"}, {"model"},
+    {"cli"}, {"assembly", "publish"}, {"resolve", "engines", "pages"}, {"inputs", "checks", "smoke", "render"},
+    {"artifacts"}, {"oci", "compat"}, {"host"}, {"model"},
 )  # fmt: skip
 ROOMS = {room: floor for floor, rooms in enumerate(reversed(FLOORS), 1) for room in rooms}
 #: what only `host` may import: processes, connections, the clock
@@ -24,14 +24,14 @@ TOUCHING = DOORS | {"os", "io", "tempfile", "shutil", "glob", "fcntl", "mmap", "
 #: values in, values out: packages and modules
 PURE = {
     *("model", "compat", "checks.audit", "checks.contracts", "checks.wording"),
-    *("artifacts.formats.runtime_files", "artifacts.tree.compare", "engines.render", "pages.charts", "pages.html"),
+    *("artifacts.formats.runtime_files", "artifacts.tree.compare", "render", "pages.charts", "pages.html"),
     *("oci.image", "oci.index", "oci.layer", "oci.realms", "oci.reference", "oci.spec", "oci.tar"),
     *("publish.attest", "publish.destinations.parse", "publish.policy", "smoke.verdict"),
 }
 #: modules of these packages that are not
 IMPURE = {
     *("model.codec", "compat.catalog", "compat.explain", "checks.audit.run"),
-    *("engines.render.files", "engines.render.jobs", "publish.attest.keys"),
+    *("render.files", "render.jobs", "publish.attest.keys"),
 }
 #: runs inside an image, by the image's Python: no part of graphcrate while it works
 GUESTS = {

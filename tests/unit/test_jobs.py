@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.compat import recipes, targets
-from graphcrate.engines.render import jobs
-from graphcrate.engines.render.jobs import Job, Mount
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import BuildParameters
 from graphcrate.oci.reference import parse
+from graphcrate.render import jobs
+from graphcrate.render.jobs import Job, Mount
 from tests import ROOT
 from tests.unit import small_layouts, tars
 

@@ -160,7 +160,7 @@ WRITTEN = re.compile(
     rf"|\bmake (?:{'|'.join(sorted(makefile()[0]))}|…)(?![\w-])|(?<![\w$])(?:{'|'.join(sorted(makefile()[1]))})="
 )
 #: text that is committed, and the same wherever it is rendered
-RENDERED = "engines/render/texts.py"
+RENDERED = "render/texts.py"
 #: module → what it may have all the same
 EXEMPT = {
     # a note in a lock, whose bytes are the same everywhere

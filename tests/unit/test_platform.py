@@ -16,7 +16,6 @@ from graphcrate.checks.audit.packages import Packages
 from graphcrate.checks.contracts.view import _c_library
 from graphcrate.compat import recipes
 from graphcrate.compat.packages import markers
-from graphcrate.engines.render.steps import UV
 from graphcrate.host import gpu, namespaces, seccomp
 from graphcrate.host.steps import Step
 from graphcrate.host.syscalls import ALLOWED, REFUSED, syscall_numbers
@@ -31,6 +30,7 @@ from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import read_layout, write_layout
 from graphcrate.publish.attest.bill import _root
+from graphcrate.render.steps import UV
 from graphcrate.resolve.target import WheelTarget, target_of
 from tests import ROOT
 from tests.made import refused

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphcrate import render
 from graphcrate.compat import compilers, planning, recipes
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.planning import ADDED_FILES_TITLE, EXAMPLES, EXAMPLES_TITLE, PROGRAMS
 from graphcrate.compat.toolkits import assembly
-from graphcrate.engines import render
-from graphcrate.engines.render import files
-from graphcrate.engines.render.layout import double, quoted, written
-from graphcrate.engines.render.steps import UV
 from graphcrate.host.context import Context
 from graphcrate.inputs.extensions import compile as embedded
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import RegistryBase, decode_lock
 from graphcrate.model.plan import BaseStep, CompileStep, ConfigStep, FilesStep, PlannedFile, RequirementsStep
 from graphcrate.model.recipe import Channel
+from graphcrate.render import files
+from graphcrate.render.layout import double, quoted, written
+from graphcrate.render.steps import UV
 from tests import ROOT
 from tests.made import refused, sdist
 from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, TOOLKITS, plan

@@ -11,8 +11,8 @@ from graphcrate.checks import contracts
 from graphcrate.checks.contracts.check import Check
 from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.compat import facts
-from graphcrate.engines.render import jobs
 from graphcrate.model.runtime import JOBS, RUNNERS, RUNTIMES, JobForm, RuntimeName, runtime_name
+from graphcrate.render import jobs
 from tests import ROOT
 
 #: where a runtime's name may stand: its row, its checks, and engines, each of which is one of them

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.compat import slurm_ends
-from graphcrate.engines import slurm, slurm_batch, slurm_node
+from graphcrate.engines import slurm, slurm_node
 from graphcrate.engines.slurm import NODE_PROGRAM, JobView, Scheduler, Slurm, submit_environment
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.report import Artifact
 from graphcrate.model.trial import Resources, Returned, TrialOrder
+from graphcrate.render import slurm_batch
 from tests.made import refused
 
 SIF = Artifact(engine="apptainer", kind="sif", reference="/a.sif", digest="x", bytes=0)

@@ -6,9 +6,9 @@ import pytest
 
 from graphcrate.compat import addresses, planning
 from graphcrate.compat.request import SourceOptions
-from graphcrate.engines.render import layout, steps
 from graphcrate.model.recipe import BUILT_FOR_TORCH, CHANNELS, Channel, TorchChannel
 from graphcrate.pages.report import group_of
+from graphcrate.render import layout, steps
 from graphcrate.resolve.channels import SourceKind, UserIndexes, sources
 from graphcrate.resolve.offers import FIXES
 from tests import ROOT

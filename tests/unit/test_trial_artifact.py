@@ -9,7 +9,6 @@ import pytest
 
 from graphcrate.artifacts.formats import squashfs
 from graphcrate.engines import pyxis, table
-from graphcrate.engines.render import jobs
 from graphcrate.engines.trials import artifact as subject
 from graphcrate.engines.trials.matrix import new_cell
 from graphcrate.host.process import Completed
@@ -18,6 +17,7 @@ from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, PackageLine
 from graphcrate.model.trial import Resources
 from graphcrate.oci.layout import read_layout
+from graphcrate.render import jobs
 from tests.made import refused
 from tests.unit import small_layouts, tars
 

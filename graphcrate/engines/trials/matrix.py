@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.engines import run_suites, slurm_batch
+from graphcrate.engines import run_suites
 from graphcrate.engines.slurm import HOPELESS, SILENT, TAKEN_AWAY, JobView, Scheduler
 from graphcrate.engines.trials import progress
 from graphcrate.host import process, settings
@@ -17,6 +17,7 @@ from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, SmokeError
 from graphcrate.model.trial import MatrixCell, Resources, Returned, State, TrialOrder, TrialReport
+from graphcrate.render import slurm_batch
 from graphcrate.smoke import memory
 
 #: Seconds from the end of a job until its missing report counts as lost: a network file system shows other nodes' files

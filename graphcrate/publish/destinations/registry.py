@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
-from graphcrate.engines.render import jobs
 from graphcrate.host.attach import ask_password
 from graphcrate.host.context import Context
 from graphcrate.model.words import is_loopback
@@ -17,6 +16,7 @@ from graphcrate.publish.attest import keys
 from graphcrate.publish.destinations.destination import Destination, Published
 from graphcrate.publish.destinations.parse import registry_location, vpc_reference
 from graphcrate.publish.policy import ImageEvidence, PublishRequest, short_tag
+from graphcrate.render import jobs
 
 
 class Sent(NamedTuple):

@@ -6,11 +6,11 @@ All but requirements.txt and sources.txt are committed below `images/`.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from graphcrate import render
 from graphcrate.compat import planning
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import all_recipes, find_recipe, find_variant, lock_path, read_lock
 from graphcrate.compat.programs import examples
-from graphcrate.engines import render
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.command import command

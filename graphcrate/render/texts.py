@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-import graphcrate.engines.render.steps as steps
+import graphcrate.render.steps as steps
 from graphcrate.compat import compilers, facts
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.rules import fallback_limits
-from graphcrate.engines.render.layout import CONTEXT, WIDTH, comment, double, pins, render_template, shell, wrapped
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
 from graphcrate.model.recipe import CHANNELS
+from graphcrate.render.layout import CONTEXT, WIDTH, comment, double, pins, render_template, shell, wrapped
 
 _OPTIONS = {channel: "--extra-index-url" if row.is_index else "--find-links" for channel, row in CHANNELS.items()}
 

@@ -23,7 +23,6 @@ from graphcrate.compat.planning import (
     group,
 )
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
-from graphcrate.engines.render.layout import BUILD_TOOLS, COMPILED, TOOLS, shell, written
 from graphcrate.model.lock import DebianBase, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
 from graphcrate.model.plan import (
     CUDA_HOME,
@@ -38,6 +37,7 @@ from graphcrate.model.plan import (
     WheelsStep,
 )
 from graphcrate.model.recipe import CHANNELS, Channel
+from graphcrate.render.layout import BUILD_TOOLS, COMPILED, TOOLS, shell, written
 
 TOOLKIT_STAGE, COMPILE_STAGE, EXTENSIONS_STAGE = "toolkit", "compile", "extensions"
 ADDED = "packages that were added"

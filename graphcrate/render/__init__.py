@@ -1,5 +1,5 @@
 """Texts from a plan: a Dockerfile, a Singularity definition, requirements, a page for people. Pure."""
 
-from graphcrate.engines.render.texts import definition, dockerfile, readme, requirements_text, sources_text
+from graphcrate.render.texts import definition, dockerfile, readme, requirements_text, sources_text
 
 __all__ = ["definition", "dockerfile", "readme", "requirements_text", "sources_text"]

@@ -13,14 +13,14 @@ from graphcrate.artifacts.reports import read_report
 from graphcrate.compat import addresses, facts
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.targets import Partition
-from graphcrate.engines import slurm_batch
-from graphcrate.engines.render.layout import render_template
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.runtime import JOBS, RUNTIMES, runtime_name
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
+from graphcrate.render import slurm_batch
+from graphcrate.render.layout import render_template
 
 
 class Mount(msgspec.Struct, frozen=True):

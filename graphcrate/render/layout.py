@@ -47,7 +47,7 @@ _NAMES = {
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("graphcrate.engines.render"),
+        loader=jinja2.PackageLoader("graphcrate.render"),
         block_start_string="<%",
         block_end_string="%>",
         variable_start_string="<<",
