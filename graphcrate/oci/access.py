@@ -1,4 +1,4 @@
-"""A repository of a registry as this person reaches it: their logins, who may be told these, whether it has TLS."""
+"""A repository of a registry as this user reaches it: logins, which token servers may see them, whether it has TLS."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence

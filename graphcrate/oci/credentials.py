@@ -66,9 +66,9 @@ def find(reference: Reference, environment: Mapping[str, str]) -> Credential | N
             config = codec.decode(path.read_bytes(), _Config)
         except (OSError, *UNREADABLE):
             continue
-        found = _in_file(config, reference) or _from_helper(config, reference.host)
-        if found is not None:
-            return found
+        credential = _in_file(config, reference) or _from_helper(config, reference.host)
+        if credential is not None:
+            return credential
     return None
 
 
@@ -80,11 +80,11 @@ def for_destination(reference: Reference, environment: Mapping[str, str]) -> Cre
     """
     user, token = environment.get("REGISTRY_USER", ""), environment.get("REGISTRY_TOKEN", "")
     if bool(user) != bool(token):
-        there, missing = ("REGISTRY_USER", "REGISTRY_TOKEN") if user else ("REGISTRY_TOKEN", "REGISTRY_USER")
+        present, missing = ("REGISTRY_USER", "REGISTRY_TOKEN") if user else ("REGISTRY_TOKEN", "REGISTRY_USER")
         raise UsageError(
-            f"{there} is set, and {missing} is not",
+            f"{present} is set, and {missing} is not",
             cause="A login has two parts. With an access token, any user name will do for many registries.",
-            next_step=f"set {missing} too, or unset {there} and log in: podman login {reference.host}",
+            next_step=f"set {missing} too, or unset {present} and log in: podman login {reference.host}",
         )
     return Credential(user=user, password=token) if user else find(reference, environment)
 
@@ -123,8 +123,8 @@ def _in_file(config: _Config, reference: Reference) -> Credential | None:
     if reference.host == DOCKER_HUB:
         names += _DOCKER_HUB_KEYS
     for name in names:
-        if (entry := known.get(name)) is not None and (found := _credential(entry)) is not None:
-            return found
+        if (entry := known.get(name)) is not None and (credential := _credential(entry)) is not None:
+            return credential
     return None
 
 

@@ -98,9 +98,9 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
             folder.mkdir()
             folder.chmod(0o755)  # whatever the umask
         for layer in image.layers:
-            place = _blob(partial, layer.digest)
-            if not place.exists():
-                _link(blobs(layer.digest), place)
+            blob = _blob(partial, layer.digest)
+            if not blob.exists():
+                _link(blobs(layer.digest), blob)
         for document in (image.config, image.manifest):
             _write(_blob(partial, digest_of(document)), document, _BLOB_MODE)
         _write(partial / "index.json", msgspec.json.encode(index) + b"\n", 0o644)

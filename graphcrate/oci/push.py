@@ -45,7 +45,7 @@ def push_layout(target: Repository, layout: Layout, form: Form, progress: Progre
     check_presence(layout)
     document, media_type = manifest_of(layout, form)
     descriptors = (*layout.layers, layout.manifest.config)
-    blobs = [UploadBlob(descriptor=one, path=layout.blob(one.digest)) for one in descriptors]
+    blobs = [UploadBlob(descriptor=descriptor, path=layout.blob(descriptor.digest)) for descriptor in descriptors]
     return push_image(target, blobs, document, media_type, progress)
 
 
@@ -66,7 +66,7 @@ def push_image(
         digest=digest,
         media_type=media_type,
         bytes_sent=sent + sum(bytes_sent for _, bytes_sent in arrived),
-        bytes_there=sizes[UploadOutcome.THERE],
+        bytes_there=sizes[UploadOutcome.EXISTS],
         bytes_mounted=sizes[UploadOutcome.MOUNTED],
     )
 

@@ -30,12 +30,12 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
 
 def challenges(header: str) -> tuple[Challenge, ...]:
     """The challenges of a `WWW-Authenticate` header, which may hold several."""
-    found: list[tuple[str, dict[str, str]]] = []
+    parts: list[tuple[str, dict[str, str]]] = []
     for key, quoted, plain, scheme in _PART.findall(header):
         if scheme:
-            found.append((scheme.lower(), {}))
-        elif found:
-            found[-1][1][key.lower()] = _ESCAPED.sub(r"\1", quoted) or plain
+            parts.append((scheme.lower(), {}))
+        elif parts:
+            parts[-1][1][key.lower()] = _ESCAPED.sub(r"\1", quoted) or plain
     return tuple(
         Challenge(
             scheme=scheme,
@@ -43,7 +43,7 @@ def challenges(header: str) -> tuple[Challenge, ...]:
             service=fields.get("service", ""),
             scopes=tuple(fields.get("scope", "").split()),
         )
-        for scheme, fields in found
+        for scheme, fields in parts
     )
 
 
@@ -51,9 +51,9 @@ def merged(scopes: Iterable[str]) -> tuple[str, ...]:
     """Scopes `type:name:action,action` with one entry for each resource, its actions together, in order."""
     actions: dict[str, dict[str, None]] = {}
     for scope in scopes:
-        resource, _, wanted = scope.rpartition(":")
-        actions.setdefault(resource, {}).update(dict.fromkeys(wanted.split(",")))
-    return tuple(f"{resource}:{','.join(wanted)}" for resource, wanted in actions.items())
+        resource, _, names = scope.rpartition(":")
+        actions.setdefault(resource, {}).update(dict.fromkeys(names.split(",")))
+    return tuple(f"{resource}:{','.join(names)}" for resource, names in actions.items())
 
 
 def origin(url: str) -> tuple[str, str, int]:

@@ -77,7 +77,7 @@ def parse(text: str) -> Reference:
 
 
 def on_registry(text: str) -> str:
-    """The reference in what a person types for an image on a registry; empty for what may be a name or a path.
+    """The reference in what a user types for an image on a registry; empty for what may be a name or a path.
 
     That is docker://[HOST/]NAME, or HOST/NAME with a host that can be nothing else; both also with enroot's `#`.
     """

@@ -80,13 +80,13 @@ def add(target: Repository, digest: str, entries: Sequence[spec.Descriptor]) -> 
         document = _index(target, digest)
         if document is None:
             return f"the tag {tag(digest)} of {target.name} holds something else than a list of referrers"
-        there = [entry for entry in document.get("manifests") or [] if isinstance(entry, dict)]
-        known = {entry.get("digest") for entry in there}
-        missing = [msgspec.to_builtins(entry) for entry in entries if entry.digest not in known]
+        existing = [entry for entry in document.get("manifests") or [] if isinstance(entry, dict)]
+        digests = {entry.get("digest") for entry in existing}
+        missing = [msgspec.to_builtins(entry) for entry in entries if entry.digest not in digests]
         if not missing:
             return ""
         head = {"schemaVersion": 2, "mediaType": spec.INDEX}
-        changed = msgspec.json.encode({**head, **document, "manifests": [*there, *missing]})
+        changed = msgspec.json.encode({**head, **document, "manifests": [*existing, *missing]})
         push.put_manifest(target, tag(digest), changed, spec.INDEX)
     return f"the list of referrers under the tag {tag(digest)} of {target.name} was changed by others {TRIES} times"
 
@@ -104,8 +104,8 @@ def _made_by_the_registry(source: Repository, digest: str) -> list[dict[str, Any
             entries += codec.decode(_checked(response.body), _List).manifests
         except UNREADABLE:  # some proxies answer any question with a page of theirs
             return entries or None
-        found = _NEXT.search(response.headers.get("Link") or "")
-        url = urllib.parse.urljoin(response.url, found[1]) if found else ""
+        link = _NEXT.search(response.headers.get("Link") or "")
+        url = urllib.parse.urljoin(response.url, link[1]) if link else ""
         if not source.is_ours(url):
             break
     return entries
@@ -120,11 +120,11 @@ def _index(source: Repository, digest: str) -> dict[str, Any] | None:
     if document.digest == digest:  # `cosign copy` leaves the image itself there
         return {}
     try:
-        known = codec.decode(document.data, dict[str, Any])
+        index = codec.decode(document.data, dict[str, Any])
     except UNREADABLE:
         return None
-    is_list = document.media_type == spec.INDEX and isinstance(known.get("manifests", []), list)
-    return known if is_list else None
+    is_list = document.media_type == spec.INDEX and isinstance(index.get("manifests", []), list)
+    return index if is_list else None
 
 
 def _checked(body: bytes) -> bytes:

@@ -76,7 +76,7 @@ class Session:
 
         `mount_from`: repositories of the same registry that may have blobs of what is written. `find_credential` is
         called when the registry asks for a login, not before. `trusted_realms`: see `may_see`. `plain_http`: the
-        person says that it has no TLS; it gets a login then only where `trusted_realms` names its host.
+        user says that it has no TLS; it gets a login then only where `trusted_realms` names its host.
         """
         self.name = reference.name
         self.mount_from = [name for name in dict.fromkeys(mount_from) if name != reference.repository]
@@ -175,10 +175,14 @@ class Session:
         return None if self._is_open else self._find_credential()
 
     def _answer(self, offered: tuple[Challenge, ...]) -> dict[str, str]:
-        bearer = next((one for one in offered if one.scheme == "bearer" and one.realm), None)
+        bearer = next((challenge for challenge in offered if challenge.scheme == "bearer" and challenge.realm), None)
         if bearer is not None:
             return {"Authorization": f"Bearer {self._token(bearer)}"}
-        if any(one.scheme == "basic" for one in offered) and self._credential is not None and self._credential.user:
+        if (
+            any(challenge.scheme == "basic" for challenge in offered)
+            and self._credential is not None
+            and self._credential.user
+        ):
             return {"Authorization": self._credential.basic}
         raise self.refused()
 
@@ -235,7 +239,7 @@ class Session:
 
     def refused(self, response: "Response | None" = None) -> NetworkError:
         """The error for an answer of 401 or 403, or for a challenge that cannot be met."""
-        status, codes, said = 401, "", ""
+        status, codes, message = 401, "", ""
         if self._is_open:
             host = host_of(self.address)
             return NetworkError(
@@ -244,15 +248,15 @@ class Session:
                 next_step=f"in a network that you trust: REGISTRY_REALMS={host}, then again; else a registry with TLS",
             )
         if response is not None:
-            status, codes, said = response.status, ", ".join(self.codes(response)), self._message(response)
-        said = said and f"{said.rstrip('.')}. Else: "
-        known = "The login on this machine is not enough." if self._credential else "There is no login for it here."
+            status, codes, message = response.status, ", ".join(self.codes(response)), self._message(response)
+        message = message and f"{message.rstrip('.')}. Else: "
+        login = "The login on this machine is not enough." if self._credential else "There is no login for it here."
         why = "Not everybody may push there" if self._writes else "The image is private"
         log_in = f"check the name, or log in with podman or docker: podman login {self.name.partition('/')[0]}"
         return NetworkError(
             f"{self.host} refuses access to {self.name} (HTTP {status}{codes and f': {codes}'})",
-            cause=f"{said}{why}, or it does not exist. {known}",
-            next_step=f"see what the registry says; else {log_in}" if said else log_in,
+            cause=f"{message}{why}, or it does not exist. {login}",
+            next_step=f"see what the registry says; else {log_in}" if message else log_in,
         )
 
     def unexpected(self, response: "Response", doing: str) -> NetworkError:

@@ -38,7 +38,7 @@ _RANGE = re.compile(r"(?:bytes[= ])?0-(\d+)")
 class UploadOutcome(StrEnum):
     """How the registry came to have a blob."""
 
-    THERE = "there"
+    EXISTS = "exists"
     MOUNTED = "mounted"
     SENT = "sent"
 
@@ -159,7 +159,7 @@ class _Upload:
         """Ask for it, mount it or send it. Raises NetworkError, IntegrityError, LayoutError."""
         outcome = UploadOutcome.SENT
         if self._repository.has(self._blob.descriptor):
-            outcome = UploadOutcome.THERE
+            outcome = UploadOutcome.EXISTS
         elif self._mount():
             outcome = UploadOutcome.MOUNTED
         else:
@@ -228,12 +228,12 @@ class _Upload:
         if not self._url or self._pace.is_whole:
             return False
         answer = self._repository.ask("GET", self._url)
-        there = arrived_bytes(answer.headers.get("Range")) if answer.status in _ACCEPTED else None
-        if there is None or there > self._hashed:
+        received = arrived_bytes(answer.headers.get("Range")) if answer.status in _ACCEPTED else None
+        if received is None or received > self._hashed:
             self._lose()
             return False
-        self._url, self._offset = self._repository.resolved(answer) or self._url, there
-        self._show(there)
+        self._url, self._offset = self._repository.resolved(answer) or self._url, received
+        self._show(received)
         return True
 
     def _lose(self) -> None:
@@ -252,12 +252,12 @@ class _Upload:
         if answer.status not in _ACCEPTED:
             raise self._refused(answer)
         stated = answer.headers.get("Range")
-        there = self._offset + length if stated is None else arrived_bytes(stated)
-        if there is None or not self._offset < there <= self._offset + length:
+        received = self._offset + length if stated is None else arrived_bytes(stated)
+        if received is None or not self._offset < received <= self._offset + length:
             raise self._refused(answer)
         self._pace.arrived()
-        self._url, self._offset = self._repository.resolved(answer) or self._url, there
-        self._show(there)
+        self._url, self._offset = self._repository.resolved(answer) or self._url, received
+        self._show(received)
 
     def _close(self, length: int) -> bool:
         """Close the upload with its last `length` bytes, all or none; false where they were too many."""
