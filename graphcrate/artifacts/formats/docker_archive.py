@@ -48,9 +48,9 @@ def _index(layout: Layout) -> spec.ImageIndex:
 
 def is_docker(path: Path, layout: Layout, name: str | None) -> bool:
     """Whether a file is what `write_docker` writes of this image. It is whole: the list of its parts comes last."""
-    config = _place(layout.manifest.config.digest)  # names the layers' contents, too
+    config = _blob_path(layout.manifest.config.digest)  # names the layers' contents, too
     saved = _document(path, "manifest.json", tuple[Saved, ...]) or ()
-    return [(one.config, one.repo_tags) for one in saved] == [(config, (name,) if name else None)]
+    return [(image.config, image.repo_tags) for image in saved] == [(config, (name,) if name else None)]
 
 
 def is_oci(path: Path, layout: Layout) -> bool:
@@ -58,7 +58,7 @@ def is_oci(path: Path, layout: Layout) -> bool:
     return _document(path, "index.json", spec.ImageIndex) == _index(layout)
 
 
-def _place(digest: str) -> str:
+def _blob_path(digest: str) -> str:
     return f"blobs/sha256/{digest.removeprefix('sha256:')}"
 
 
@@ -84,19 +84,19 @@ def write_docker(stream: IO[bytes], layout: Layout, name: str | None, created: i
             archive.blob(layer)
     config = layout.manifest.config
     archive.blob(config)
-    layers = tuple(archive.places[layer.digest] for layer in layout.layers)
-    saved = Saved(config=archive.places[config.digest], repo_tags=(name,) if name else None, layers=layers)
+    layers = tuple(archive.paths[layer.digest] for layer in layout.layers)
+    saved = Saved(config=archive.paths[config.digest], repo_tags=(name,) if name else None, layers=layers)
     archive.document("manifest.json", [saved])
     stream.write(END_OF_ARCHIVE)
 
 
 class _Archive:
-    """A tar that is being written. `places`: names of the blobs in it, by digest; each goes in once."""
+    """A tar that is being written. `paths`: of the blobs in it, by digest; each goes in once."""
 
     def __init__(self, stream: IO[bytes], layout: Layout, created: int, advance: Advance) -> None:
         check_presence(layout)
         self._stream, self._layout, self._created, self._advance = stream, layout, created, advance
-        self.places: dict[str, str] = {}
+        self.paths: dict[str, str] = {}
         for folder in ("blobs", "blobs/sha256"):
             stream.write(header(folder, EntryType.FOLDER, mode=0o755, mtime=created))
 
@@ -106,12 +106,12 @@ class _Archive:
 
     def blob(self, descriptor: Descriptor) -> None:
         """A blob as it is, checked on its way."""
-        if descriptor.digest not in self.places:
+        if descriptor.digest not in self.paths:
             self._put(descriptor, descriptor.digest, descriptor.size, self._checked(descriptor))
 
     def inflated(self, layer: Descriptor) -> None:
         """A layer as a plain tar. Read twice: a tar wants the size first."""
-        if layer.digest in self.places:
+        if layer.digest in self.paths:
             return
         blob = LayerBlob(path=self._layout.blob(layer.digest), media_type=layer.media_type)
         digest, diff_id = hashlib.sha256(), hashlib.sha256()
@@ -123,8 +123,8 @@ class _Archive:
             self._put(layer, diff_id.hexdigest(), size, stream.chunks(size))
 
     def _put(self, descriptor: Descriptor, name: str, size: int, pieces: Iterable[bytes]) -> None:
-        place = self.places[descriptor.digest] = _place(name)
-        self._file(place, size, pieces)
+        path = self.paths[descriptor.digest] = _blob_path(name)
+        self._file(path, size, pieces)
 
     def _file(self, path: str, size: int, pieces: Iterable[bytes]) -> None:
         self._stream.write(header(path, EntryType.FILE, mode=0o644, mtime=self._created, size=size))

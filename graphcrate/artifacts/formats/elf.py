@@ -112,7 +112,7 @@ class _Reader:
         tags = self._tags()
         versions, needs = self._definitions(), list(self._versions("SHT_GNU_verneed"))
         numbered = versions | {version["vna_other"] & 0x7FFF: version.name for _, version in needs}
-        exports, wanted, names = self._symbols(numbered)
+        exports, undefined, names = self._symbols(numbered)
         old_strings, new_strings = string_forms(names)
         binary = Binary(
             size=self._size,
@@ -123,7 +123,7 @@ class _Reader:
             inherited=bool(tags[_RPATH]) and not tags[_RUNPATH],
             interpreter=self._interpreter(elf),
             exports=exports,
-            wanted=tuple(wanted),
+            wanted=tuple(undefined),
             versions_wanted=tuple(
                 VersionWanted(str(library.name), version.name)
                 for library, version in needs
@@ -198,11 +198,11 @@ class _Reader:
         if isinstance(section, GNUVersionSection) and self._extent(key):
             room = section["sh_size"] // _SMALLEST
             for version, more in section.iter_versions():
-                for one in more:
+                for auxiliary in more:
                     if not room:
                         self.fail("has a version table that leads into itself")
                     room -= 1
-                    yield version, one
+                    yield version, auxiliary
 
     def _definitions(self) -> dict[int, str]:
         """Version index → name, of .gnu.version_d: the first of an entry's names is its own."""
@@ -220,7 +220,7 @@ class _Reader:
             self.fail("has fewer versions than symbols")
         numbers = struct.unpack_from(f"<{count}H", indexes) if indexes else (0,) * count
         exports: dict[str, tuple[str, ...]] = {}
-        wanted: list[NeededSymbol] = []
+        undefined: list[NeededSymbol] = []
         names: list[str] = []
         whole = memoryview(table)[: count * _SYMBOL.size]
         for (offset, info, other, section, _, _), number in zip(_SYMBOL.iter_unpack(whole), numbers, strict=True):
@@ -232,8 +232,8 @@ class _Reader:
             if section:
                 exports[name] = (*exports.get(name, ()), version)
             elif binding != _WEAK:
-                wanted.append(NeededSymbol(name, version))
-        return exports, wanted, names
+                undefined.append(NeededSymbol(name, version))
+        return exports, undefined, names
 
 
 _DRIVER = re.compile(r"lib(cuda|nvidia-[a-z-]+|nvcuvid|nvoptix|cudadebugger)\.so(\.\d+)*")

@@ -66,13 +66,13 @@ def unloaded(
     extents: list[Extent] = []
     whole = 0
     for entries in read(stream, extent, name):
-        if len({(one.kind, one.capability) for one in entries}) < len(entries):
+        if len({(entry.kind, entry.capability) for entry in entries}) < len(entries):
             whole += 1
             continue
-        loaded = {one for capability in capabilities for one in _loaded(entries, capability)}
-        if keep_ptx and (ptx := [one for one in entries if one.kind == _PTX]):
-            loaded.add(max(ptx, key=lambda one: numbers(one.capability)))
-        extents += [one.code for one in entries if one not in loaded]
+        loaded = {entry for capability in capabilities for entry in _loaded(entries, capability)}
+        if keep_ptx and (ptx := [entry for entry in entries if entry.kind == _PTX]):
+            loaded.add(max(ptx, key=lambda entry: numbers(entry.capability)))
+        extents += [entry.code for entry in entries if entry not in loaded]
     return Unloaded(tuple(extents), whole)
 
 
@@ -85,11 +85,11 @@ def scattered(stream: BinaryIO, extent: Extent) -> Iterator[Extent]:
         if not (piece := stream.read(min(_SCAN, end - at))):
             return
         text, start = before + piece, at - len(before)
-        found = text.find(BEGINNING)
-        while found >= 0:
-            if found + _HEADER.size <= len(text):
-                yield Extent(start + found, _HEADER.size + _HEADER.unpack_from(text, found)[3])
-            found = text.find(BEGINNING, found + 1)
+        offset = text.find(BEGINNING)
+        while offset >= 0:
+            if offset + _HEADER.size <= len(text):
+                yield Extent(start + offset, _HEADER.size + _HEADER.unpack_from(text, offset)[3])
+            offset = text.find(BEGINNING, offset + 1)
         # What begins at the end of a piece is found whole with the next one, and nothing twice.
         before, at = text[-_HEADER.size + 1 :], at + len(piece)
 
@@ -98,10 +98,10 @@ def _loaded(entries: Sequence[FatbinEntry], capability: str) -> list[FatbinEntry
     """What the driver may choose for a GPU. 9.0a goes for 9.0 alone, 10.0f for its family."""
     runs = {_SASS: lambda code: has_code((code,), capability), _PTX: lambda code: compiles_for(code, capability)}
     for kind in (_SASS, _PTX):
-        fitting = [one for one in entries if one.kind == kind and runs[kind](one.capability)]
-        best = max((numbers(one.capability) for one in fitting), default=())
+        fitting = [entry for entry in entries if entry.kind == kind and runs[kind](entry.capability)]
+        best = max((numbers(entry.capability) for entry in fitting), default=())
         if fitting:
-            return [one for one in fitting if numbers(one.capability) == best]
+            return [entry for entry in fitting if numbers(entry.capability) == best]
     return []
 
 
@@ -110,9 +110,9 @@ def usual(binaries: Iterable[Sequence[FatbinEntry]]) -> GpuCode:
 
     Kernels for one generation of GPUs alone (attention, FP8) are in few parts, and nvcc's linker adds parts of its own.
     """
-    parts = [{(one.kind, one.capability) for one in entries} for entries in binaries if entries]
-    counts = Counter(one for part in parts for one in part)
-    most = {one for one, count in counts.items() if 2 * count >= len(parts)}
+    parts = [{(entry.kind, entry.capability) for entry in entries} for entries in binaries if entries]
+    counts = Counter(code for part in parts for code in part)
+    most = {code for code, count in counts.items() if 2 * count >= len(parts)}
     return GpuCode(
         sass=ordered(name for kind, name in most if kind == _SASS),
         some=ordered(name for kind, name in counts.keys() - most if kind == _SASS),

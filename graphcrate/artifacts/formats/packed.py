@@ -113,15 +113,15 @@ class Packer:
         if size < self._block:
             if len(self._ends) + size > self._block:
                 self._end_fragment()
-            place = Stored(fragment=self._first_fragment + len(self.fragments), offset=len(self._ends))
+            stored = Stored(fragment=self._first_fragment + len(self.fragments), offset=len(self._ends))
             for piece in pieces:
                 self._ends += piece
-            return place
-        place = Stored()
+            return stored
+        stored = Stored()
         for block in _blocks(pieces, self._block):
             hole = block == _ZEROS[: len(block)]
-            self._put(place, None if hole else self._pool.submit(self._packed, block))
-        return place
+            self._put(stored, None if hole else self._pool.submit(self._packed, block))
+        return stored
 
     def finish(self) -> None:
         """Write all that waits."""
@@ -139,18 +139,18 @@ class Packer:
         packed = self._compress(block)
         return (bytes(block), True) if len(packed) >= len(block) else (packed, False)
 
-    def _put(self, place: Stored, block: Future[tuple[bytes, bool]] | None) -> None:
-        self._waiting.append((block, place))
+    def _put(self, stored: Stored, block: Future[tuple[bytes, bool]] | None) -> None:
+        self._waiting.append((block, stored))
         if len(self._waiting) > self._depth:
             self._write()
 
     def _write(self) -> None:
-        block, place = self._waiting.popleft()
+        block, stored = self._waiting.popleft()
         data, raw = (b"", False) if block is None else block.result()
-        if data and not place.crc:
-            place.start = self._position
-        place.crc = isal_zlib.crc32(data, place.crc)
-        place.sizes.append(len(data) | (STORED_DATA if raw else 0))
+        if data and not stored.crc:
+            stored.start = self._position
+        stored.crc = isal_zlib.crc32(data, stored.crc)
+        stored.sizes.append(len(data) | (STORED_DATA if raw else 0))
         self._stream.write(data)
         self._position += len(data)
 
@@ -185,9 +185,9 @@ def read_packed(
             digest = layout.layers[number].digest
             folder = cache.path("squashed", f"{digest.removeprefix('sha256:')}-{compression}{FORMAT}")
             with contextlib.suppress(OSError, ValueError, LookupError, *UNREADABLE):  # not there yet, or damaged
-                found = _load(folder, number)
+                packed = _load(folder, number)
                 advancing(layout.layers[number].size)
-                return found
+                return packed
             remove_tree(folder)
             with cache.folder() as new:
                 _pack(blobs[number], digest, new, compression, pool, depth, advancing)

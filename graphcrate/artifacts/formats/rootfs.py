@@ -68,12 +68,12 @@ def _some(paths: list[str]) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """An inode and where it is on the disk: nowhere yet (a folder, a device that could not be made), or at `place`."""
+    """An inode and where it is on the disk: nowhere yet (a folder, a device that could not be made), or its path."""
 
     inode: Inode
     mtime: int  #: nanoseconds of Unix time
-    place: str = ""
-    stays: bool = False  #: another name is a hard link to `place`
+    on_disk: str = ""
+    stays: bool = False  #: another name is a hard link to `on_disk`
 
 
 def unpack(
@@ -120,10 +120,10 @@ def _stage(
         inode = _harmless(path, inode_of(path, header), withheld)
         node = _Node(inode, int(header.mtime * 1_000_000_000))
         if not inode.is_folder:
-            place = f"{folder}/{next(numbers)}"
-            if _make(place, inode, header, stream, permitted):
-                node.place = place
-                _apply(place, node, permitted)
+            on_disk = f"{folder}/{next(numbers)}"
+            if _make(on_disk, inode, header, stream, permitted):
+                node.on_disk = on_disk
+                _apply(on_disk, node, permitted)
         return node
 
     try:
@@ -146,24 +146,24 @@ def _harmless(path: str, inode: Inode, withheld: Withheld) -> Inode:
         mode &= ~_SET_ID
     if xattrs:
         names = [(name.removeprefix(XATTR), (name, value)) for name, value in xattrs]
-        xattrs = tuple(one for name, one in names if name.startswith(_ATTRIBUTES) and not name.startswith(_OVERLAY))
+        xattrs = tuple(xattr for name, xattr in names if name.startswith(_ATTRIBUTES) and not name.startswith(_OVERLAY))
         withheld.attributes.extend([f"/{path}"] if len(xattrs) < len(names) else [])
     return msgspec.structs.replace(inode, mode=mode, xattrs=xattrs)
 
 
-def _make(place: str, inode: Inode, header: tarfile.TarInfo, stream: TarStream, permitted: _Permitted) -> bool:
+def _make(on_disk: str, inode: Inode, header: tarfile.TarInfo, stream: TarStream, permitted: _Permitted) -> bool:
     """Make a file, link, pipe or device; False for a device that is not made, or cannot be."""
     if inode.is_file:
-        with open(place, "xb") as file:
+        with open(on_disk, "xb") as file:
             file.writelines(content_of(header, stream))
     elif inode.kind == tarfile.SYMTYPE:
-        os.symlink(inode.link, place)
+        os.symlink(inode.link, on_disk)
     elif inode.kind == tarfile.FIFOTYPE:
-        os.mkfifo(place)
+        os.mkfifo(on_disk)
     elif permitted and device_of(inode.kind, inode.device) in HARMLESS_DEVICES:
         with permitted():
-            os.mknod(place, stat.S_IFCHR | 0o600, os.makedev(*inode.device))
-        return os.path.lexists(place)
+            os.mknod(on_disk, stat.S_IFCHR | 0o600, os.makedev(*inode.device))
+        return os.path.lexists(on_disk)
     else:
         return False
     return True
@@ -173,13 +173,13 @@ def _tree(root: Path) -> Entries[_Node]:
     """An unpacked tree as if it were a layer. Its files are linked, and never written."""
     tree = Entries[_Node]()
     for at, folders, names in os.walk(root):
-        for place in (at, *(f"{at}/{name}" for name in (*folders, *names))):
-            path, status = place.removeprefix(str(root)).lstrip("/"), os.lstat(place)
+        for on_disk in (at, *(f"{at}/{name}" for name in (*folders, *names))):
+            path, status = on_disk.removeprefix(str(root)).lstrip("/"), os.lstat(on_disk)
             if not stat.S_ISDIR(status.st_mode):
-                tree.found[path] = _Node(_LINKED, 0, place, stays=True)
+                tree.found[path] = _Node(_LINKED, 0, on_disk, stays=True)
             elif path not in tree.folders:
                 xattrs = tuple(
-                    (f"{XATTR}{key}", os.getxattr(place, key).decode(*_BYTES)) for key in os.listxattr(place)
+                    (f"{XATTR}{key}", os.getxattr(on_disk, key).decode(*_BYTES)) for key in os.listxattr(on_disk)
                 )
                 mode, uid, gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
                 inode = Inode(kind=tarfile.DIRTYPE, mode=mode, uid=uid, gid=gid, xattrs=xattrs)
@@ -191,32 +191,32 @@ def _tree(root: Path) -> Entries[_Node]:
 def _build(merged: Mapping[str, _Node], root: str, permitted: _Permitted) -> None:
     folders: list[tuple[str, _Node]] = []
     for path in sorted(merged):
-        node, place = merged[path], f"{root}/{path}".rstrip("/")
+        node, on_disk = merged[path], f"{root}/{path}".rstrip("/")
         if node.inode.is_folder:
-            os.mkdir(place)
-            folders.append((place, node))
+            os.mkdir(on_disk)
+            folders.append((on_disk, node))
         elif node.stays:
-            os.link(node.place, place, follow_symlinks=False)
-        elif node.place:
-            os.rename(node.place, place)
-            node.place, node.stays = place, True
-    for place, node in reversed(folders):  # the deepest first: a parent may close itself, and gets its time at last
-        _apply(place, node, permitted)
+            os.link(node.on_disk, on_disk, follow_symlinks=False)
+        elif node.on_disk:
+            os.rename(node.on_disk, on_disk)
+            node.on_disk, node.stays = on_disk, True
+    for on_disk, node in reversed(folders):  # the deepest first: a parent may close itself, and gets its time at last
+        _apply(on_disk, node, permitted)
 
 
-def _apply(place: str, node: _Node, permitted: _Permitted) -> None:
+def _apply(on_disk: str, node: _Node, permitted: _Permitted) -> None:
     """Set owner, extended attributes, mode and time. Of extended attributes those that the kernel takes."""
     inode = node.inode
     if permitted:
         with permitted():
-            os.chown(place, inode.uid, inode.gid, follow_symlinks=False)
+            os.chown(on_disk, inode.uid, inode.gid, follow_symlinks=False)
         for name, value in inode.xattrs:
             with _permitted(faithful=False):
-                os.setxattr(place, name.removeprefix(XATTR), value.encode(*_BYTES), follow_symlinks=False)
+                os.setxattr(on_disk, name.removeprefix(XATTR), value.encode(*_BYTES), follow_symlinks=False)
     if inode.kind != tarfile.SYMTYPE:
-        os.chmod(place, inode.mode)  # after chown, which clears the set-user-id bit
+        os.chmod(on_disk, inode.mode)  # after chown, which clears the set-user-id bit
     try:
-        os.utime(place, ns=(node.mtime, node.mtime), follow_symlinks=False)
+        os.utime(on_disk, ns=(node.mtime, node.mtime), follow_symlinks=False)
     except OverflowError as error:
         raise LayoutError(f"a time of {node.mtime} ns is out of range") from error
 

@@ -225,8 +225,8 @@ def _read_singularity(text: Text) -> Settings:
 
 def _value(written: str) -> str:
     """The value of a shell's assignment, as far as it stands there."""
-    if found := _DEFAULT.fullmatch(written):
-        return _ESCAPED.sub(r"\1", found[2])
+    if match := _DEFAULT.fullmatch(written):
+        return _ESCAPED.sub(r"\1", match[2])
     if "'" in written and not written.startswith('"'):
         try:
             return "".join(shlex.split(written)[:1])
@@ -238,9 +238,9 @@ def _value(written: str) -> str:
 def _read_enroot(text: Text) -> Settings:
     """What `enroot import` wrote into /etc/rc and /etc/environment."""
     lines = tuple(line for line in text("/etc/environment").splitlines() if "=" in line and not line.startswith("#"))
-    found = _EXEC.search(text(_ENROOT_SCRIPT))
+    match = _EXEC.search(text(_ENROOT_SCRIPT))
     try:
-        entrypoint = tuple(shlex.split(found[1])) if found else ()
+        entrypoint = tuple(shlex.split(match[1])) if match else ()
     except ValueError:
         entrypoint = ()
     return Settings(platform="", environment=lines, entrypoint=entrypoint)

@@ -101,9 +101,9 @@ def front(blobs: Sequence[DataObject], size: int, architecture: str, identity: u
     table, position = b"", _DATA_OFFSET
     for number, (kind, before, length, name, extra) in enumerate(objects, 1):
         position += before
-        places = position, length, before + length
+        extent = position, length, before + length
         # No owner: the last two numbers are of the past.
-        table += _DESCRIPTOR.pack(kind, 1, number, _GROUP, 0, *places, created, created, 0, 0, name.encode(), extra)
+        table += _DESCRIPTOR.pack(kind, 1, number, _GROUP, 0, *extent, created, created, 0, 0, name.encode(), extra)
         position += length
     header = _HEADER.pack(
         _LAUNCH,

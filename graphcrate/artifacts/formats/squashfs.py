@@ -100,8 +100,8 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
         head = self._read(0, SUPERBLOCK.size)
         if head[:4] != MAGIC:
             self.fail("this is not a squashfs")
-        _, _, _, block_size, fragments, compression, _, _, ids, major, _, *places = SUPERBLOCK.unpack(head)
-        root, self.size, id_table, _, inodes, folders, fragment_table, _ = places  # size: bytes, without padding
+        _, _, _, block_size, fragments, compression, _, _, ids, major, _, *positions = SUPERBLOCK.unpack(head)
+        root, self.size, id_table, _, inodes, folders, fragment_table, _ = positions  # size: bytes, without padding
         if major != 4 or not 4096 <= block_size <= _LARGEST_BLOCK:
             self.fail(f"squashfs version {major} with blocks of {block_size} bytes is not known")
         self._block_size, self._root, self._inodes, self._folders = block_size, root, inodes, folders
@@ -183,36 +183,36 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
             count, start, _ = stream.unpack("<III")
             size -= 12
             for _ in range(count + 1):
-                place, _, _, length = stream.unpack("<HhHH")
+                inode_offset, _, _, length = stream.unpack("<HhHH")
                 name = os.fsdecode(stream.take(length + 1))
                 if name in (".", "..") or "/" in name or "\0" in name:
                     self.fail(f"a folder has the name {name!r} in it")
                 size -= 8 + length + 1
-                yield name, start << 16 | place
+                yield name, start << 16 | inode_offset
 
     def _table(self, start: int, size: int) -> bytes:
-        """A table of fixed entries: blocks of metadata, found through a list of their places."""
+        """A table of fixed entries: blocks of metadata, found by a list of their positions."""
         if size == 0:
             return b""
         if size > _LONGEST:
             self.fail("a table is longer than there can be")
         count = -(-size // METADATA)
-        places = struct.unpack(f"<{count}Q", self._read(start, 8 * count))
-        data = b"".join(self.metadata(place)[0] for place in places)
+        positions = struct.unpack(f"<{count}Q", self._read(start, 8 * count))
+        data = b"".join(self.metadata(position)[0] for position in positions)
         if len(data) != size:
             self.fail("a table has the wrong size")
         return data
 
-    def _read_metadata(self, place: int) -> tuple[bytes, int]:
-        """The block of metadata at this place, and where the next one is."""
-        head = int.from_bytes(self._read(place, 2), "little")
+    def _read_metadata(self, position: int) -> tuple[bytes, int]:
+        """The block of metadata at this position, and the position of the next."""
+        head = int.from_bytes(self._read(position, 2), "little")
         size = head & (STORED - 1)
         if size > METADATA:
             self.fail("a block is larger than there can be")
-        data = self._read(place + 2, size)
+        data = self._read(position + 2, size)
         if not head & STORED:
             data = self._unpacked(data, METADATA)
-        return data, place + 2 + size
+        return data, position + 2 + size
 
     def _read_fragment(self, number: int) -> bytes:
         if number >= len(self._fragments):
@@ -252,14 +252,14 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
 
 
 class _Stream:
-    """Metadata from a place on, over as many blocks as it takes."""
+    """Metadata from a position on, over as many blocks as it takes."""
 
-    def __init__(self, image: Squashfs, place: int, offset: int) -> None:
-        self._image, self._next = image, place
+    def __init__(self, image: Squashfs, position: int, offset: int) -> None:
+        self._image, self._next = image, position
         self._data, self._position = b"", 0
         self._more()
         if offset > len(self._data):
-            image.fail("a place in it does not exist")
+            image.fail("a position in it does not exist")
         self._position = offset
 
     def unpack(self, form: str) -> tuple[int, ...]:

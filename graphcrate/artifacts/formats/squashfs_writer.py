@@ -113,8 +113,8 @@ def _copy(
     fragments: list[tuple[int, int]] = []
     for number, packed in enumerate(layers):
         here = [(inode, inode.stored) for inode in files if inode.stored is not None and inode.stored.layer == number]
-        wanted = sorted({stored.fragment for _, stored in here if stored.fragment is not None})
-        ends = [packed.fragments[fragment] for fragment in wanted]
+        used = sorted({stored.fragment for _, stored in here if stored.fragment is not None})
+        ends = [packed.fragments[fragment] for fragment in used]
         runs = [stored for stored in (*(stored for _, stored in here), *ends) if any(stored.sizes)]
         moved: dict[int, int] = {}
         with packed.data.open("rb", buffering=0) as source:
@@ -127,7 +127,7 @@ def _copy(
                         cause="Its bytes were changed after they were written.",
                         next_step="the same command again    (it compresses that layer again)",
                     )
-        numbers = {fragment: len(fragments) + count for count, fragment in enumerate(wanted)}
+        numbers = {fragment: len(fragments) + count for count, fragment in enumerate(used)}
         fragments += [(moved[end.start], end.sizes[0]) for end in ends]
         for inode, stored in here:
             start = moved[stored.start] if any(stored.sizes) else 0
@@ -162,7 +162,7 @@ class _Metadata:
         self.starts: list[int] = []  #: of the blocks
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         """Where the next byte goes: the start of its block, and its offset in that."""
         return len(self._blocks), len(self._buffer)
 
@@ -190,14 +190,14 @@ class _Metadata:
 def _write_table(
     stream: BinaryIO, begin: int, data: bytes, compress: Callable[[bytes], bytes], head: bytes = b""
 ) -> int:
-    """Write a table of fixed entries: its blocks, then `head` and the list of their places. Return where those are."""
+    """Write a table of fixed entries: its blocks, then `head` and the list of their positions. Return where that is."""
     table = _Metadata(compress)
     table.add(data)
     start = stream.tell() - begin
     stream.write(table.finish())
-    places = stream.tell() - begin
+    positions = stream.tell() - begin
     stream.write(head + b"".join((start + block).to_bytes(8, "little") for block in table.starts))
-    return places
+    return positions
 
 
 class _Xattrs:
@@ -222,7 +222,7 @@ class _Xattrs:
             return _NO_XATTR
         if pairs not in self._sets:
             self._sets[pairs] = len(self._sets)
-            block, offset = self._pairs.place
+            block, offset = self._pairs.position
             self._table += struct.pack("<QII", block << 16 | offset, count, len(pairs))
             self._pairs.add(pairs)
         return self._sets[pairs]
@@ -238,17 +238,17 @@ class _Xattrs:
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """An inode on its way. `names`: of a folder, sorted; `links`: names that it has; `place`: where it is written."""
+    """An inode to be written. `names`: of a folder, sorted; `links`: names that it has; `reference`: its position."""
 
     inode: Inode
     names: list[tuple[bytes, "_Node"]] = field(default_factory=list)
     number: int = 0
     links: int = 0
-    place: int = -1
+    reference: int = -1
 
 
 class _Tree:
-    """Inodes and the listings of folders. `references` are the inodes' places, by their numbers from 1 on."""
+    """Inodes and the listings of folders. `references` are the inodes', by their numbers from 1 on."""
 
     def __init__(
         self, image: Mapping[str, Inode], placed: dict[int, Stored], compress: Callable[[bytes], bytes], block: int
@@ -277,25 +277,25 @@ class _Tree:
             above = folders[path.rpartition("/")[0]].number if path else len(folders) + len(others) + 1
             self._write_folder(folder, above)
         written = sorted((*folders.values(), *others.values()), key=attrgetter("number"))
-        self.references = [node.place for node in written]
+        self.references = [node.reference for node in written]
 
     def _write_folder(self, folder: _Node, above: int) -> None:
         for _, node in folder.names:
-            if not node.inode.is_folder and node.place < 0:
+            if not node.inode.is_folder and node.reference < 0:
                 self._write_inode(node, *self._described(node))
-        (first, offset), length = self.folders.place, 0
+        (first, offset), length = self.folders.position, 0
         index: list[bytes] = []
         last = first
         for group in _groups(folder.names):
             name, head = group[0]
-            start = self.folders.place[0]
+            start = self.folders.position[0]
             if start != last:  # a reader may begin here, with the first of these names
                 index.append(struct.pack("<III", length, start, len(name) - 1) + name)
                 last = start
-            listing = struct.pack("<III", len(group) - 1, head.place >> 16, head.number)
+            listing = struct.pack("<III", len(group) - 1, head.reference >> 16, head.number)
             for name, node in group:
                 kind, number = _TYPES[node.inode.kind], node.number - head.number
-                listing += struct.pack("<HhHH", node.place & 0xFFFF, number, kind, len(name) - 1) + name
+                listing += struct.pack("<HhHH", node.reference & 0xFFFF, number, kind, len(name) - 1) + name
             self.folders.add(listing)
             length += len(listing)
         size = length + 3  # as if "." and ".." were in it
@@ -337,8 +337,8 @@ class _Tree:
 
     def _write_inode(self, node: _Node, kind: int, body: bytes) -> None:
         inode = node.inode
-        block, offset = self.inodes.place
-        node.place = block << 16 | offset
+        block, offset = self.inodes.position
+        node.reference = block << 16 | offset
         mode = 0o777 if inode.link else inode.mode  # Linux has no other mode of a link
         owners = [self.ids.setdefault(owner, len(self.ids)) for owner in (inode.uid, inode.gid)]
         if len(self.ids) > _MOST_IDS:
@@ -352,7 +352,7 @@ def _groups(names: Iterable[tuple[bytes, _Node]]) -> Iterator[list[tuple[bytes, 
     for name, node in names:
         if group and (
             len(group) == _MOST_NAMES
-            or node.place >> 16 != group[0][1].place >> 16
+            or node.reference >> 16 != group[0][1].reference >> 16
             or not -_FARTHEST <= node.number - group[0][1].number < _FARTHEST
         ):
             yield group
