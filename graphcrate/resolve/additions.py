@@ -64,7 +64,7 @@ def add(
     named = [package for package in packages if not own.is_local(package)]
     # By what the stack is, not by what it was asked for: the same request is locked anew with other packages.
     asked = [RULES, stack.contents_sha256, stack.candidate, additions.constraints, sorted(additions.apt), sorted(named)]
-    asked.append(sorted(one.file.sha256 for one in local))
+    asked.append(sorted(package.file.sha256 for package in local))
     if additions.channels:  # by name: an address may hold a password
         asked.append([source.title for source in context.sources.user.further])
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
@@ -89,7 +89,9 @@ def add(
 def _compiled_as(stack: Lock, lock: Lock) -> Lock:
     """The lock with the compiler and toolkit of today's request (GPUs, a devel image), which the stack's lock has."""
     compilation = stack.compilation
-    if lock.compilation and any(one.compiled and one.name in lock.additions.packages for one in lock.packages):
+    if lock.compilation and any(
+        package.compiled and package.name in lock.additions.packages for package in lock.packages
+    ):
         # With the Debian packages that were added.
         compilation = msgspec.structs.replace(compilation or lock.compilation, base=lock.compilation.base)
     return msgspec.structs.replace(lock, compilation=compilation)
@@ -109,8 +111,8 @@ def _lock(
     stack, ctx = resolution.lock, context.ctx
     staying = {package.name: package for package in stack.packages if _stays(package)}
     conflicts = Conflicts(context, stack, staying, offers)
-    conflicts.asked = wanted = list(requirements(named, context.variant.python))
-    asked = [one for one in wanted if not _stays_for(one, conflicts)]
+    conflicts.asked = required = list(requirements(named, context.variant.python))
+    asked = [requirement for requirement in required if not _stays_for(requirement, conflicts)]
     wheels = [package for package in local if not package.compiled]
     with ctx.cache.folder() as folder, ctx.cache.folder() as sources:
         to_compile = [package for package in local if package.compiled]
@@ -133,7 +135,7 @@ def _lock(
         base=lock_base(ctx, variant) if additions.apt else stack.base,
         compilation=sdists.compilation(variant, with_apt=bool(additions.apt)),
         packages=tuple(sorted({**there, **packages}.values(), key=lambda package: package.name)),
-        notes=(*stack.notes, *notes, *_already_there(stack, wanted, packages)),
+        notes=(*stack.notes, *notes, *_already_there(stack, required, packages)),
         added=Added(
             packages=tuple(sorted(packages)),
             asked=tuple(dict.fromkeys([*map(name_of, asked), *(package.name for package in local)])),
@@ -157,30 +159,30 @@ def _has(stack: Lock, offer: Offer) -> bool:
     return there is not None and there.version == offer.version
 
 
-def _already_there(stack: Lock, wanted: Sequence[Requirement], added: Collection[str]) -> list[str]:
+def _already_there(stack: Lock, required: Sequence[Requirement], added: Collection[str]) -> list[str]:
     """What was asked for and needs not be added, as a note."""
-    there = (stack.package(name_of(one)) for one in wanted if name_of(one) not in added)
+    there = (stack.package(name_of(requirement)) for requirement in required if name_of(requirement) not in added)
     names = dict.fromkeys(f"{package.name} {package.version}" for package in there if package)
     return [f"already there: {listed(names)}"] if names else []
 
 
-def _stays_for(wanted: Requirement, conflicts: Conflicts) -> bool:
+def _stays_for(requirement: Requirement, conflicts: Conflicts) -> bool:
     """Whether it is of what stays. Raises ResolutionError where another version is asked for."""
-    stays = name_of(wanted) in conflicts.staying
-    if stays and conflicts.is_against(Clause("", wanted)):
-        raise conflicts.refusal(Clause("", wanted))
+    stays = name_of(requirement) in conflicts.staying
+    if stays and conflicts.is_against(Clause("", requirement)):
+        raise conflicts.refusal(Clause("", requirement))
     return stays
 
 
 def _check_hashes(packages: Iterable[LockedPackage], hashes: Mapping[str, Sequence[str]]) -> None:
     """Raises IntegrityError for a file that a requirements file with hashes does not name."""
-    for one in packages:
-        known = hashes.get(one.name)
-        if known and one.channel is Channel.PYPI and one.file.sha256 not in known:
+    for package in packages:
+        known = hashes.get(package.name)
+        if known and package.channel is Channel.PYPI and package.file.sha256 not in known:
             raise IntegrityError(
-                f"{one.file.name} has sha256 {one.file.sha256}, which your requirements do not name",
+                f"{package.file.name} has sha256 {package.file.sha256}, which your requirements do not name",
                 cause="The index has another file of that version than when the hashes were written, or a newer one.",
-                next_step=f"write the hashes of {one.name} again, or take them out: the lock has its own",
+                next_step=f"write the hashes of {package.name} again, or take them out: the lock has its own",
             )
 
 

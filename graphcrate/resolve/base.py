@@ -28,8 +28,8 @@ def lock_base(ctx: Context, variant: Variant) -> AnyBase:
 
 def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str) -> DebianBase:
     """The variant's base with a compiler, as its suite has it today. Raises as `lock_base`."""
-    wanted = (*variant.base.packages, *compilers.packages(compiler))
-    spec = msgspec.structs.replace(variant.base, provider="debian", suite=suite, packages=wanted)
+    packages = (*variant.base.packages, *compilers.packages(compiler))
+    spec = msgspec.structs.replace(variant.base, provider="debian", suite=suite, packages=packages)
     base = lock_base(ctx, msgspec.structs.replace(variant, base=spec))
     assert isinstance(base, DebianBase)
     return base
@@ -103,8 +103,8 @@ class StandIn(msgspec.Struct, frozen=True, kw_only=True):
 
 def _standing_in(ctx: Context, base: AnyBase) -> DebianBase | None:
     """What stands in for a base. After a day the lock's own is looked for again: a mirror may have it by then."""
-    found = kept(_record(ctx, base), StandIn)
-    return found.base if found is not None and 0 <= settings.now() - found.since < REMEMBERED else None
+    stand_in = kept(_record(ctx, base), StandIn)
+    return stand_in.base if stand_in is not None and 0 <= settings.now() - stand_in.since < REMEMBERED else None
 
 
 def _record(ctx: Context, base: AnyBase) -> Path:

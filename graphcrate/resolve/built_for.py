@@ -34,26 +34,30 @@ def check(packages: Iterable[LockedPackage], links: Mapping[str, Link], offers: 
     Raises ResolutionError for one that is for another CUDA than torch is, NetworkError, IntegrityError.
     """
     tied = [
-        one
-        for one in packages
-        if one.channel not in _PAGED and one.file.size <= LARGEST and sonames.is_tied(one.name, one.file.name)
+        package
+        for package in packages
+        if package.channel not in _PAGED
+        and package.file.size <= LARGEST
+        and sonames.is_tied(package.name, package.file.name)
     ]
     cache, client = offers.sources.cache, offers.sources.client
-    if absent := [one for one in tied if not is_stored(one.file, cache)]:
-        total = sum(one.file.size for one in absent)
+    if absent := [package for package in tied if not is_stored(package.file, cache)]:
+        total = sum(package.file.size for package in absent)
 
         def fetch(package: LockedPackage, advance: Advance) -> None:
             store(package.file, links[package.name].url, client, cache, advance)
 
-        with progress.task(f"reading the CUDA version of {', '.join(one.name for one in absent)}", total) as task:
-            parallel(fetch, absent, threads=THREADS, advance=task.advance, size=lambda one: one.file.size)
-    for one in tied:
-        needed = needed_by(cache.file(one.file.sha256, one.file.name), cache)
-        if found := sonames.misfits(one.name, needed, offers.torch, offers.torch_cuda):
-            clearest = min(found, key=lambda misfit: len(misfit.cuda))
-            raise _refusal(one, " or ".join(clearest.cuda), f"{clearest.file} needs {clearest.soname}", offers)
-        if cuda := pairs.other_cuda(one.name, one.version, offers.torch_cuda):
-            raise _refusal(one, cuda, "its import compares the two and fails", offers)
+        with progress.task(
+            f"reading the CUDA version of {', '.join(package.name for package in absent)}", total
+        ) as task:
+            parallel(fetch, absent, threads=THREADS, advance=task.advance, size=lambda package: package.file.size)
+    for package in tied:
+        needed = needed_by(cache.file(package.file.sha256, package.file.name), cache)
+        if misfits := sonames.misfits(package.name, needed, offers.torch, offers.torch_cuda):
+            clearest = min(misfits, key=lambda misfit: len(misfit.cuda))
+            raise _refusal(package, " or ".join(clearest.cuda), f"{clearest.file} needs {clearest.soname}", offers)
+        if cuda := pairs.other_cuda(package.name, package.version, offers.torch_cuda):
+            raise _refusal(package, cuda, "its import compares the two and fails", offers)
 
 
 def needed_by(wheel: Path, cache: Cache) -> dict[str, tuple[str, ...]]:
@@ -71,14 +75,14 @@ def needed_by(wheel: Path, cache: Cache) -> dict[str, tuple[str, ...]]:
     return needed
 
 
-def _refusal(package: LockedPackage, cuda: str, told: str, offers: Offers) -> ResolutionError:
+def _refusal(package: LockedPackage, cuda: str, evidence: str, offers: Offers) -> ResolutionError:
     own = "the CPU" if offers.torch_cuda == "cpu" else f"CUDA {offers.torch_cuda}"
     name, fitting = package.name, pairs.fitting(package.name, offers.torch, offers.torch_cuda)
     step = f"ask for another version of {name}, or bring a wheel of it for {own}: --with ./{name}-….whl"
     if fitting and fitting != package.version:
         step = f"ask for {name}=={fitting}, which goes with torch {offers.torch}"
     return ResolutionError(
-        f"{name} {package.version} is for CUDA {cuda}, and torch {offers.torch} for {own}:\n{told}",
+        f"{name} {package.version} is for CUDA {cuda}, and torch {offers.torch} for {own}:\n{evidence}",
         cause=f"{package.file.name} is compiled for a CUDA that this image does not have, and would not load.",
         next_step=step,
     )

@@ -53,7 +53,9 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
             next_step=f"ls {shlex.quote(str(request.wheels))}    or leave {setting(wheels='…').both()} out",
         )
     channels = [candidate.channels[0].value for candidate in context.variant.candidates]
-    allowed = [one for one in context.variant.candidates if request.channel in (None, one.channels[0])]
+    allowed = [
+        candidate for candidate in context.variant.candidates if request.channel in (None, candidate.channels[0])
+    ]
     if not allowed:
         again = command("image", "…", cuda=context.variant.cuda, channel=channels[0])
         raise UsageError(
@@ -61,7 +63,7 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
             f"there {'are' if len(channels) > 1 else 'is'} {' and '.join(channels)}",
             next_step=f"{again}    (or without {setting(channel='…')})",
         )
-    candidates = [LockCandidate(context, one, committed.get(one.name), fresh) for one in allowed]
+    candidates = [LockCandidate(context, candidate, committed.get(candidate.name), fresh) for candidate in allowed]
     failures: dict[str, UnavailableError] = {}
     for number, candidate in enumerate(candidates):
         fallback = not request.channel and any(later.complete for later in candidates[number + 1 :])
@@ -160,7 +162,7 @@ class LockCandidate:
                 return False
         if self._request.extensions == "source":
             return True
-        unreachable = [*(one.unreachable for one in lock.missing), *(one.unreachable for one in lock.packages)]
+        unreachable = [*(entry.unreachable for entry in lock.missing), *(entry.unreachable for entry in lock.packages)]
         silent = dict.fromkeys(channel for channels in unreachable for channel in channels)
         sources = [source for channel in silent for source in offers.of_channel(channel)]
         return not any(self._context.sources.client.reaches(source.location, PATIENCE) for source in sources)

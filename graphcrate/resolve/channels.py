@@ -144,14 +144,14 @@ def sources(
     """Where to look for the files of a channel, in order. `torch` is the exact version, `*` only for `local`."""
     match channel:
         case Channel.PYPI:
-            found = [Source(SourceKind.INDEX, address) for address in (*user.extra, user.default)]
-            found += user.further
+            listed = [Source(SourceKind.INDEX, address) for address in (*user.extra, user.default)]
+            listed += user.further
         case Channel.LOCAL:
-            found = [Source(SourceKind.FOLDER, folder) for folder in local_folders(request, user.folders)]
+            listed = [Source(SourceKind.FOLDER, folder) for folder in local_folders(request, user.folders)]
         case _:
             kind = SourceKind.INDEX if CHANNELS[channel].is_index else SourceKind.LINKS
-            found = [Source(kind, channel_address(channel, torch, torch_cuda))]
-    return _distinct([mirrored(mirror_of(request), channel, torch, torch_cuda), *found])
+            listed = [Source(kind, channel_address(channel, torch, torch_cuda))]
+    return _distinct([mirrored(mirror_of(request), channel, torch, torch_cuda), *listed])
 
 
 def public_mirrors(channel: Channel, torch: str, torch_cuda: str) -> tuple[Source, ...]:
@@ -171,20 +171,20 @@ def mirrored(mirror: WheelMirror, channel: Channel, torch: str, torch_cuda: str)
     return Source(SourceKind.FOLDER, "")
 
 
-def _distinct(found: Iterable[Source]) -> tuple[Source, ...]:
-    return tuple(dict.fromkeys(source for source in found if source.location))
+def _distinct(sources: Iterable[Source]) -> tuple[Source, ...]:
+    return tuple(dict.fromkeys(source for source in sources if source.location))
 
 
 def asks_public_mirrors(environment: Mapping[str, str]) -> bool:
     """Whether public mirrors may be asked for what no source gives. Raises UsageError for another word than `none`."""
-    said = environment.get(FALLBACK, "")
-    if said not in ("", NONE):
+    value = environment.get(FALLBACK, "")
+    if value not in ("", NONE):
         raise UsageError(
-            f"{FALLBACK} is {said!r}, and can only be {NONE!r}",
+            f"{FALLBACK} is {value!r}, and can only be {NONE!r}",
             cause=f"{FALLBACK}={NONE} keeps public mirrors from being asked for locked files that no other place has.",
             next_step=f"unset {FALLBACK}; a mirror to be asked first is {setting(mirror='sjtu')}, or its address",
         )
-    return said != NONE
+    return value != NONE
 
 
 def local_folders(request: SourceOptions, folders: tuple[str, ...]) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ _THREADS = 8  #: that read pages of indexes
 class StackBound(NamedTuple):
     """What a stack fixes of a package: "torch 2.0.1" or "numpy<2". `why`: a clause; `version`: empty for a bound."""
 
-    said: str
+    text: str
     why: str
     version: str = ""
     bound: SpecifierSet = SpecifierSet()
@@ -83,7 +83,7 @@ class Conflicts:
 
     def needs(self, release: Offer, extras: Collection[str] = ()) -> list[Requirement]:
         """What a wheel requires in the image, with these extras. Raises NetworkError."""
-        listed = next((one for one in self.releases(release.name) if one.link.name == release.link.name), release)
+        listed = next((other for other in self.releases(release.name) if other.link.name == release.link.name), release)
         return _counting(self._metadata.of(listed).requires, self._target.python, ("", *extras))
 
     def needs_of_extras(self, release: Offer, extras: Collection[str]) -> list[Requirement]:
@@ -94,7 +94,9 @@ class Conflicts:
     def prefetch(self, releases: Iterable[Offer]) -> None:
         """Read the metadata of several releases side by side."""
         names = {release.link.name: release.name for release in releases}
-        listed = (one for file, name in names.items() for one in self.releases(name) if one.link.name == file)
+        listed = (
+            release for file, name in names.items() for release in self.releases(name) if release.link.name == file
+        )
         self._metadata.prefetch(listed)
 
     def expect(self, clauses: Sequence[Clause]) -> None:
@@ -121,7 +123,7 @@ class Conflicts:
 
     def is_against(self, clause: Clause) -> bool:
         """Whether no version of what the stack fixes satisfies it."""
-        return not self._may_be(clause.wanted)
+        return not self._may_be(clause.requirement)
 
     def bounded(
         self, lines: Iterable[str], others: Collection[str], as_sources: Collection[str] = ()
@@ -135,32 +137,35 @@ class Conflicts:
         recipe, variant = self._context.recipe, self._context.variant
         asked = f"the recipe {recipe.name} asks for it at CUDA {variant.cuda}"
         of_recipe = [(line, asked) for line in (*recipe.requirements, *variant.requirements)]
-        found = {}
+        bounds = {}
         for line, why in (*of_recipe, *bounds_of(self.staying["torch"].version)):
             bound = Requirement(line)
             if bound.specifier:
-                found[str(canonicalize_name(bound.name))] = StackBound(line, why, bound=bound.specifier)
-        return found | {
-            name: StackBound(f"{name} {one.version}", _STAYS, version=one.version) for name, one in self.staying.items()
+                bounds[str(canonicalize_name(bound.name))] = StackBound(line, why, bound=bound.specifier)
+        return bounds | {
+            name: StackBound(f"{name} {package.version}", _STAYS, version=package.version)
+            for name, package in self.staying.items()
         }
 
     def against(self, clauses: Iterable[Clause]) -> Clause | None:
         """The first of these clauses that no version of what the stack fixes satisfies."""
         return next(filter(self.is_against, clauses), None)
 
-    def _may_be(self, wanted: Requirement) -> bool:
-        limit = self.limits.get(str(canonicalize_name(wanted.name)))
-        if limit is None or (wanted.marker and not wanted.marker.evaluate({**markers(self._stack.python)})):
+    def _may_be(self, requirement: Requirement) -> bool:
+        limit = self.limits.get(str(canonicalize_name(requirement.name)))
+        if limit is None or (requirement.marker and not requirement.marker.evaluate({**markers(self._stack.python)})):
             return True
         if limit.version:
-            return wanted.specifier.contains(Version(limit.version).public, prereleases=True)
-        there = {Version(one.version) for one in self.releases(str(canonicalize_name(wanted.name)))}
-        return not there or any((wanted.specifier & limit.bound).contains(one, prereleases=True) for one in there)
+            return requirement.specifier.contains(Version(limit.version).public, prereleases=True)
+        there = {Version(release.version) for release in self.releases(str(canonicalize_name(requirement.name)))}
+        return not there or any(
+            (requirement.specifier & limit.bound).contains(version, prereleases=True) for version in there
+        )
 
-    def reason(self, found: Collection[Obstacle]) -> str:
+    def reason(self, obstacles: Collection[Obstacle]) -> str:
         """Why a release that was tried cannot be taken, on one line."""
         kinds = ("python", "bound", "source", "absent", "wheels", "version")
-        obstacle = min(found, key=lambda one: kinds.index(one.kind), default=None)
+        obstacle = min(obstacles, key=lambda obstacle: kinds.index(obstacle.kind), default=None)
         if obstacle is None:
             return "another package is against it"
         clause = obstacle.clause
@@ -179,26 +184,26 @@ class Conflicts:
 
     def refusal(self, clause: Clause, why: str = "") -> ResolutionError:
         """The error for what is against the stack; `why` it is, where its requirement does not say so itself."""
-        name = str(canonicalize_name(clause.wanted.name))
+        name = str(canonicalize_name(clause.requirement.name))
         limit = self.limits.get(name) or self._as_it_is(name)
         if clause.who:
-            what = f"{self._needing(clause)}, and the stack has {limit.said}" + (f": {why}" if why else "")
+            what = f"{self._needing(clause)}, and the stack has {limit.text}" + (f": {why}" if why else "")
         else:
-            what = f"{clause.needed} cannot be added to {self.title}, which has {limit.said}"
+            what = f"{clause.needed} cannot be added to {self.title}, which has {limit.text}"
         return ResolutionError(
-            what, cause=f"{limit.said} is the stack's: {limit.why}.", next_step=self._next_step(clause, name)
+            what, cause=f"{limit.text} is the stack's: {limit.why}.", next_step=self._next_step(clause, name)
         )
 
     def _needing(self, clause: Clause) -> str:
         """What was asked for and cannot be added, and who needs what."""
-        asked = [one.name for one in self.asked]
+        asked = [requirement.name for requirement in self.asked]
         who = re.split(r"[<>=!~\[]", clause.who)[0]
         needs = "it needs" if asked == [who] else f"{clause.who} needs"
         return f"{joined(asked) or who} cannot be added to {self.title}: {needs} {clause.needed}"
 
     def without_wheel(self, clause: Clause, python: str) -> ResolutionError:
         """The error for a release that is there as source only of what the stack has as a wheel."""
-        there = self._stack.package(str(canonicalize_name(clause.wanted.name)))
+        there = self._stack.package(str(canonicalize_name(clause.requirement.name)))
         have = f"{there.name} {there.version}" if there else "another release"
         who = re.split(r"[<>=!~\[]", clause.who)[0]
         what = self._needing(clause) if who else f"{clause.needed} cannot be added to {self.title}"
@@ -206,13 +211,13 @@ class Conflicts:
         return ResolutionError(
             f"{what}, of which there is no wheel for Python {python}",
             cause=f"The stack has {have}; what it has as a wheel is not compiled from a source.",
-            next_step=step if who else f"ask for a release of {clause.wanted.name} that has a wheel for it",
+            next_step=step if who else f"ask for a release of {clause.requirement.name} that has a wheel for it",
         )
 
     def absent(self, clause: Clause) -> ResolutionError:
         """The error for a name that no index has, with the nearest that we know."""
-        name = clause.wanted.name
-        near = difflib.get_close_matches(name, {*WELL_KNOWN, *(one.name for one in self._stack.packages)}, n=3)
+        name = clause.requirement.name
+        near = difflib.get_close_matches(name, {*WELL_KNOWN, *(package.name for package in self._stack.packages)}, n=3)
         what = f"these packages cannot be added to {self.title}: the package index has no {name}"
         what += f", which {clause.who} needs" if clause.who else ""
         return ResolutionError(
@@ -233,7 +238,7 @@ class Conflicts:
         return ResolutionError(
             f"these packages cannot be added to {self.title}: {needing}{has[obstacle.kind]}",
             cause="" if is_version else "Its wheels are for other versions of Python than the image has.",
-            next_step=f"ask for another version of {clause.wanted.name}"
+            next_step=f"ask for another version of {clause.requirement.name}"
             if is_version
             else "bring a wheel of it for the image's Python, or its source: --with ./NAME",
         )
@@ -256,19 +261,19 @@ class Conflicts:
     def _next_step(self, clause: Clause, name: str) -> str:
         """The nearest CUDA version that has what is wanted; where none has, the nearest versions that there are."""
         there = self._elsewhere(name)
-        wanted = clause.wanted.specifier
+        specifier = clause.requirement.specifier
         for cuda, version in there:
-            if wanted.contains(Version(version).public, prereleases=True):
+            if specifier.contains(Version(version).public, prereleases=True):
                 return f"{self._command(cuda)}    (CUDA {cuda} has {name} {version})"
-        package = re.split(r"[<>=!~\[]", clause.who)[0] or clause.wanted.name
-        exact = [Version(part.version) for part in wanted if part.operator == "=="]
+        package = re.split(r"[<>=!~\[]", clause.who)[0] or clause.requirement.name
+        exact = [Version(part.version) for part in specifier if part.operator == "=="]
         if clause.who or not exact or not there:
             other = f"ask for another version of {self.asked[0].name if len(self.asked) == 1 else package}"
             return f"{other}: no CUDA version of {self._stack.recipe} has {clause.needed}"
         mine = (self._stack.cuda, self.staying[name].version if name in self.staying else "")
         known = sorted({(Version(version), cuda) for cuda, version in (*there, mine) if version})
-        near = [max((one for one in known if one[0] < exact[0]), default=None)]
-        near.append(min((one for one in known if one[0] > exact[0]), default=None))
+        near = [max((entry for entry in known if entry[0] < exact[0]), default=None)]
+        near.append(min((entry for entry in known if entry[0] > exact[0]), default=None))
         return (
             f"{command('list')}    (nearest are "
             + listed(f"{name} {version.public}, {setting(cuda=cuda)}" for version, cuda in filter(None, near))
@@ -277,7 +282,7 @@ class Conflicts:
 
     def _elsewhere(self, name: str) -> list[tuple[str, str]]:
         """(CUDA version, version of a package) of the recipe's other variants, the nearest CUDA version first."""
-        recipe, found = self._context.recipe, []
+        recipe, versions = self._context.recipe, list[tuple[str, str]]()
         for variant in recipe.variants:
             if variant.cuda in (self._stack.cuda, "cpu"):
                 continue
@@ -285,25 +290,25 @@ class Conflicts:
                 lock = read_lock(self._context.ctx, recipe, variant, candidate)
                 package = lock.package(name) if lock else None
                 if package:
-                    found.append((variant.cuda, package.version))
+                    versions.append((variant.cuda, package.version))
                 elif name == "torch" and candidate.torch != "*":
-                    found.append((variant.cuda, candidate.torch))
+                    versions.append((variant.cuda, candidate.torch))
         here = facts.numbers(self._stack.cuda)
         if not here:
-            return found
+            return versions
 
-        def distance(one: tuple[str, str]) -> int:
-            (major, minor), (own_major, own_minor) = ((*numbers, 0)[:2] for numbers in (facts.numbers(one[0]), here))
+        def distance(entry: tuple[str, str]) -> int:
+            (major, minor), (own_major, own_minor) = ((*numbers, 0)[:2] for numbers in (facts.numbers(entry[0]), here))
             return abs((major - own_major) * 100 + minor - own_minor)
 
-        return sorted(found, key=distance)
+        return sorted(versions, key=distance)
 
     def _command(self, cuda: str) -> Command:
         request = self._context.typed
         if request is None or len(request.additions.packages) > _MOST_NAMED:
             return command("image", "…", cuda=cuda)
         # What stays is there with the CUDA version.
-        kept = tuple(one for one in request.additions.packages if own.name_of(one) not in self.staying)
+        kept = tuple(package for package in request.additions.packages if own.name_of(package) not in self.staying)
         return request.asking(kept).on(cuda).command()
 
 
@@ -318,9 +323,9 @@ class BoundedConflicts:
         self.releases, self.expect = conflicts.releases, conflicts.expect
         self.runs, self.is_against = conflicts.runs, conflicts.is_against
         self._bounds = {name: limit.bound for name, limit in conflicts.limits.items() if not limit.version}
-        for wanted in _counting(lines, conflicts.python, ("",)):
-            name = str(canonicalize_name(wanted.name))
-            self._bounds[name] = self._bounds.get(name, SpecifierSet()) & wanted.specifier
+        for requirement in _counting(lines, conflicts.python, ("",)):
+            name = str(canonicalize_name(requirement.name))
+            self._bounds[name] = self._bounds.get(name, SpecifierSet()) & requirement.specifier
 
     def fits(self, release: Offer) -> bool:
         """Whether it may be taken: a wheel whose tags are the image's, or a source of a package that may be one."""
@@ -337,12 +342,12 @@ class BoundedConflicts:
 
 def _counting(lines: Iterable[str], python: str, extras: Sequence[str]) -> list[Requirement]:
     """The requirements that count for this Python with one of these extras; what cannot be read is left out."""
-    found = []
+    counting = []
     for line in lines:
         with contextlib.suppress(InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, InvalidVersion):
-            wanted = Requirement(line)
+            requirement = Requirement(line)
             environments = ({**markers(python), "extra": extra} for extra in extras)
-            if wanted.marker is None or any(map(wanted.marker.evaluate, environments)):
-                wanted.marker = None  # it is true here, of an extra too
-                found.append(wanted)
-    return found
+            if requirement.marker is None or any(map(requirement.marker.evaluate, environments)):
+                requirement.marker = None  # it is true here, of an extra too
+                counting.append(requirement)
+    return counting

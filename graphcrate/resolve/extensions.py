@@ -66,38 +66,38 @@ def find_extensions(
                 cause=f"{name} imports it first thing; its metadata does not say so.",
                 next_step=f'add "{needed.replace("-", "_")}" to the variant\'s extensions',
             )
-    found: dict[str, Offer] = {}
+    offered: dict[str, Offer] = {}
     missing: dict[str, MissingPackage] = {}
-    for wanted in map(Requirement, variant.extensions):
-        name, result = canonicalize_name(wanted.name), _find(wanted, variant, candidate, target, offers)
+    for requirement in map(Requirement, variant.extensions):
+        name, result = canonicalize_name(requirement.name), _find(requirement, variant, candidate, target, offers)
         if isinstance(result, Offer):
-            found[name] = result
+            offered[name] = result
         else:
             missing[name] = result
     for name, needed in NEEDS.items():
-        if needed in missing and name in found:
-            del found[name]
+        if needed in missing and name in offered:
+            del offered[name]
             reason = f"it cannot be imported without {needed}, which is missing"
             missing[name] = MissingPackage(name=name, reason=reason, unreachable=missing[needed].unreachable)
     for name, package in missing.items():
-        lost = packages.lost(name, variant.torch_geometric or _SOME_PYG, found)
+        lost = packages.lost(name, variant.torch_geometric or _SOME_PYG, offered)
         other, comfort = STANDS_IN.get(name, ("", ""))
-        cost = f"{lost} ({comfort})" if other in found else lost
+        cost = f"{lost} ({comfort})" if other in offered else lost
         missing[name] = msgspec.structs.replace(package, cost=cost)
-    return [*found.values()], [missing[name] for name in listed if name in missing]
+    return [*offered.values()], [missing[name] for name in listed if name in missing]
 
 
 def _find(
-    wanted: Requirement, variant: Variant, candidate: Candidate, target: WheelTarget, offers: Offers
+    requirement: Requirement, variant: Variant, candidate: Candidate, target: WheelTarget, offers: Offers
 ) -> Offer | MissingPackage:
-    name, mode = canonicalize_name(wanted.name), offers.sources.request.extensions
+    name, mode = canonicalize_name(requirement.name), offers.sources.request.extensions
     if mode == "none":
         return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
     built_for = f"pt{''.join(offers.torch.split('.')[:2])}{cuda_label(offers.torch_cuda)}"
 
     def allowed(version: Version) -> bool:
         """Whether the recipe does; local labels are not looked at."""
-        return wanted.specifier.contains(version.public, prereleases=True)
+        return requirement.specifier.contains(version.public, prereleases=True)
 
     def fits(version: Version) -> bool:
         """Whether the local label says this torch. Wheels for torch 1.11 and older have none."""
@@ -195,16 +195,16 @@ def lock_toolkit(
     Raises ResolutionError when the archive or the index has another version, NetworkError.
     """
     if option.provider == "image":
-        wanted = reference.parse(option.reference)
-        _, digest = pull.find(wanted, ctx, target.platform)
-        return ImageToolkit(version=option.version, reference=wanted.name, digest=digest)
+        image = reference.parse(option.reference)
+        _, digest = pull.find(image, ctx, target.platform)
+        return ImageToolkit(version=option.version, reference=image.name, digest=digest)
     debs, listed = _debian(option, target.platform, ctx) if option.provider == "debian" else ((), "")
     pins = toolkits.requirements(option, installed)
     # What the wheels depend on is there to run programs, and nothing runs here. As overrides too: what they ask of one
     # another must not undo a pin.
     names = {canonicalize_name(Requirement(pin).name) for pin in pins}
     pinned = resolve_pins(pins, target, offers, overrides=pins)
-    wheels = lock_offers((one for one in pinned if one.name in names), offers.sources)
+    wheels = lock_offers((offer for offer in pinned if offer.name in names), offers.sources)
     if option.provider == "debian":
         return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels, listed=listed)
     return WheelToolkit(version=option.version, wheels=wheels)

@@ -43,15 +43,15 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
     """
     cache = ctx.cache
     packages = lock.for_compilation() if compilation else lock.installed()
-    if wanted := _absent(packages, cache):
-        total = sum(package.file.size for package in wanted)
+    if absent := _absent(packages, cache):
+        total = sum(package.file.size for package in absent)
         cache.require(total + MARGIN, "the download")
         offers = Offers.of_lock(Sources(request, cache, ctx.environment, ctx.progress.note), lock)
-        title = f"fetching {len(wanted)} files" + (" to compile with" if compilation else "")
+        title = f"fetching {len(absent)} files" + (" to compile with" if compilation else "")
         with ctx.progress.task(title, total) as task:
             parallel(
                 lambda package, advance: fetch_one(package, offers, advance),
-                wanted,
+                absent,
                 threads=THREADS,
                 advance=task.advance,
                 size=lambda package: package.file.size,
@@ -100,7 +100,9 @@ def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
     """The error for a file that no place gave."""
     package, file = search.package, search.package.file
     where = f"the {package.channel} channel" + (" and no public mirror" if offers.last_resort(package.channel) else "")
-    tried = "".join(f"\n    {one}" for one in dict.fromkeys(search.failures)) or "\n    there is no source to ask"
+    tried = (
+        "".join(f"\n    {failure}" for failure in dict.fromkeys(search.failures)) or "\n    there is no source to ask"
+    )
     if search.only_other_bytes:
         return IntegrityError(
             f"{file.name}: no source of {where} has the bytes that the lock names{tried}",
@@ -152,10 +154,10 @@ def store(
         if is_stored(file, cache):  # another process was faster
             advance(file.size)
         elif url.startswith("file:"):
-            found = store_unhashed(Link(name=file.name, url=url), client, cache)
-            if found != file:
+            stored = store_unhashed(Link(name=file.name, url=url), client, cache)
+            if stored != file:
                 raise IntegrityError(
-                    f"{local_path(url)} has sha256 {found.sha256} instead of {file.sha256}",
+                    f"{local_path(url)} has sha256 {stored.sha256} instead of {file.sha256}",
                     cause="The folder has another file under this name than the lock was made with.",
                     next_step=f"lock again with this folder ({LOCK_AGAIN}), or bring the file that was locked",
                 )

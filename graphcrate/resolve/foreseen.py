@@ -62,90 +62,90 @@ def lines(
         return
     there = {package.name for package in base.packages}
     asked = lock.additions.asked
-    programs = [one for one in together.programs() if one.package in asked and one.apt not in there]
+    programs = [row for row in together.programs() if row.package in asked and row.apt not in there]
     missed = list[AuditFinding]()
     with contextlib.suppress(GraphcrateError):
-        missing = (one for one in _findings(lock, sources, ctx) if one.severity == "fail")
-        found = [one for one in missing if not allowances.why(one, allow)]
-        index = contents.index(base.suite, ctx, lock.platform) if found else None
+        missing = (row for row in _findings(lock, sources, ctx) if row.severity == "fail")
+        findings = [row for row in missing if not allowances.why(row, allow)]
+        index = contents.index(base.suite, ctx, lock.platform) if findings else None
         if index is not None:
-            missed += _missed(found, base, index)
+            missed += _missed(findings, base, index)
     yield from _told(missed, programs, with_apt, base.suite)
 
 
 def _findings(lock: Lock, sources: SourceOptions, ctx: Context) -> list[AuditFinding]:
     """One for each library that needs what neither its wheel nor another that was added brings."""
     names = lock.additions.packages
-    added = [one for one in lock.packages if one.name in names and _is_compiled(one)]
-    absent = [one for one in added if not is_stored(one.file, ctx.cache)]
-    if sum(one.file.size for one in absent) <= LARGEST and absent:
+    added = [package for package in lock.packages if package.name in names and _is_compiled(package)]
+    absent = [package for package in added if not is_stored(package.file, ctx.cache)]
+    if sum(package.file.size for package in absent) <= LARGEST and absent:
         fetch(msgspec.structs.replace(lock, packages=tuple(absent)), sources, ctx)
-    linked = _linked([one for one in added if is_stored(one.file, ctx.cache)], ctx)
-    brought = {name for one in linked.values() for name in one.names}
-    torch = next((one.version for one in lock.packages if one.name == "torch"), "")
-    found = []
-    for package, one in linked.items():
-        for path, needed in one.needed.items():
+    linked = _linked([package for package in added if is_stored(package.file, ctx.cache)], ctx)
+    brought = {name for wheel in linked.values() for name in wheel.names}
+    torch = next((package.version for package in lock.packages if package.name == "torch"), "")
+    findings = []
+    for package, wheel in linked.items():
+        for path, needed in wheel.needed.items():
             missing = tuple(name for name in needed if name not in brought and not _is_known(name, lock.platform))
             if missing:
                 is_idle = package_facts.reason(package.name, path, torch) is not None
                 severity: Severity = "note" if is_idle else "fail"
-                found.append(AuditFinding("libraries", severity, package.name, path, "", missing=(missing,)))
-    found = [*found, *_one_of(found, linked)]
+                findings.append(AuditFinding("libraries", severity, package.name, path, "", missing=(missing,)))
+    findings = [*findings, *_one_of(findings, linked)]
     opened = (row for row in package_facts.opened() if row.package in names)
     return [
-        *found,
+        *findings,
         *(AuditFinding("libraries", "fail", row.package, "", "", missing=(row.libraries,)) for row in opened),
     ]
 
 
-def _one_of(found: Sequence[AuditFinding], linked: Mapping[LockedPackage, Linked]) -> Iterator[AuditFinding]:
+def _one_of(findings: Sequence[AuditFinding], linked: Mapping[LockedPackage, Linked]) -> Iterator[AuditFinding]:
     """Packages of whose libraries one is enough, and that have none which lacks nothing."""
-    missing = {(one.package, one.file): one.missing[0] for one in found}
+    missing = {(finding.package, finding.file): finding.missing[0] for finding in findings}
     for row in package_facts.optional():
-        for package, one in linked.items() if row.one_of else ():
-            paths = [path for path in one.needed if package_facts.matches(row, package.name, path)]
+        for package, wheel in linked.items() if row.one_of else ():
+            paths = [path for path in wheel.needed if package_facts.matches(row, package.name, path)]
             if paths and all((package.name, path) in missing for path in paths):
                 groups = tuple(missing[package.name, path] for path in paths)
                 yield AuditFinding("libraries", "fail", package.name, "", "", missing=groups)
 
 
-def _missed(found: Iterable[AuditFinding], base: DebianBase, index: ContentsIndex) -> Iterator[AuditFinding]:
+def _missed(findings: Iterable[AuditFinding], base: DebianBase, index: ContentsIndex) -> Iterator[AuditFinding]:
     """Those of libraries that packages of Debian bring and the base has not; with the packages to add."""
     there = {package.name for package in base.packages}
 
     def lacking(group: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for name in group if there.isdisjoint(index.packages.get(name, ())))
 
-    for one in found:
-        groups = [lacking(group) for group in one.missing]
+    for finding in findings:
+        groups = [lacking(group) for group in finding.missing]
         if len(groups) == 1:  # what no package of Debian has may be another wheel's
             groups = [tuple(name for name in groups[0] if name in index.packages)]
         if all(groups):
-            yield libraries.of_debian(msgspec.structs.replace(one, missing=tuple(groups)), index)
+            yield libraries.of_debian(msgspec.structs.replace(finding, missing=tuple(groups)), index)
 
 
 def _told(
-    found: Iterable[AuditFinding],
+    findings: Iterable[AuditFinding],
     programs: Sequence[NeededProgram],
     with_apt: Callable[[Sequence[str]], str],
     suite: str,
 ) -> Iterator[str]:
     """A line for each package, and one for the command that adds what is certain."""
     by_package: dict[str, list[AuditFinding]] = {}
-    for one in found:
-        by_package.setdefault(one.package, []).append(one)
+    for finding in findings:
+        by_package.setdefault(finding.package, []).append(finding)
     for name, its in by_package.items():
-        names = dict.fromkeys(library for one in its for group in one.missing for library in group)
-        word = "one of " if any(len(one.missing) > 1 for one in its) and len(names) > 1 else ""
+        names = dict.fromkeys(library for finding in its for group in finding.missing for library in group)
+        word = "one of " if any(len(finding.missing) > 1 for finding in its) and len(names) > 1 else ""
         yield f"  lacks     {word}{joined(sorted(names), most=8)}, which {name} needs: the audit would fail"
     for need in programs:
         yield f"  lacks     {need.program}, which {need.package} runs when it is imported"
-    certain = {package for its in by_package.values() for one in its for package in one.packages}
+    certain = {package for its in by_package.values() for finding in its for package in finding.packages}
     certain |= {need.apt for need in programs}
     if certain:
         yield f"    instead: {with_apt(sorted(certain))}    (packages of {suites.titled(suite)})"
-    unsure = dict.fromkeys(one.fix for its in by_package.values() for one in its if not one.packages)
+    unsure = dict.fromkeys(finding.fix for its in by_package.values() for finding in its if not finding.packages)
     yield from (f"    instead: {fix}" for fix in unsure)
 
 
@@ -161,15 +161,15 @@ def _is_known(name: str, platform: Platform) -> bool:
 
 def _linked(packages: Sequence[LockedPackage], ctx: Context) -> dict[LockedPackage, Linked]:
     """What the libraries of these wheels need; each is read once. Raises IntegrityError."""
-    records = {one: ctx.cache.path("linked", f"{one.file.sha256}.json") for one in packages}
-    found = {one: known for one, path in records.items() if (known := kept(path, Linked)) is not None}
-    if new := [one for one in packages if one not in found]:
-        with ctx.progress.task(f"reading {len(new)} wheels", sum(one.file.size for one in new)) as task:
-            for one in new:
-                found[one] = read(ctx.cache.file(one.file.sha256, one.file.name), ctx)
-                ctx.cache.keep(records[one], encode(found[one]))
-                task.advance(one.file.size)
-    return {one: found[one] for one in packages}
+    records = {package: ctx.cache.path("linked", f"{package.file.sha256}.json") for package in packages}
+    linked = {package: known for package, path in records.items() if (known := kept(path, Linked)) is not None}
+    if new := [package for package in packages if package not in linked]:
+        with ctx.progress.task(f"reading {len(new)} wheels", sum(package.file.size for package in new)) as task:
+            for package in new:
+                linked[package] = read(ctx.cache.file(package.file.sha256, package.file.name), ctx)
+                ctx.cache.keep(records[package], encode(linked[package]))
+                task.advance(package.file.size)
+    return {package: linked[package] for package in packages}
 
 
 def read(wheel: Path, ctx: Context) -> Linked:

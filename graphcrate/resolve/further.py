@@ -19,34 +19,37 @@ _MIRRORS = {host_of(mirror.pypi): name for name, mirror in MIRRORS.items() if mi
 
 def asked(channels: Iterable[FurtherChannel], indexes: Sequence[str]) -> tuple[Source, ...]:
     """Those that are not asked anyhow. `indexes`: the public index and the person's own."""
-    found = [Source(_KINDS[one.kind], one.location) for one in channels if not _passed_over(one, indexes)]
-    return tuple(dict.fromkeys(found))
+    sources = [
+        Source(_KINDS[channel.kind], channel.location) for channel in channels if not _passed_over(channel, indexes)
+    ]
+    return tuple(dict.fromkeys(sources))
 
 
 def lines(channels: Iterable[FurtherChannel], indexes: Sequence[str]) -> list[str]:
     """What a plan says of each, without addresses, which may hold a password."""
-    return list(dict.fromkeys(_line(one, indexes) for one in channels))
+    return list(dict.fromkeys(_line(channel, indexes) for channel in channels))
 
 
-def _line(one: FurtherChannel, indexes: Sequence[str]) -> str:
-    if why := _passed_over(one, indexes):
-        return f"{one.where}: {host_of(one.location)} is passed over: {why}"
-    if one.kind == "folder":
-        return f"{one.where}: the folder {Path(one.location).name} is a channel of this image"
-    plain = ", without encryption," if one.location.lower().startswith("http:") else ""
-    first = "asked first for its packages" if one.kind == "index" else "a page of links"
-    return f"{one.where}: {host_of(one.location)}{plain} is a channel of this image ({first}); the lock has the hashes"
+def _line(channel: FurtherChannel, indexes: Sequence[str]) -> str:
+    if why := _passed_over(channel, indexes):
+        return f"{channel.where}: {host_of(channel.location)} is passed over: {why}"
+    if channel.kind == "folder":
+        return f"{channel.where}: the folder {Path(channel.location).name} is a channel of this image"
+    plain = ", without encryption," if channel.location.lower().startswith("http:") else ""
+    first = "asked first for its packages" if channel.kind == "index" else "a page of links"
+    host = host_of(channel.location)
+    return f"{channel.where}: {host}{plain} is a channel of this image ({first}); the lock has the hashes"
 
 
-def _passed_over(one: FurtherChannel, indexes: Sequence[str]) -> str:
+def _passed_over(channel: FurtherChannel, indexes: Sequence[str]) -> str:
     """Why a place is not asked; empty for one that is."""
-    host = host_of(one.location)
-    if one.kind == "folder":
+    host = host_of(channel.location)
+    if channel.kind == "folder":
         return ""
     if host in _OF_STACKS:
         return "the stack has what it is for"
-    if one.location.rstrip("/") in [index.rstrip("/") for index in indexes]:
-        return "packages come from your own index, which has the same" if one.kind == "index" else ""
-    if one.kind == "index" and host in _MIRRORS:
+    if channel.location.rstrip("/") in [index.rstrip("/") for index in indexes]:
+        return "packages come from your own index, which has the same" if channel.kind == "index" else ""
+    if channel.kind == "index" and host in _MIRRORS:
         return f"a copy of the public index; {setting(mirror=_MIRRORS[host])} takes it"
     return ""

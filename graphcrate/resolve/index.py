@@ -62,8 +62,8 @@ class Listings:
         links = self._pages[page]
         if isinstance(links, NetworkError):
             raise links
-        wanted = canonicalize_name(project)
-        return tuple(link for link in links if (known := project_and_version(link.name)) and known[0] == wanted)
+        name = canonicalize_name(project)
+        return tuple(link for link in links if (known := project_and_version(link.name)) and known[0] == name)
 
     def _read(self, source: Source, page: str, headers: Mapping[str, str], tries: int) -> tuple[Link, ...]:
         if source.kind is SourceKind.FOLDER:

@@ -65,36 +65,41 @@ def brought(libraries: Iterable[str], index: ContentsIndex) -> Brought:
         if len(choice) > 1:
             either[library] = choice
         elif choice:
-            packages[next((one.instead for one in _companions() if choice[0] in one.packages), choice[0])] = None
+            instead = (companion.instead for companion in _companions() if choice[0] in companion.packages)
+            packages[next(instead, choice[0])] = None
         else:
             nowhere.append(library)
     chosen = {name: names for name, names in either.items() if packages.keys().isdisjoint(names)}
     return Brought(tuple(sorted(packages)), tuple(chosen.items()), tuple(nowhere))
 
 
-def advised(found: Audit, ctx: Context) -> Audit:
+def advised(audit: Audit, ctx: Context) -> Audit:
     """The audit, whose findings say which of the system's packages bring what they miss."""
-    asking = [one for one in found.findings if one.missing and one.severity != "note" and not one.allowed]
+    asking = [
+        finding for finding in audit.findings if finding.missing and finding.severity != "note" and not finding.allowed
+    ]
     if not asking:
-        return found
-    system, _, release = found.system.partition(" ")
+        return audit
+    system, _, release = audit.system.partition(" ")
     index, why = None, ""
     if release in suites.known() and suites.distribution_of(release).name == system:
         try:
             index = files.index(release, ctx)
         except (NetworkError, IntegrityError):
             why = f"{suites.titled(release)}'s index of files is not reached from here"
-    told = {
-        id(one): of_debian(one, index) if index else msgspec.structs.replace(one, fix=_by_hand(one, system, why))
-        for one in asking
+    fixed = {
+        id(finding): of_debian(finding, index)
+        if index
+        else msgspec.structs.replace(finding, fix=_by_hand(finding, system, why))
+        for finding in asking
     }
-    findings = tuple(told.get(id(one), one) for one in found.findings)
-    return msgspec.structs.replace(found, findings=findings)
+    findings = tuple(fixed.get(id(finding), finding) for finding in audit.findings)
+    return msgspec.structs.replace(audit, findings=findings)
 
 
-def next_step(found: Audit) -> str:
+def next_step(audit: Audit) -> str:
     """What to do about all that fails for want of a library; empty where no package is known that helps."""
-    packages = packages_of(found)
+    packages = packages_of(audit)
     return (
         f"{setting(apt=' '.join(packages))}    brings the libraries that are missing; the list above has the rest"
         if packages
@@ -102,22 +107,24 @@ def next_step(found: Audit) -> str:
     )
 
 
-def packages_of(found: Audit) -> tuple[str, ...]:
+def packages_of(audit: Audit) -> tuple[str, ...]:
     """All packages that would mend what fails, as far as packages can."""
-    return tuple(sorted({name for one in found.findings if one.severity == "fail" for name in one.packages}))
+    return tuple(
+        sorted({name for finding in audit.findings if finding.severity == "fail" for name in finding.packages})
+    )
 
 
-def of_debian(one: AuditFinding, index: ContentsIndex) -> AuditFinding:
+def of_debian(finding: AuditFinding, index: ContentsIndex) -> AuditFinding:
     """The finding, which says what to install for it."""
-    groups = [brought(group, index) for group in one.missing]
+    groups = [brought(group, index) for group in finding.missing]
     whole = [group for group in groups if group.is_all]
     if not whole and len(groups) > 1:
         lacking = joined((name for group in groups for name in group.nowhere), most=8)
-        return msgspec.structs.replace(one, fix=f"no package of {suites.titled(index.suite)} has {lacking}")
+        return msgspec.structs.replace(finding, fix=f"no package of {suites.titled(index.suite)} has {lacking}")
     fix = "; or ".join(described(group, index.suite) for group in whole or groups)
     if not whole and groups[0].nowhere:
-        fix += f": a wheel of {one.package} that brings it, or another version"
-    return msgspec.structs.replace(one, fix=fix, packages=(whole or groups)[0].packages)
+        fix += f": a wheel of {finding.package} that brings it, or another version"
+    return msgspec.structs.replace(finding, fix=fix, packages=(whole or groups)[0].packages)
 
 
 def of_error(text: str, ctx: Context) -> Iterator[str]:
@@ -133,28 +140,28 @@ def of_error(text: str, ctx: Context) -> Iterator[str]:
             index = files.index(suite, ctx, ask=number == 0)
             if index is not None and (packages := brought(names, index).packages):
                 known.setdefault(packages, []).append(suite)
-    for packages, found in known.items():
-        systems = listed(map(suites.titled, found))
+    for packages, brought_by in known.items():
+        systems = listed(map(suites.titled, brought_by))
         yield f"{listed(packages)} of {systems}: {command('image', '…', apt=' '.join(packages))}"
 
 
-def described(found: Brought, suite: str) -> str:
+def described(brought: Brought, suite: str) -> str:
     """Say which packages bring something, in one clause."""
-    told = (
-        [f"{listed(found.packages)} of {suites.titled(suite)} ({setting(apt=' '.join(found.packages))})"]
-        if found.packages
+    parts = (
+        [f"{listed(brought.packages)} of {suites.titled(suite)} ({setting(apt=' '.join(brought.packages))})"]
+        if brought.packages
         else []
     )
-    told += [f"one of {listed(names)} of {suites.titled(suite)}, for {library}" for library, names in found.either]
-    if found.nowhere:
-        told.append(f"no package of {suites.titled(suite)} has {joined(found.nowhere, most=8)}")
-    return "; ".join(told)
+    parts += [f"one of {listed(names)} of {suites.titled(suite)}, for {library}" for library, names in brought.either]
+    if brought.nowhere:
+        parts.append(f"no package of {suites.titled(suite)} has {joined(brought.nowhere, most=8)}")
+    return "; ".join(parts)
 
 
-def _by_hand(one: AuditFinding, system: str, why: str) -> str:
+def _by_hand(finding: AuditFinding, system: str, why: str) -> str:
     """How a person finds the package that nobody here knows."""
     finder = next((finder for finder in _finders() if system in finder.systems), None)
-    library = one.missing[0][0]
+    library = finding.missing[0][0]
     if finder is None:
         return f"the package of its system that has {library}"
     command = finder.command.replace("{library}", library)

@@ -25,9 +25,9 @@ def store_local(package: str, offers: Offers, context: ResolveContext) -> Locked
 
     def back_end(folder: Path) -> Sequence[Path]:
         wheels = lock_back_end(build_requires(folder), package, offers)
-        for one in wheels:
-            fetch.fetch_one(one, offers)
-        return [sources.cache.file(one.file.sha256, one.file.name) for one in wheels]
+        for wheel in wheels:
+            fetch.fetch_one(wheel, offers)
+        return [sources.cache.file(wheel.file.sha256, wheel.file.name) for wheel in wheels]
 
     if package.startswith("/") and package.endswith(".whl"):
         path = Path(package)

@@ -141,12 +141,12 @@ class RemoteFile(io.RawIOBase):
         count = max(min(len(view), self._size - self._position), 0)
         if count and self._position >= self._end:
             self._tail = self._tail or self._part(self._end, self._size)
-            found = self._tail[self._position - self._end :][:count]
+            data = self._tail[self._position - self._end :][:count]
         else:
-            found = self._part(self._position, self._position + count) if count else b""
-        view[: len(found)] = found
-        self._position += len(found)
-        return len(found)
+            data = self._part(self._position, self._position + count) if count else b""
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)
 
     def _part(self, start: int, end: int) -> bytes:
         headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}

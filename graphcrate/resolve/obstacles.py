@@ -22,17 +22,17 @@ class Clause(NamedTuple):
     """Who needs what. `who`: a release, "libraft-cu12==26.6.0"; empty: the user."""
 
     who: str
-    wanted: Requirement
+    requirement: Requirement
 
     @property
     def name(self) -> str:
         """Normalised, of what is needed."""
-        return str(canonicalize_name(self.wanted.name))
+        return str(canonicalize_name(self.requirement.name))
 
     @property
     def needed(self) -> str:
         """What is needed, without markers and extras, the lower bound first."""
-        return self.wanted.name + ",".join(sorted(map(str, self.wanted.specifier), reverse=True))
+        return self.requirement.name + ",".join(sorted(map(str, self.requirement.specifier), reverse=True))
 
 
 class Obstacle(NamedTuple):
@@ -117,29 +117,29 @@ class _Walk:
 
     def _deep(self, clause: Clause) -> tuple[Obstacle, ...]:
         """What is in the way of each of a requirement's releases that fit; nothing where one can be taken."""
-        key = clause.name, str(clause.wanted.specifier), frozenset(clause.wanted.extras)
+        key = clause.name, str(clause.requirement.specifier), frozenset(clause.requirement.extras)
         if key not in self._known:
             self._known[key] = ()  # a circle: what began it decides
             self._known[key] = self._of_releases(clause)
         return self._known[key]
 
     def _of_releases(self, clause: Clause) -> tuple[Obstacle, ...]:
-        fitting, found = self._fitting(clause), list[Obstacle]()
+        fitting, in_the_way = self._fitting(clause), list[Obstacle]()
         for release in fitting[:MOST_RELEASES]:
             who = f"{release.name}=={release.version}"
-            needs = self.of([Clause(who, need) for need in self._world.needs(release, clause.wanted.extras)])
+            needs = self.of([Clause(who, need) for need in self._world.needs(release, clause.requirement.extras)])
             if not needs:
                 return ()
-            found += needs if not found else [need for need in needs if need.kind == "source"]
+            in_the_way += needs if not in_the_way else [need for need in needs if need.kind == "source"]
         versions = {release.version for release in fitting}
         others = (release for release in self._allowed(clause) if release.version not in versions)
         if any(release.is_sdist and self._world.runs(release) for release in others):
-            found.append(Obstacle("source", clause))
-        return tuple(found)
+            in_the_way.append(Obstacle("source", clause))
+        return tuple(in_the_way)
 
     def _allowed(self, clause: Clause) -> list[Offer]:
         world = self._world
-        return _allowed(world.releases(clause.name), clause.wanted.specifier & world.bound(clause.name))
+        return _allowed(world.releases(clause.name), clause.requirement.specifier & world.bound(clause.name))
 
     def _fitting(self, clause: Clause) -> list[Offer]:
         """Those that may be taken, one of each version, the newest first."""

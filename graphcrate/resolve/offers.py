@@ -173,13 +173,13 @@ class Offers:
 
         None for the package index where a person has one of their own: a company's names are not for others.
         """
-        found = public_mirrors(channel, self.torch, self.torch_cuda)
-        if not found or not asks_public_mirrors(self.sources.environment):
+        mirrors = public_mirrors(channel, self.torch, self.torch_cuda)
+        if not mirrors or not asks_public_mirrors(self.sources.environment):
             return ()
         if channel == Channel.PYPI and self.sources.has_own_index:
             return ()
         asked = self.of_channel(channel)
-        return tuple(source for source in found if source not in asked)
+        return tuple(source for source in mirrors if source not in asked)
 
     def may_have_mirror(self, channel: Channel) -> bool:
         """Whether a mirror that a person names could give what its sources do not, and was not asked."""
@@ -210,8 +210,8 @@ class Offers:
                 unreachable = unreachable and not is_absent
                 continue
             unreachable = False
-            if found := _newest(links, accept, lambda name: target.rank(name) is not None):
-                version, fitting = found
+            if chosen := _newest(links, accept, lambda name: target.rank(name) is not None):
+                version, fitting = chosen
                 best = target.best([link.name for link in fitting])
                 link = next(link for link in fitting if link.name == best)
                 return Offer(project, version, channel, self._with_hash(link, channel, project))
@@ -225,8 +225,8 @@ class Offers:
     ) -> Offer | None:
         """The newest accepted version's sdist, of the first package index that has one; else None."""
         for links in self.listed(Channel.PYPI, project):
-            if found := _newest(links, accept, lambda name: not name.endswith(".whl")):
-                return Offer(project, found[0], Channel.PYPI, found[1][-1], unreachable)
+            if chosen := _newest(links, accept, lambda name: not name.endswith(".whl")):
+                return Offer(project, chosen[0], Channel.PYPI, chosen[1][-1], unreachable)
         return None
 
     def releases(self, project: str) -> Iterator[Offer]:
@@ -261,8 +261,8 @@ def _newest(
 
     versions: dict[Version, list[Link]] = {}
     for link in links:
-        if not link.yanked and fits(link.name) and (found := project_and_version(link.name)) and accept(found[1]):
-            versions.setdefault(found[1], []).append(link)
+        if not link.yanked and fits(link.name) and (known := project_and_version(link.name)) and accept(known[1]):
+            versions.setdefault(known[1], []).append(link)
     if not versions:
         return None
     newest = max([version for version in versions if not version.is_prerelease] or versions)
@@ -275,9 +275,9 @@ def _without_wheel(
     """Why a source has no wheel that fits, of all that it lists of a project: three cases, each with its own remedy."""
     if not links:
         return f"has no project {project}"
-    if not (found := _newest(links, accept, lambda _: True)):
+    if not (newest := _newest(links, accept, lambda _: True)):
         return f"has no {what}"
-    wheels = [link.name for link in found[1] if link.name.endswith(".whl")]
+    wheels = [link.name for link in newest[1] if link.name.endswith(".whl")]
     if not wheels:
         return f"has {what} as source only"
     tags = sorted({tag for name in wheels for tag in name.removesuffix(".whl").split("-")[-3].split(".")})

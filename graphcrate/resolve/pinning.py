@@ -77,8 +77,8 @@ def constraints_of(torch: str) -> list[str]:
 def bounds_of(torch: str) -> list[tuple[str, str]]:
     """The same, each with why it is so, as a clause."""
     release = Version(torch)
-    found = [(line, f"torch {release.public} {why}") for first, line, why in CONSTRAINTS if release < Version(first)]
-    return [*found, *((line, f"torch {release.public} goes with {line}") for line in pairs.constraints(torch))]
+    bounds = [(line, f"torch {release.public} {why}") for first, line, why in CONSTRAINTS if release < Version(first)]
+    return [*bounds, *((line, f"torch {release.public} goes with {line}") for line in pairs.constraints(torch))]
 
 
 def resolve_pins(
@@ -160,7 +160,7 @@ def compile_requirements(
             if not name.startswith("UV_") or name in KEPT
         }
         variables = {"UV_HTTP_RETRIES": str(STALLED_TRIES)} | variables
-        named = [one.location for one in user.further if one.kind is SourceKind.INDEX]
+        named = [source.location for source in user.further if source.kind is SourceKind.INDEX]
         variables |= {"UV_DEFAULT_INDEX": index, "UV_INDEX": " ".join([*named, *user.extra])}
         # All of them: the option would put the variable out of force.
         variables["UV_FIND_LINKS"] = ",".join(_find_links(user.further, wheels))
@@ -174,18 +174,18 @@ def compile_requirements(
 
 def _find_links(further: Sequence[Source], wheels: Path | None) -> Iterator[str]:
     """Pages of links and folders, as addresses without the comma that stands between them."""
-    folders = [one.location for one in further if one.kind is SourceKind.FOLDER]
+    folders = [source.location for source in further if source.kind is SourceKind.FOLDER]
     for folder in (*([wheels] if wheels else ()), *map(Path, folders)):
         yield folder.absolute().as_uri().replace(",", "%2C")
-    yield from (one.location for one in further if one.kind is SourceKind.LINKS)
+    yield from (source.location for source in further if source.kind is SourceKind.LINKS)
 
 
 def _preferences(packages: Sequence[LockedPackage]) -> str:
     """A pylock.toml of these versions. uv reads no more of it, but wants a file for each."""
     text = 'lock-version = "1.0"\ncreated-by = "graphcrate"\n'
-    for one in packages:
-        file = f"https://none/{one.name.replace('-', '_')}-{one.version}-py3-none-any.whl"
-        text += f'\n[[packages]]\nname = "{one.name}"\nversion = "{one.version}"\n'
+    for package in packages:
+        file = f"https://none/{package.name.replace('-', '_')}-{package.version}-py3-none-any.whl"
+        text += f'\n[[packages]]\nname = "{package.name}"\nversion = "{package.version}"\n'
         text += f'wheels = [{{ url = "{file}", hashes = {{ sha256 = "{"0" * 64}" }} }}]\n'
     return text
 
@@ -217,7 +217,7 @@ def _failure(exit_code: int, lines: Sequence[str]) -> ResolutionError | NetworkE
 def lock_offers(offers: Iterable[Offer], sources: Sources) -> tuple[LockedPackage, ...]:
     """Lock files, sorted by name; sizes that an index does not state are asked for side by side."""
     with ThreadPoolExecutor(THREADS) as pool:
-        packages = pool.map(lambda one: lock_offer(one, sources), offers)
+        packages = pool.map(lambda offer: lock_offer(offer, sources), offers)
         return tuple(sorted(packages, key=lambda package: package.name))
 
 

@@ -21,27 +21,27 @@ def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], 
     `packages`: of `Additions`. What the stack has under such a name is meant, and so is what an index has where the
     name is only said to be nowhere: a company's index may.
     """
-    found: dict[str, names.Trap] = {}  #: as it was given
+    traps: dict[str, names.Trap] = {}  #: as it was given
     for package in packages:
         if not own.is_local(package):
-            wanted = Requirement(package)
-            trap = names.refused(wanted)
+            requirement = Requirement(package)
+            trap = names.refused(requirement)
             if trap is None or stack.package(trap.name):
                 continue
             if trap.kind in ("placeholder", "other") or not any(offers.releases(trap.name)):
-                found[package] = trap
-    if not found:
+                traps[package] = trap
+    if not traps:
         return
-    steps = [filled(trap.next) for trap in found.values() if trap.next]
-    there = [one for trap in found.values() if (one := stack.package(trap.instead))]
+    steps = [filled(trap.next) for trap in traps.values() if trap.next]
+    there = [stacked for trap in traps.values() if (stacked := stack.package(trap.instead))]
     if not steps:
-        have = {one.name for one in there}
-        right = [found[one].instead if one in found else one for one in packages]
-        right = [one for one in dict.fromkeys(right) if one not in have]
+        have = {package.name for package in there}
+        right = [traps[package].instead if package in traps else package for package in packages]
+        right = [package for package in dict.fromkeys(right) if package not in have]
         steps = [_command(context, right) or "write " + listed(right)]
-    more = [f"the stack has {one.name} {one.version}" for one in there]
+    more = [f"the stack has {package.name} {package.version}" for package in there]
     raise ResolutionError(
-        "\n".join(trap.why(Requirement(one).name) for one, trap in found.items()),
+        "\n".join(trap.why(Requirement(package).name) for package, trap in traps.items()),
         next_step="; or ".join(steps) + (f"    ({listed(more)})" if more else ""),
     )
 
@@ -56,9 +56,9 @@ def _command(context: ResolveContext, packages: Sequence[str]) -> str:
 
 def refuse_twice(packages: Collection[str], title: str) -> None:
     """Raises ResolutionError for packages that write over each other."""
-    if found := names.twice(packages):
+    if pairs := names.twice(packages):
         raise ResolutionError(
-            f"these packages cannot be together in {title}: {found}",
+            f"these packages cannot be together in {title}: {pairs}",
             cause="The later one would write over files of the earlier one.",
             next_step=f"leave one of them out; a stack without torch_geometric: {command('image', 'torch')}",
         )

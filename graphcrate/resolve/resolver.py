@@ -58,10 +58,10 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     constraints = constraints_of(torch.version)
     pinned = resolve_pins(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
     names = [offer.name for offer in offered]
-    others = lock_offers((one for one in pinned if one.name not in names), sources)
+    others = lock_offers((offer for offer in pinned if offer.name not in names), sources)
     packages = [*locked.values(), *others, *geometric]
     _check(packages, torch, candidate)
-    built_for.check(packages, {one.name: one.link for one in (*pinned, *offered)}, offers, context.ctx.progress)
+    built_for.check(packages, {offer.name: offer.link for offer in (*pinned, *offered)}, offers, context.ctx.progress)
     compiled = [package.name for package in packages if package.compiled]
     versions = {package.name: package.version for package in packages}
     compilation = None
@@ -90,14 +90,14 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
 def find_torch(candidate: Candidate, target: WheelTarget, sources: Sources) -> Offer:
     """The candidate's torch from its main channel. Raises UnavailableError."""
     offers = Offers(sources, candidate.torch, candidate.torch_cuda)
-    wanted = candidate.torch
+    torch = candidate.torch
 
     def accept(version: Version) -> bool:
-        if wanted == "*":
+        if torch == "*":
             return candidate.torch_cuda != "cpu" or version.local == "cpu"
-        return version == Version(wanted)
+        return version == Version(torch)
 
-    what = "torch for the CPU (+cpu)" if wanted == "*" else f"torch {wanted}"
+    what = "torch for the CPU (+cpu)" if torch == "*" else f"torch {torch}"
     return offers.newest(candidate.channels[0], "torch", target, accept, what)
 
 
@@ -108,7 +108,7 @@ def _find_companions(context: ResolveContext, torch: Offer, target: WheelTarget,
     """
     if torch.channel is not Channel.PYTORCH:
         return []
-    wanted = {canonicalize_name(Requirement(line).name) for line in _asked(context)}
+    asked = {canonicalize_name(Requirement(line).name) for line in _asked(context)}
     limits = {limit.name: limit.specifier for limit in map(Requirement, pairs.constraints(torch.version))}
     local = Version(torch.version).local
 
@@ -118,7 +118,7 @@ def _find_companions(context: ResolveContext, torch: Offer, target: WheelTarget,
     return [
         offers.newest(torch.channel, name, target, functools.partial(accept, name), f"{name} for torch {torch.version}")
         for name in pairs.NAMES
-        if name in wanted
+        if name in asked
     ]
 
 
@@ -127,7 +127,7 @@ def _asked(context: ResolveContext) -> list[str]:
 
 
 def _notes(offers: Sequence[Offer], candidate: Candidate) -> list[str]:
-    wheels = [one.link for one in offers if one.channel is not Channel.LOCAL and not one.is_sdist]
+    wheels = [offer.link for offer in offers if offer.channel is not Channel.LOCAL and not offer.is_sdist]
     silent = [link.name for link in wheels if not link.sha256]
     notes = [f"the sha256 of {name} was taken from the file itself: no page states it" for name in silent]
     if names := ", ".join(canonicalize_name(Requirement(override).name) for override in candidate.overrides):
@@ -141,12 +141,12 @@ def _find_sdist(variant: Variant, target: WheelTarget, offers: Offers) -> list[L
     """torch_geometric's sdist with its locked build back-end, where that version has no wheel; else nothing."""
     if not variant.torch_geometric:
         return []
-    wanted = Version(variant.torch_geometric)
-    found = [one for one in offers.releases(PYG) if Version(one.version) == wanted]
-    if target.best([one.link.name for one in found]):
+    version = Version(variant.torch_geometric)
+    releases = [release for release in offers.releases(PYG) if Version(release.version) == version]
+    if target.best([release.link.name for release in releases]):
         return []
     # Where there is none, uv will say what it thinks of the request.
-    sdist = next((one for one in found if one.is_sdist and one.link.sha256), None)
+    sdist = next((release for release in releases if release.is_sdist and release.link.sha256), None)
     return [] if sdist is None else [lock_sdist(lock_offer(sdist, offers.sources), offers)]
 
 
@@ -160,10 +160,10 @@ def lock_sdist(package: LockedPackage, offers: Offers) -> LockedPackage:
 def lock_back_end(requires: Sequence[str], name: str, offers: Offers) -> tuple[LockedPackage, ...]:
     """The wheels of a build back-end (PEP 517), for the source called `name`. Raises as `lock_sdist`."""
     pinned = resolve_pins(requires, BUILD_TARGET, offers)
-    for one in pinned:
-        if not one.link.name.endswith("-none-any.whl"):
+    for offer in pinned:
+        if not offer.link.name.endswith("-none-any.whl"):
             raise ResolutionError(
-                f"{name} cannot be built on every host: its back-end needs {one.name}, which is not pure Python",
+                f"{name} cannot be built on every host: its back-end needs {offer.name}, which is not pure Python",
                 next_step=f"bring a wheel of it: {setting(wheels='/path')}",
             )
     return lock_offers(pinned, offers.sources)

@@ -103,7 +103,7 @@ class Sdists:
                 del self.locked[chosen.name]  # a release with a wheel after all
                 new = True
             if is_source and (known is None or known.version != chosen.version):
-                source = next(one for one in self._sources_of(chosen.name) if one.version == chosen.version)
+                source = next(sdist for sdist in self._sources_of(chosen.name) if sdist.version == chosen.version)
                 new = True
                 try:
                     self.locked[chosen.name] = self._lock(lock_offer(source, self._offers.sources))
@@ -184,8 +184,8 @@ class Sdists:
         return msgspec.structs.replace(compilation, base=base)
 
 
-def _name(wanted: Requirement) -> str:
-    return str(canonicalize_name(wanted.name))
+def _name(requirement: Requirement) -> str:
+    return str(canonicalize_name(requirement.name))
 
 
 def stand_in(folder: Path, name: str, version: str) -> str:

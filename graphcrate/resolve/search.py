@@ -63,26 +63,26 @@ class FileSearch:
         channel = self.package.channel
         own = self._offers.of_channel(channel)
         for pause in (0.0, *AGAIN):
-            found = lags = False
+            is_listed = lags = False
             if pause:
                 self._begin()
                 self._offers.sources.client.retry().sleep(pause)
             for source in own:
                 listed = self._listed(source, FEW, again=pause > 0)
-                found = found or bool(listed)
+                is_listed = is_listed or bool(listed)
                 lags = lags or (listed is not None and source.kind is not SourceKind.FOLDER)
                 yield from self._to_try(listed or (), FEW)
-            if found or not lags:
+            if is_listed or not lags:
                 break
         for source in self._offers.last_resort(channel):
             if self._takes_connection(source):
                 yield from self._to_try(self._listed(source, FEW) or (), FEW)
-        for one in tuple(self._busy):
-            if isinstance(one, Link):
-                self._turn(place_of(one.url))
-                yield one, TRIES
+        for busy in tuple(self._busy):
+            if isinstance(busy, Link):
+                self._turn(place_of(busy.url))
+                yield busy, TRIES
             else:
-                yield from self._to_try(self._listed(one, TRIES) or (), TRIES)
+                yield from self._to_try(self._listed(busy, TRIES) or (), TRIES)
 
     def failed(self, link: Link, error: NetworkError | IntegrityError | UnreadableFileError) -> None:
         """Take down that the file did not come from there."""

@@ -91,10 +91,10 @@ class Solver:
             try:
                 pinned = self._compile(learnt)
             except UnsolvableError as error:
-                found = self._obstacles(learnt)
-                if self._admit(found):
+                in_the_way = self._obstacles(learnt)
+                if self._admit(in_the_way):
                     continue
-                raise self._refusal(found, error) from error
+                raise self._refusal(in_the_way, error) from error
             if self._sdists.take(pinned):
                 continue
             if (more := self._compare_pairs(pinned, learnt)) is not None:
@@ -110,7 +110,7 @@ class Solver:
     ) -> tuple[Offer, ...]:
         """What uv chooses with these requirements too. `bounded`: by what was learnt, and by `bounds`."""
         lines = [*self._context.recipe.requirements, *self._context.variant.requirements, *map(str, self._asked)]
-        lines += [str(clause.wanted) for clause in self._sdists.requirements()]
+        lines += [str(clause.requirement) for clause in self._sdists.requirements()]
         lines += learnt.besides
         lines += [f"{package.name}=={package.version}" for package in self._sdists.locked.values()]
         staying = self._conflicts.staying
@@ -133,7 +133,7 @@ class Solver:
 
     def _asked_clauses(self, learnt: Learnt) -> Iterator[Clause]:
         """What uv is asked for but for what the stack has, and by whom."""
-        yield from (Clause("", wanted) for wanted in self._asked)
+        yield from (Clause("", requirement) for requirement in self._asked)
         yield from self._sdists.requirements()
         for package, link in self._links():
             offer = Offer(package.name, package.version, Channel.LOCAL, link)
@@ -149,25 +149,27 @@ class Solver:
         there = [*self._sdists.locked, *(package.name for package in self._local)]
         return self._conflicts.bounded([*self._limits, *bounds], there, self._sdists.admitted)
 
-    def _admit(self, found: Collection[Obstacle], but: str = "") -> bool:
+    def _admit(self, in_the_way: Collection[Obstacle], but: str = "") -> bool:
         """Let uv choose among the sources of what has no wheels. False where that is not what is in the way."""
-        wanting = {one.clause.name: one.clause for one in reversed([*found]) if one.kind == "source"}
+        wanting = {
+            obstacle.clause.name: obstacle.clause for obstacle in reversed([*in_the_way]) if obstacle.kind == "source"
+        }
         wanting.pop(but, None)
         return self._sdists.admit(wanting)
 
-    def _refusal(self, found: Collection[Obstacle], error: UnsolvableError) -> ResolutionError:
+    def _refusal(self, in_the_way: Collection[Obstacle], error: UnsolvableError) -> ResolutionError:
         """Who wants what of which the stack has another; for a name that no index has, the nearest that we know."""
         first: dict[str, Obstacle] = {}
-        for obstacle in found:
+        for obstacle in in_the_way:
             first.setdefault(obstacle.kind, obstacle)
         if absent := first.get("absent"):
             return self._conflicts.absent(absent.clause)
         if bound := first.get("bound"):
             return self._conflicts.refusal(bound.clause)
-        barred = (self._sdists.barred.get(one.clause.name) for one in found if one.kind == "source")
+        barred = (self._sdists.barred.get(obstacle.clause.name) for obstacle in in_the_way if obstacle.kind == "source")
         if (reason := next(filter(None, barred), None)) is not None:
             return reason
-        other = next((one for one in found if one.kind in ("wheels", "python", "version")), None)
+        other = next((obstacle for obstacle in in_the_way if obstacle.kind in ("wheels", "python", "version")), None)
         return self._conflicts.without_release(other) if other else self._conflicts.unexplained(error.explanation)
 
     def _compare_pairs(self, pinned: Sequence[Offer], learnt: Learnt) -> Learnt | None:
@@ -196,15 +198,15 @@ class Solver:
         Where the user asks for such a release by its version, or no other fits, that is a note.
         """
         extras = [extra.name for extra in together.extras() if extra.package in self._conflicts.staying]
-        new = [one for one in pinned if not self._is_there(one) and one.name not in self._sdists.locked]
-        while left := [one for one in new if (one.name, one.version) not in learnt.cleared]:
+        new = [release for release in pinned if not self._is_there(release) and release.name not in self._sdists.locked]
+        while left := [release for release in new if (release.name, release.version) not in learnt.cleared]:
             try:
-                self._compile(learnt, *(f"{one.name}[{','.join(extras)}]=={one.version}" for one in left))
+                self._compile(learnt, *(f"{release.name}[{','.join(extras)}]=={release.version}" for release in left))
             except ResolutionError:
-                found = self._against_extra(left, extras)
-                if found is None:
+                unfit = self._against_extra(left, extras)
+                if unfit is None:
                     break  # what the extras need besides is against something: nobody asks for that
-                release, clause = found
+                release, clause = unfit
                 learnt = _cleared(learnt, [release])
                 learnt, is_bounded = self._bound_by_extra(learnt, release, clause)
                 if is_bounded:
@@ -226,14 +228,13 @@ class Solver:
 
     def _bound_by_extra(self, learnt: Learnt, release: Offer, clause: Clause) -> tuple[Learnt, bool]:
         """Take the newest release that goes with its extra; False where there is none, and this one stays."""
-        needs = f"its extra for {clause.wanted.name} needs {clause.needed}"
+        needs = f"its extra for {clause.requirement.name} needs {clause.needed}"
         with contextlib.suppress(ResolutionError):
             fitting = _versions(self._compile(learnt, clause.who))[release.name]
             return learnt.bounded(f"{release.name}<={fitting}", release.name, release.version, needs), True
-        have = self._conflicts.limits[clause.name].said
-        note = (
-            f"{release.name} {release.version} may do without {clause.wanted.name}: {needs}, and the stack has {have}"
-        )
+        have = self._conflicts.limits[clause.name].text
+        note = f"{release.name} {release.version} may do without {clause.requirement.name}"
+        note += f": {needs}, and the stack has {have}"
         return msgspec.structs.replace(learnt, unfit=(*learnt.unfit, note)), False
 
     def _compare_newest(self, pinned: Sequence[Offer], learnt: Learnt) -> list[str] | None:
@@ -242,12 +243,12 @@ class Solver:
         What the stack has is kept, as pip keeps what is installed.
         """
         older, chosen = [], {offer.name: offer for offer in pinned}
-        for wanted in self._asked:
-            name = name_of(wanted)
+        for requirement in self._asked:
+            name = name_of(requirement)
             have = chosen.get(name)
             if have is None or self._is_there(have) or name in learnt.because or name in self._sdists.locked:
                 continue
-            newest, has_wheel = self._newest(wanted)
+            newest, has_wheel = self._newest(requirement)
             if newest is None or Version(have.version) >= newest:
                 continue
             if not has_wheel and Version(have.version).is_prerelease and not self._sdists.is_decided(name):
@@ -268,26 +269,26 @@ class Solver:
             self._compile(learnt, str(probe), bounded=False)
         except ResolutionError:
             try:
-                found = obstacles([Clause("", probe)], self._world())
+                in_the_way = obstacles([Clause("", probe)], self._world())
             except NetworkError:
-                found = ()
-            if self._admit(found, but=name_of(probe)):
+                in_the_way = ()
+            if self._admit(in_the_way, but=name_of(probe)):
                 return None
-            return self._conflicts.reason(found)
+            return self._conflicts.reason(in_the_way)
         return f"of {listed(learnt.because)} an older release is taken" if learnt.because else ""
 
-    def _newest(self, wanted: Requirement) -> tuple[Version | None, bool]:
+    def _newest(self, requirement: Requirement) -> tuple[Version | None, bool]:
         """The newest final release that was not excluded, and whether it has a wheel for the image.
 
         None for a package of which the version is given.
         """
-        if any(part.operator in ("==", "===") for part in wanted.specifier):
+        if any(part.operator in ("==", "===") for part in requirement.specifier):
             return None, False
-        releases = self._conflicts.releases(name_of(wanted))
+        releases = self._conflicts.releases(name_of(requirement))
         wheels = {Version(release.version) for release in releases if self._conflicts.fits(release)}
         fitting = wheels | {Version(release.version) for release in releases if release.is_sdist}
         finals = (version for version in fitting if not version.is_prerelease)
-        newest = max(wanted.specifier.filter(finals), default=None)
+        newest = max(requirement.specifier.filter(finals), default=None)
         return newest, newest in wheels
 
     def _is_there(self, offer: Offer) -> bool:
@@ -297,15 +298,15 @@ class Solver:
 
     def _notes(self, learnt: Learnt) -> Iterator[str]:
         """What is to be known of names, and of what is there without being asked for."""
-        for wanted in self._asked:
-            if (trap := names.trap(wanted.name)) and trap.kind == "works":
+        for requirement in self._asked:
+            if (trap := names.trap(requirement.name)) and trap.kind == "works":
                 yield trap.why(trap.name)
         yield from (f"{by} imports {need}, and does not ask for it" for need, by in learnt.besides.items())
 
 
-def name_of(wanted: Requirement) -> str:
+def name_of(requirement: Requirement) -> str:
     """The normalised name."""
-    return str(canonicalize_name(wanted.name))
+    return str(canonicalize_name(requirement.name))
 
 
 def _versions(pinned: Sequence[Offer]) -> dict[str, str]:

@@ -67,36 +67,36 @@ def check(locks: Sequence[LockQuery], request: SourceOptions, ctx: Context) -> L
     reach = Reach()
     lists = _lists(locks, ctx)
     wheels, debs = _Wheels(locks, request, ctx, reach), _Debs(locks, ctx, reach, lists)
-    total = len(wheels.wanted) + len(debs.wanted)
+    total = len(wheels.named) + len(debs.named)
     with ctx.progress.task("looking for what the locks name", total, "files") as task:
-        files = {one.sha256: one for one in (*wheels.find(task), *debs.find(task))}
+        files = {entry.sha256: entry for entry in (*wheels.find(task), *debs.find(task))}
     return LocksStanding(
         date=settings.now_utc(),
-        locks=tuple(_lock(one, files, lists) for one in locks),
+        locks=tuple(_lock(entry, files, lists) for entry in locks),
         files=tuple(files.values()),
-        suites=tuple(one.value for one in lists.values()),
+        suites=tuple(entry.value for entry in lists.values()),
         silent=tuple(Silent(host, why) for host, why in reach.silent.items()),
     )
 
 
-def raise_if_gone(found: LocksStanding) -> None:
+def raise_if_gone(standing: LocksStanding) -> None:
     """Raises LockedError where a file is nowhere any more, NetworkError where no place but this machine answers."""
-    gone = {one.sha256: one for one in found.files if one.state == "nowhere"}
+    gone = {file.sha256: file for file in standing.files if file.state == "nowhere"}
     if gone:
-        hit = [lock for lock in found.locks if gone.keys() & set(lock.files)]
+        hit = [lock for lock in standing.locks if gone.keys() & set(lock.files)]
         raise LockedError(
             f"{len(gone)} locked {'files are' if len(gone) > 1 else 'file is'} nowhere any more: "
-            f"{joined(one.name for one in gone.values())}, of {joined(lock.title for lock in hit)}",
+            f"{joined(file.name for file in gone.values())}, of {joined(lock.title for lock in hit)}",
             cause="No index that is set lists them, or no mirror, archive or snapshot of Debian that answers has them. "
             "A cache that has them still builds.",
             next_step=f"{hit[0].renew}    (takes what there is today)",
         )
-    unknown = [one for one in found.files if one.state == "unknown"]
-    seen = (seen for one in found.files for seen in one.sightings)
-    if unknown and not any(one.has is not None and one.place.kind != "here" for one in seen):
+    unknown = [file for file in standing.files if file.state == "unknown"]
+    seen = (seen for file in standing.files for seen in file.sightings)
+    if unknown and not any(sighting.has is not None and sighting.place.kind != "here" for sighting in seen):
         raise NetworkError(
             f"nothing can be said of {len(unknown)} locked files: no place that may have them answers",
-            cause="; ".join(f"{one.host}: {one.why}" for one in found.silent),
+            cause="; ".join(f"{server.host}: {server.why}" for server in standing.silent),
             next_step="check the network and the index that pip and uv are set to, then run the same command again",
         )
 
@@ -136,7 +136,7 @@ class _Wheels:
         self._named: set[Source] = set()  #: these and the mirror that was named
         self._own: dict[str, LockedPackage] = {}
         #: by sha256, each with all sources of all locks that name it
-        self.wanted: dict[str, _Wheel] = {}
+        self.named: dict[str, _Wheel] = {}
         for asked in locks:
             of_lock = Offers.of_lock(self._sources, asked.lock)
             for package in (*asked.lock.installed(), *asked.lock.for_compilation()):
@@ -147,29 +147,29 @@ class _Wheels:
         if package.channel is Channel.LOCAL:
             self._own[sha256] = package
             return
-        known, user = self.wanted.get(sha256, _Wheel(package, (), ())), self._sources.user
+        known, user = self.named.get(sha256, _Wheel(package, (), ())), self._sources.user
         of_channel = of_lock.of_channel(package.channel)
         without_mirror = SourceOptions()
         self._indexes |= {*channels.sources(package.channel, of_lock.torch, of_lock.torch_cuda, without_mirror, user)}
         self._named |= {*of_channel}
-        self.wanted[sha256] = _Wheel(
+        self.named[sha256] = _Wheel(
             package, tuple(dict.fromkeys((*known.sources, *of_channel))), (*known.offers, of_lock)
         )
 
     def find(self, task: Task) -> Iterator[FileStanding]:
         """What became of each: where no source lists it, all are read again after a moment, then mirrors."""
-        seen = self._look(list(self.wanted.values()), task)
+        seen = self._look(list(self.named.values()), task)
         for pause in search.AGAIN:
-            if missing := [one for one, sightings in seen if state_of(sightings) == "nowhere"]:
+            if missing := [wheel for wheel, sightings in seen if state_of(sightings) == "nowhere"]:
                 self._note(f"{len(missing)} files are not listed: reading their pages again")
                 self._sources.client.retry().sleep(pause)
-                again = {one.package.file.sha256: sightings for one, sightings in self._look(missing, again=True)}
-                seen = [(one, again.get(one.package.file.sha256, sightings)) for one, sightings in seen]
-        missing = [one for one, sightings in seen if state_of(sightings) != "there"]
-        mirrored = self._look([one._replace(sources=_copies(one)) for one in missing], most=1)
-        more = {one.package.file.sha256: sightings for one, sightings in mirrored}
-        for one, sightings in seen:
-            yield _standing(one.package, (*sightings, *more.get(one.package.file.sha256, ())))
+                again = {wheel.package.file.sha256: sightings for wheel, sightings in self._look(missing, again=True)}
+                seen = [(wheel, again.get(wheel.package.file.sha256, sightings)) for wheel, sightings in seen]
+        missing = [wheel for wheel, sightings in seen if state_of(sightings) != "there"]
+        mirrored = self._look([wheel._replace(sources=_copies(wheel)) for wheel in missing], most=1)
+        more = {wheel.package.file.sha256: sightings for wheel, sightings in mirrored}
+        for wheel, sightings in seen:
+            yield _standing(wheel.package, (*sightings, *more.get(wheel.package.file.sha256, ())))
         for package in self._own.values():
             yield msgspec.structs.replace(_standing(package, ()), state="own")
 
@@ -181,7 +181,7 @@ class _Wheels:
         def look(wheel: _Wheel, _: object) -> tuple[Sighting, ...]:
             seen: list[Sighting] = []
             for source in wheel.sources:
-                if sum(bool(one.has) for one in seen) != most:
+                if sum(bool(sighting.has) for sighting in seen) != most:
                     seen.append(self._ask(source, wheel.package, again))
             (task or Task()).advance(1)
             return tuple(seen)
@@ -226,8 +226,8 @@ class _Wheels:
 
 def _copies(wheel: _Wheel) -> tuple[Source, ...]:
     """Public mirrors that a build asks last."""
-    found = (source for of_lock in wheel.offers for source in of_lock.last_resort(wheel.package.channel))
-    return tuple(dict.fromkeys(found))
+    mirrors = (source for of_lock in wheel.offers for source in of_lock.last_resort(wheel.package.channel))
+    return tuple(dict.fromkeys(mirrors))
 
 
 # --- Debian -----------------------------------------------------------------------------------------------------------
@@ -243,13 +243,13 @@ class _Lists(NamedTuple):
 def _lists(locks: Iterable[LockQuery], ctx: Context) -> dict[str, _Lists]:
     """Today's lists of the suites of all bases."""
     names = sorted({base.suite for asked in locks for _, base in _bases(asked.lock)})
-    found: dict[str, _Lists] = {}
+    lists: dict[str, _Lists] = {}
     if names:
         with ctx.progress.task("reading Debian's lists", len(names), "suites" if names[1:] else "suite") as task:
             for suite in names:
-                found[suite] = _of_suite(suite, ctx)
+                lists[suite] = _of_suite(suite, ctx)
                 task.advance(1)
-    return found
+    return lists
 
 
 def _of_suite(suite: str, ctx: Context) -> _Lists:
@@ -274,11 +274,11 @@ class _Debs:
 
     def __init__(self, locks: Sequence[LockQuery], ctx: Context, reach: Reach, lists: Mapping[str, _Lists]) -> None:
         self._presences: dict[str, Presence] = {}  #: by the sha256 of a .deb
-        self.wanted: dict[str, DebianPackage] = {}
+        self.named: dict[str, DebianPackage] = {}
         self._times: dict[str, dict[str, None]] = {}
         paths = {}
-        for one in lists.values():
-            paths.update(one.archive.paths() if one.archive else {})
+        for entry in lists.values():
+            paths.update(entry.archive.paths() if entry.archive else {})
         by_distribution: dict[str, Presence] = {}
         for asked in locks:
             for suite, listed, package in _debian(asked.lock):
@@ -287,17 +287,17 @@ class _Debs:
                     by_distribution[distribution] = Presence(ctx, reach, suite)
                 self._presences[sha256] = by_distribution[distribution]
                 path = package.path or paths.get(sha256, "")
-                self.wanted.setdefault(sha256, msgspec.structs.replace(package, path=path))
+                self.named.setdefault(sha256, msgspec.structs.replace(package, path=path))
                 self._times.setdefault(sha256, {})[listed] = None
 
     def find(self, task: Task) -> list[FileStanding]:
         def look(package: DebianPackage, _: object) -> FileStanding:
             sha256 = package.file.sha256
-            found = _standing(package, self._presences[sha256].look(package, list(self._times[sha256])))
+            standing = _standing(package, self._presences[sha256].look(package, list(self._times[sha256])))
             task.advance(1)
-            return found
+            return standing
 
-        return parallel(look, list(self.wanted.values()), threads=_THREADS)
+        return parallel(look, list(self.named.values()), threads=_THREADS)
 
 
 def _debian(lock: Lock) -> Iterator[tuple[str, str, DebianPackage]]:
@@ -316,20 +316,20 @@ def _lock(asked: LockQuery, files: Mapping[str, FileStanding], lists: Mapping[st
     packages: list[LockedPackage | DebianPackage] = [*lock.installed(), *lock.for_compilation()]
     packages += (package for _, _, package in _debian(lock))
     own = [files[sha256] for sha256 in dict.fromkeys(package.file.sha256 for package in packages)]
-    there = [one for one in own if one.state == "there"]
-    elsewhere = sum(one.is_elsewhere for one in own)
+    there = [file for file in own if file.state == "there"]
+    elsewhere = sum(file.is_elsewhere for file in own)
     counts = Counts(
         files=len(own),
         usual=len(there) - elsewhere,
         elsewhere=elsewhere,
-        single=sum(one.is_single for one in own),
-        nowhere=sum(one.state == "nowhere" for one in own),
-        unknown=sum(one.state == "unknown" for one in own),
-        own=sum(one.state == "own" for one in own),
-        yanked=sum(one.is_yanked for one in own),
+        single=sum(file.is_single for file in own),
+        nowhere=sum(file.state == "nowhere" for file in own),
+        unknown=sum(file.state == "unknown" for file in own),
+        own=sum(file.state == "own" for file in own),
+        yanked=sum(file.is_yanked for file in own),
     )
     toolkit = lock.compilation.toolkit if lock.compilation else None
-    images = (one for one in (lock.base, toolkit) if isinstance(one, RegistryBase | ImageToolkit))
+    images = (entry for entry in (lock.base, toolkit) if isinstance(entry, RegistryBase | ImageToolkit))
     return LockStanding(
         recipe=asked.recipe,
         cuda=lock.cuda,
@@ -337,16 +337,16 @@ def _lock(asked: LockQuery, files: Mapping[str, FileStanding], lists: Mapping[st
         path=asked.path,
         renew=asked.renew,
         counts=counts,
-        files=tuple(one.sha256 for one in own),
+        files=tuple(file.sha256 for file in own),
         suites=tuple(dict.fromkeys(base.suite for _, base in _bases(lock))),
         updates=_updates(lock, lists),
-        images=tuple(f"{one.reference}@{one.digest}" for one in images),
+        images=tuple(f"{image.reference}@{image.digest}" for image in images),
     )
 
 
 def _updates(lock: Lock, lists: Mapping[str, _Lists]) -> tuple[Update, ...]:
     """What is newer today, those of the security archive first; of the compiler's base what the image's has not."""
-    found: dict[tuple[str, str], Update] = {}
+    updates: dict[tuple[str, str], Update] = {}
     for of, base in _bases(lock):
         if (archive := lists[base.suite].archive) is None:
             continue
@@ -356,5 +356,5 @@ def _updates(lock: Lock, lists: Mapping[str, _Lists]) -> tuple[Update, ...]:
                 update = Update(
                     of=of, name=package.name, locked=package.version, newest=newest, is_security=is_security
                 )
-                found.setdefault((package.name, package.version), update)
-    return tuple(sorted(found.values(), key=lambda one: (not one.is_security, one.name)))
+                updates.setdefault((package.name, package.version), update)
+    return tuple(sorted(updates.values(), key=lambda update: (not update.is_security, update.name)))

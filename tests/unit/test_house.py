@@ -64,7 +64,7 @@ def test_names_say_what_a_thing_is():
 
 
 #: rooms in which each value has the name of what it is: a package, a path, a finding
-ROOMS = ("host", "inputs", "checks", "engines", "smoke")
+ROOMS = ("host", "inputs", "checks", "engines", "smoke", "resolve")
 PLAINLY_NAMED = tuple(f"graphcrate/{room}/" for room in ROOMS)
 #: names that fit any value
 VAGUE = {"one", "found", "wanted", "told", "said"}

@@ -62,7 +62,7 @@ class World:
         return SpecifierSet(release.link.python).contains("3.11")
 
     def is_against(self, clause):
-        return clause.name == "torch" and not clause.wanted.specifier.contains(Version("2.0"))
+        return clause.name == "torch" and not clause.requirement.specifier.contains(Version("2.0"))
 
     def bound(self, name):
         return SpecifierSet(self.bounds.get(name, ""))
