@@ -42,6 +42,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """A runtime. Contracts judge an image for it in the forms that it `opens`."""
 
     title: str  #: in texts
+    shown: str = ""  #: in tables, where that is more
     also_called: tuple[str, ...] = ()  #: other names, which every command takes
     opens: tuple[Form, ...]
     mounts: bool = False  #: the kernel mounts the image's squashfs, in a compression that it knows
@@ -54,6 +55,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 RUNTIMES: Mapping[RuntimeName, Runtime] = {
     "docker": Runtime(
         title="Docker",
+        shown="Docker, Podman",
         also_called=("podman",),
         opens=_LAYERS,
         runners=("docker", "podman"),
@@ -67,6 +69,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
     ),
     "apptainer": Runtime(
         title="Apptainer",
+        shown="Apptainer, Singularity",
         also_called=("singularity", "singularity-ce", "singularityce"),
         opens=(*_LAYERS, "sif", "squashfs", "folder"),
         mounts=True,
@@ -90,6 +93,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
     ),
     "pyxis": Runtime(
         title="pyxis",
+        shown="Slurm with pyxis",
         also_called=("enroot", "slurm"),
         opens=(*_LAYERS, "squashfs", "folder"),
         jobs={
@@ -111,6 +115,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
     ),
     "pai": Runtime(
         title="PAI",
+        shown="Alibaba PAI",
         also_called=("pai-dlc", "pai-dsw"),
         opens=_LAYERS,
         jobs={

@@ -134,7 +134,8 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
 
 def html(page: Page) -> str:
     """Draw a report as one file."""
-    return render_page("report.html", {"page": page, "unknown": UNKNOWN})
+    names = {name: row.shown or row.title for name, row in RUNTIMES.items()}
+    return render_page("report.html", {"page": page, "unknown": UNKNOWN, "names": names})
 
 
 def comparison(first: Page, second: Page) -> str:
