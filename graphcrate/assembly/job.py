@@ -1,16 +1,16 @@
 """The state of one build: what was asked for and chosen, where its images go, what it has said."""
 
+import dataclasses
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat import explain
 from graphcrate.compat.explain import VariantChoice
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines.backend import Engine
 from graphcrate.host import settings
-from graphcrate.host.context import Context
 from graphcrate.model.plan import Plan
 from graphcrate.model.report import BuildReport
 from graphcrate.smoke import memory
@@ -56,27 +56,28 @@ class Journal:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildJob:
-    """One build. `request` names the CUDA version and the GPUs that were chosen."""
+    """One build: what was typed, what it amounts to, and which engine builds it."""
 
-    request: BuildRequest
+    typed: BuildRequest
     choice: VariantChoice
-    images: ImageFolders
+    engine: Engine
     journal: Journal = field(default_factory=Journal)
 
-    def of_stack(self) -> "BuildJob":
-        """Return the job for the image of the stack itself, without what is added."""
-        return BuildJob(request=self.request.of_stack, choice=self.choice, images=self.images, journal=self.journal)
+    @functools.cached_property
+    def request(self) -> BuildRequest:
+        """The request with the CUDA version and the GPUs that were chosen."""
+        machine = msgspec.structs.replace(self.typed.machine, gpu=self.choice.gpu)
+        return msgspec.structs.replace(self.typed, cuda=self.choice.variant.cuda, machine=machine)
+
+    @property
+    def images(self) -> ImageFolders:
+        """Where its images go."""
+        return ImageFolders(self.engine, self.typed.output)
 
     def by(self, engine: Engine) -> "BuildJob":
         """Return the job for another engine."""
-        images = ImageFolders(engine, self.images.output)
-        return BuildJob(request=self.request, choice=self.choice, images=images, journal=self.journal)
+        return dataclasses.replace(self, engine=engine)
 
-
-def start(request: BuildRequest, engine: Engine, ctx: Context) -> BuildJob:
-    """Choose the variant, the CUDA version and the GPUs of a request. Raises as `explain.select_variant`."""
-    journal = Journal()
-    choice = explain.select_variant(request, ctx)
-    machine = msgspec.structs.replace(request.machine, gpu=choice.gpu)
-    request = msgspec.structs.replace(request, cuda=choice.variant.cuda, machine=machine)
-    return BuildJob(request=request, choice=choice, images=ImageFolders(engine, request.output), journal=journal)
+    def of_stack(self) -> "BuildJob":
+        """Return the job for the image of the stack itself, without what is added."""
+        return dataclasses.replace(self, typed=self.typed.of_stack)

@@ -82,7 +82,7 @@ def make(job: BuildJob, wanted: Resolution, ctx: Context, known: LookUp | None =
 
 def _reusable(job: BuildJob, plan: Plan, resolution: Resolution, ctx: Context) -> BuildReport | None:
     """Return the report of an image that was built from the same plan and is whole."""
-    engine, folder = job.images.engine, job.images.folder(plan)
+    engine, folder = job.engine, job.images.folder(plan)
     report = read_report(folder / "report.json", ctx.progress.warn)
     if report is None or report.build_key != engine.key(plan) or not engine.exists(report, folder, ctx.environment):
         return None
@@ -98,7 +98,7 @@ def _reusable(job: BuildJob, plan: Plan, resolution: Resolution, ctx: Context) -
 
 def _build(job: BuildJob, plan: Plan, resolution: Resolution, ctx: Context) -> BuildReport:
     """Build the image, check it, and write lock and report beside it."""
-    folder, lock, engine = job.images.folder(plan), resolution.lock, job.images.engine
+    folder, lock, engine = job.images.folder(plan), resolution.lock, job.engine
     check_output(job.request.output / plan.name, job.images.aliases(plan))
     say_plan(job, plan, resolution, ctx)
     needed = planned.needed_room(job, plan, lock, planned.size_to_fetch(job, lock, ctx), ctx)
@@ -181,7 +181,7 @@ def _report(job: BuildJob, plan: Plan, resolution: Resolution, built: Built, ctx
         lock_sha256=lock.sha256,
         drift=lock.drifted,
         fallback=rules.fallback(job.choice.variant, resolution.candidate),
-        build_key=job.images.engine.key(plan),
+        build_key=job.engine.key(plan),
         short=planning.short_name(plan, resolution.candidate),
         own=_own_tests(lock, job.request.additions),
     )

@@ -4,15 +4,16 @@ import contextlib
 from pathlib import Path
 
 from graphcrate.artifacts import names
-from graphcrate.assembly import job as jobs
 from graphcrate.assembly import locking, making, planned, proving, with_engine
 from graphcrate.assembly.job import BuildJob
 from graphcrate.assembly.making import LookUp
 from graphcrate.compat import own
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import lock_path
+from graphcrate.compat.explain import select_variant
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines import table
+from graphcrate.engines.backend import Engine
 from graphcrate.host.atomic import link, write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import BuildError, HostError, NetworkError, UsageError
@@ -28,35 +29,45 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
 
     Raises any GraphcrateError; SmokeError after the image was written with a report that says `failed`.
     """
-    if request.engine != "auto":
-        if request.slim != "no" and request.engine != with_engine.EMBEDDED.name:
-            raise UsageError(
-                f"{request.engine} installs wheels as they are: it cuts nothing",
-                next_step="leave ENGINE out where SLIM is wanted; engines take the image that comes out",
-            )
-        return _build_and_test(jobs.start(request, table.engine(request.engine), ctx), ctx)
-    job = jobs.start(request, with_engine.EMBEDDED, ctx)
+    engine = _engine(request.engine)
+    if request.slim != "no" and engine is not with_engine.EMBEDDED:
+        raise UsageError(
+            f"{request.engine} installs wheels as they are: it cuts nothing",
+            next_step="leave ENGINE out where SLIM is wanted; engines take the image that comes out",
+        )
+    job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=engine)
     try:
         return _build_and_test(job, ctx)
     except HostError as error:
-        if request.slim != "no" or (engine := with_engine.first_that_answers(ctx)) is None:
+        if request.engine != "auto" or request.slim != "no":
             raise
-        ctx.progress.warn(f"{error.what}; building with {engine.name} instead")
-        try:
-            return _build_and_test(job.by(engine), ctx)
-        except (HostError, BuildError, NetworkError) as second:
-            # The engine is the second choice: what keeps the first one from working may be the easier to mend.
-            why = f"{error.what} ({error.cause.rstrip('.')})" if error.cause else error.what
-            tried = f"{engine.name} was tried because the embedded builder could not: {why}."
-            second.cause = f"{tried} {second.cause}".rstrip()
-            second.next_step = f"{error.next_step}; or, for {engine.name}: {second.next_step}"
+        if (other := with_engine.first_that_answers(ctx)) is None:
             raise
+        ctx.progress.warn(f"{error.what}; building with {other.name} instead")
+        return _build_instead(job.by(other), error, ctx)
+
+
+def _engine(name: str) -> Engine:
+    """The engine of this name; `auto`: the embedded builder, before others. Raises UsageError."""
+    return with_engine.EMBEDDED if name == "auto" else table.engine(name)
+
+
+def _build_instead(job: BuildJob, error: HostError, ctx: Context) -> BuildReport:
+    """Build by an engine that is the second choice, because of this error of the embedded builder."""
+    try:
+        return _build_and_test(job, ctx)
+    except (HostError, BuildError, NetworkError) as second:
+        # What keeps the first one from working may be the easier to mend.
+        why = f"{error.what} ({error.cause.rstrip('.')})" if error.cause else error.what
+        tried = f"{job.engine.name} was tried because the embedded builder could not: {why}."
+        second.cause = f"{tried} {second.cause}".rstrip()
+        second.next_step = f"{error.next_step}; or, for {job.engine.name}: {second.next_step}"
+        raise
 
 
 def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     """What `build_image` would make and from what, in words and as a value. Resolves, and makes nothing."""
-    engine = with_engine.EMBEDDED if request.engine == "auto" else table.engine(request.engine)
-    job = jobs.start(request, engine, ctx)
+    job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=_engine(request.engine))
     resolution = _lock_all(job, ctx)
     if not request.sources.locked:
         resolution = base.with_living_base(ctx, resolution)
@@ -68,7 +79,7 @@ def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
     """Write what engines build an image with additions from, and its local wheels, to `output`/NAME/cu118; its path."""
     from graphcrate.render import files
 
-    job = jobs.start(request, with_engine.EMBEDDED, ctx)
+    job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=with_engine.EMBEDDED)
     resolution = _lock_all(job, ctx)
     plan = planned.make_plan(job, resolution, ctx)
     folder = output / plan.name / cuda_label(resolution.lock.cuda)
@@ -82,7 +93,7 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
     """Resolve again, ignoring locks; write the chosen candidate's lock where it is committed."""
     if request.recipe is None:
         ctx.require_checkout("its recipes' locks")
-    job = jobs.start(request, with_engine.EMBEDDED, ctx)
+    job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=with_engine.EMBEDDED)
     choice = job.choice
     resolution = locking.lock_stack(choice, request.sources, ctx, fresh=request.recipe is None)
     if request.recipe is not None:
@@ -97,7 +108,7 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
 
 def _build_and_test(job: BuildJob, ctx: Context) -> BuildReport:
     """Lock the stack and what is added to it, then make the image, on top of the stack's own where that may be."""
-    engine, request, choice = job.images.engine, job.request, job.choice
+    engine, request, choice = job.engine, job.request, job.choice
     if version := engine.check(ctx.environment):
         ctx.progress.note(f"engine: {version}")
     locked = locking.lock_stack(choice, request.sources, ctx)

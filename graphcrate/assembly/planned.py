@@ -76,12 +76,12 @@ def lines(job: BuildJob, title: str, resolution: Resolution, ctx: Context, plan:
 
 def size_to_fetch(job: BuildJob, lock: Lock, ctx: Context) -> int:
     """Bytes that the lock names and that are not here, beside what was compiled before."""
-    return with_engine.size_to_fetch(job.images.engine, lock, ctx, extensions.built(lock, ctx))
+    return with_engine.size_to_fetch(job.engine, lock, ctx, extensions.built(lock, ctx))
 
 
 def needed_room(job: BuildJob, plan: Plan, lock: Lock, to_fetch: int, ctx: Context) -> "Room | None":
     """Count what a build needs of the disk, `to_fetch` bytes of it downloads; None of an engine with a store."""
-    if job.images.engine is not with_engine.EMBEDDED:
+    if job.engine is not with_engine.EMBEDDED:
         return None
     from graphcrate.assembly import room  # reads layers' records: not for an image that is there unchanged
 

@@ -76,10 +76,10 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx,
     tried, error = [], HostError("user namespaces are off")
 
     def proven(job, _):
-        tried.append(job.images.engine.name)
-        if job.images.engine is with_engine.EMBEDDED:
+        tried.append(job.engine.name)
+        if job.engine is with_engine.EMBEDDED:
             raise error
-        return job.images.engine
+        return job.engine
 
     monkeypatch.setattr(pipeline, "_build_and_test", proven)
     request = BuildRequest(name="pyg", cuda="11.8")
@@ -106,10 +106,10 @@ def test_no_engine_makes_an_image_whole_that_was_to_be_cut(ctx, there, monkeypat
     tried = []
 
     def proven(job, _):
-        tried.append(job.images.engine.name)
-        if job.images.engine is with_engine.EMBEDDED:
+        tried.append(job.engine.name)
+        if job.engine is with_engine.EMBEDDED:
             raise HostError("user namespaces are off")
-        return job.images.engine
+        return job.engine
 
     monkeypatch.setattr(pipeline, "_build_and_test", proven)
     request = build_request(gpu="v100", slim=cut)
@@ -130,9 +130,7 @@ def test_an_engine_that_fails_in_place_of_the_embedded_builder_says_why_it_was_t
 
     def proven(job, _):
         raise (
-            first
-            if job.images.engine is with_engine.EMBEDDED
-            else kind("FROM", cause="No base.", next_step="podman pull x")
+            first if job.engine is with_engine.EMBEDDED else kind("FROM", cause="No base.", next_step="podman pull x")
         )
 
     monkeypatch.setattr(pipeline, "_build_and_test", proven)

@@ -1,12 +1,13 @@
 """The matrix of committed locks: what is built, what is taken as proved, what is written, and the room it makes."""
 
 import shutil
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from graphcrate.assembly import matrix, proving
-from graphcrate.assembly.job import BuildJob, ImageFolders
+from graphcrate.assembly.job import BuildJob
 from graphcrate.assembly.making import MadeImage
 from graphcrate.assembly.matrix import MatrixRequest
 from graphcrate.assembly.with_engine import EMBEDDED
@@ -200,8 +201,8 @@ def test_an_image_that_the_audit_refuses_is_not_tested_for_minutes(ctx, monkeypa
     )
     monkeypatch.setattr(proving, "draw", lambda *_: None)
     monkeypatch.setattr(run_suites, "prove", lambda *_: pytest.fail("a suite ran"))
-    images = ImageFolders(EMBEDDED, tmp_path)
-    job = BuildJob(request=build_request(), choice=VariantChoice(None, None, "", ()), images=images)
+    choice = VariantChoice(None, SimpleNamespace(cuda="11.8"), "", ())
+    job = BuildJob(typed=build_request(output=tmp_path), choice=choice, engine=EMBEDDED)
     made = MadeImage(None, broken, is_new=True)
     with refused(AuditError, "cannot work as a whole: see torch", "torch: no code"):
         proving.prove(job, made, None, ctx)

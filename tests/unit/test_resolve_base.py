@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from graphcrate.assembly import making, planned, with_engine
-from graphcrate.assembly.job import BuildJob, ImageFolders
+from graphcrate.assembly.job import BuildJob
 from graphcrate.compat import planning
 from graphcrate.compat.explain import VariantChoice
 from graphcrate.compat.request import BuildRequest
@@ -111,7 +111,7 @@ def made(place, monkeypatch, build, output):
     engine = SimpleNamespace(folder=lambda image: image, key=lambda plan: "key")
     request = BuildRequest(name="pyg", cuda="11.8", output=output)
     choice = VariantChoice(None, VARIANT, "", ())
-    job = BuildJob(request=request, choice=choice, images=ImageFolders(engine, output))
+    job = BuildJob(typed=request, choice=choice, engine=engine)
     return making.make(job, resolution("2"), place)
 
 
