@@ -26,7 +26,7 @@ from graphcrate.host.atomic import check_link, check_writable, link, writing
 from graphcrate.host.cache import require_room
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
-from graphcrate.model.command import command
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import HostError, LayoutError, UsageError
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
@@ -208,7 +208,7 @@ def _sif(job: _Job) -> _Written:
         raise UsageError(
             f"Linux {job.request.kernel} cannot mount a SIF with zstd: kernels can from "
             f"{facts.limit('kernel-zstd').since} on",
-            next_step="leave --compression out: gzip is taken for that kernel",
+            next_step=f"leave {setting(compression='zstd').both()} out: gzip is taken for that kernel",
         )
     definition = runtime_files.definition(job.layout.config, job.title)
     blobs = (
@@ -312,7 +312,8 @@ def choose_compression(kernel: str | None) -> Compression:
         return Compression.GZIP
     if (version := _KERNEL.match(kernel)) is None:
         raise UsageError(
-            f"{kernel!r} is not a kernel's version", next_step="--kernel 3.10    (`uname -r` on the target says it)"
+            f"{kernel!r} is not a kernel's version",
+            next_step=f"{setting(kernel='3.10').both()}; `uname -r` on the target says it",
         )
     mounts_zstd = numbers(version[0]) >= numbers(facts.limit("kernel-zstd").since)
     return Compression.ZSTD if mounts_zstd else Compression.GZIP

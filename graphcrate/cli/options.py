@@ -33,7 +33,7 @@ def cuda_version(text: str | None) -> str | None:
         raise UsageError(
             "--cuda is empty",
             cause="Most likely a variable of the shell that is not set.",
-            next_step="--cuda 11.8, or leave it out",
+            next_step=f"{setting(cuda='11.8').both()}, or leave it out",
         )
     version = re.sub(r"^(?:cuda)?[ -]?v?(?=\d+[.,]\d)", "", version)
     version = re.sub(r"^(\d+),(\d)", r"\1.\2", version)
@@ -45,7 +45,7 @@ def cuda_version(text: str | None) -> str | None:
 def gpu_list(gpus: list[str] | None) -> str:
     """GPUs that were named, once or several times, as one list; empty for none. Raises UsageError for an empty name."""
     if not all(gpu.strip() for gpu in gpus or ()):
-        raise UsageError("--gpu is empty", next_step="--gpu v100, or leave it out")
+        raise UsageError("--gpu is empty", next_step=f"{setting(gpu='v100').both()}, or leave it out")
     return ",".join(gpus or ())
 
 

@@ -24,7 +24,7 @@ from graphcrate.compat import allowances, requirement_files, reserved, toml
 from graphcrate.compat.requirement_files import bounded, without_build
 from graphcrate.compat.translated import is_stacks
 from graphcrate.model.allowance import Allowance
-from graphcrate.model.command import command
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Expected, Variant
 
@@ -111,7 +111,9 @@ def given(
     debian = tuple(name for text in apt for name in text.replace(",", " ").split())
     for name in debian:
         if not _APT.fullmatch(name):
-            raise UsageError(f"--apt: {name!r} is not a name of a Debian package", next_step='--apt "git graphviz"')
+            raise UsageError(
+                f"{name!r} is not a name of a Debian package", next_step=setting(apt="git graphviz").both()
+            )
     return msgspec.structs.replace(wanted, apt=debian, flavour=flavour if flavour in FLAVOURS else "")
 
 
@@ -246,7 +248,8 @@ def _words(text: str) -> Iterable[str]:
             return shlex.split(text)
         except ValueError as error:
             raise UsageError(
-                f"--with {text!r} cannot be read: {error}", next_step='close the quotation: --with "lightning wandb"'
+                f"{text!r} cannot be read as packages: {error}",
+                next_step=f"close the quotation: {setting(with_='lightning wandb').both()}",
             ) from error
     return [text]
 

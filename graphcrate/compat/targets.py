@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat import facts, toml
+from graphcrate.model.command import setting
 from graphcrate.model.contract import Host
 from graphcrate.model.errors import UsageError
 from graphcrate.model.runtime import RUNTIMES, RuntimeName, runtime_name
@@ -88,7 +89,7 @@ def merge_target(said: MachineRequest, known: Target) -> Target:
     for has, option, value in _contradicted(said, known, named, gpus, models):
         raise UsageError(
             f"target {said.target} has {has}, and --{option} says {value}",
-            next_step=f"leave out --{option}, or --target and say all of the machine",
+            next_step=f"leave out --{option}, or {setting(target=said.target).both()} and say all of the machine",
         )
     return msgspec.structs.replace(
         known,

@@ -19,7 +19,7 @@ from graphcrate.compat.addresses import cuda_label
 from graphcrate.host import documents, gpu
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit
-from graphcrate.model.command import IMAGE_AGAIN, Command, command
+from graphcrate.model.command import IMAGE_AGAIN, Command, command, setting
 from graphcrate.model.errors import GateError, RecipeError, UsageError
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Variant
@@ -204,7 +204,8 @@ def judge(
         refusals.append(
             Refusal(
                 what=f"no suite of {name} has passed on a GPU, which it is built for",
-                fix=f"{_on_slurm(name)}, or on a GPU node; or say --allow-cpu-only, which is recorded beside the image",
+                fix=f"{_on_slurm(name)}, or on a GPU node; or say "
+                f"{setting(allow_cpu_only=True).both()}, which is recorded beside the image",
             )
         )
     return Evidence(suites=passed, refusals=tuple(refusals), cpu_only=without and allow_cpu_only)

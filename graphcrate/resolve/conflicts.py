@@ -240,7 +240,7 @@ class Conflicts:
             cause="" if is_version else "Its wheels are for other versions of Python than the image has.",
             next_step=f"ask for another version of {clause.requirement.name}"
             if is_version
-            else "bring a wheel of it for the image's Python, or its source: --with ./NAME",
+            else f"bring a wheel of it for the image's Python, or its source: {setting(with_='./NAME')}",
         )
 
     def unexplained(self, explanation: str) -> ResolutionError:

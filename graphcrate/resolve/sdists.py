@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.compat import toolkits
 from graphcrate.inputs.wheels.sdist import SdistMetadata, compiled_sources, read_sdist
-from graphcrate.model.command import command
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Variant
@@ -126,11 +126,12 @@ class Sdists:
             return lock_sdist(package, self._offers)
         about = read_sdist(path, path.name)
         if obstacle := self._obstacle(about):
+            wheel = setting(with_=f"./{package.name}-….whl")
             with_tool = command("image", "…", flavour="devel", apt=about.tool.lower())
             raise ResolutionError(
                 f"{package.name} {package.version} is there as source only, and has to be compiled ({sources[0]})",
                 cause=obstacle,
-                next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version"
+                next_step=f"bring a wheel of it ({wheel}), or ask for another version"
                 + (f"; {with_tool} has what makes one" if about.tool else ""),
             )
         self._with_cuda = self._with_cuda or any(name.endswith(".cu") for name in sources)

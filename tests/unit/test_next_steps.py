@@ -10,10 +10,12 @@ import tomllib
 
 import pytest
 
+from graphcrate.host.context import Context
 from graphcrate.model import command as commands
 from graphcrate.model.command import ETC, OPTIONS, SETTINGS, Command, Setting, command, setting
 from tests import ROOT
 from tests.commands import command_line, makefile, objections
+from tests.unit.test_wiring import RECIPE
 
 MODULES = sorted((ROOT / "graphcrate").rglob("*.py"))
 #: makes the command of whatever was asked for: tests/unit/test_build.py has its rows
@@ -206,7 +208,9 @@ def test_commands_of_data_files_stand_in_braces(path):
     for text in texts_of(tomllib.loads(path.read_text(encoding="utf-8"))):
         assert not WRITTEN.search(re.sub(r"\{[^{}]*\}", "", text)), text
         for found in re.findall(r"\{(?:make |[A-Z_]+=)[^{}]*\}", text):
-            assert commands.filled(found)[0] != "{", text
+            made = commands._read(found[1:-1])
+            assert made is not None, text
+            assert isinstance(made, Setting) or objections(made) == [], text
 
 
 def test_a_text_of_a_data_file_is_filled(monkeypatch):
@@ -215,3 +219,61 @@ def test_a_text_of_a_data_file_is_filled(monkeypatch):
     assert commands.filled(text) == f"make image STACK=glt CUDA=12.1, WITH=igraph; {rest}"
     monkeypatch.setattr(commands, "INSTALLED", True)
     assert commands.filled(text) == f"graphcrate image glt --cuda 12.1, --with igraph; {rest}"
+
+
+#: Options that make has a setting for: a text has them as values, since whoever types to make knows no option. (Those
+#: of `make sif` too; `--to` is also `convert`'s, where it means something else.)
+OF_MAKE = {f"--{name}" for names in SETTINGS.values() for name in names} - {"--to"} | {"--kernel", "--compression"}
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+#: of other programs: conda, docker, git, ldd, sacct, unshare
+OTHERS = {
+    "--from-history",
+    "--host",
+    "--jobs",
+    "--map-auto",
+    "--map-root-user",
+    "--ours",
+    "--rm",
+    "--theirs",
+    "--version",
+}
+
+
+def test_an_option_in_a_next_step_is_one_of_ours():
+    ours = {option for verb in command_line() for option in options_of(verb)}
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        steps = [
+            one.value for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg in ("next_step", "fix")
+        ]
+        texts = [str(one.value) for step in steps for one in ast.walk(step) if isinstance(one, ast.Constant)]
+        named = {option: text for text in texts for option in OPTION.findall(text)}
+        strange = {option: text for option, text in named.items() if option not in ours | OTHERS or option in OF_MAKE}
+        assert strange == {}, path
+
+
+@pytest.mark.parametrize(
+    ("typed_words", "next_step"),
+    [
+        (("image", "torch", "--cuda", "9"), "graphcrate image torch --cuda 10.2    (graphcrate list shows all)"),
+        (("image", "torch", "--gpu", ","), "--gpu v100    (or several: --gpu v100,a100)"),
+        (("image", "torch", "--cuda", "10.2"), "graphcrate image torch --cuda cpu    (for now)"),
+        (("build", "pyg"), "graphcrate image …    is what does that"),
+        (("lock",), "graphcrate lock pyg --cuda 11.8    (list has all)"),
+        (("image", "--cuda", ""), "--cuda 11.8, or leave it out"),
+        (("matrix",), "work in a clone of the project, or in a recipe of your own: graphcrate lock mine.toml"),
+        (("image", "torch", "--cuda", "9", "--slim", "yes"), "graphcrate image torch --cuda 10.2 --slim yes    ("),
+    ],
+)
+def test_an_installed_package_says_what_can_be_typed_there(typed_words, next_step, tmp_path, monkeypatch, typed):
+    monkeypatch.setattr(commands, "INSTALLED", True)
+    root = tmp_path / "data"
+    (root / "recipes").mkdir(parents=True)
+    text = RECIPE.replace("make image CUDA=cpu", "{make image STACK=torch CUDA=cpu}    (for now)")
+    (root / "recipes" / "torch.toml").write_text(text)
+    made = Context(root=root, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
+    monkeypatch.setattr(Context, "here", classmethod(lambda kind: made))
+    code, _, said = typed(*typed_words)
+    assert code
+    assert f"next:  {next_step}" in said
+    assert not WRITTEN.search(said.replace("graphcrate", ""))
