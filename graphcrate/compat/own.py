@@ -112,7 +112,7 @@ def given(
     for name in debian:
         if not _APT.fullmatch(name):
             raise UsageError(
-                f"{name!r} is not a name of a Debian package", next_step=setting(apt="git graphviz").both()
+                f"--apt: {name!r} is not a name of a Debian package", next_step=setting(apt="git graphviz").both()
             )
     return msgspec.structs.replace(wanted, apt=debian, flavour=flavour if flavour in FLAVOURS else "")
 
@@ -248,7 +248,7 @@ def _words(text: str) -> Iterable[str]:
             return shlex.split(text)
         except ValueError as error:
             raise UsageError(
-                f"{text!r} cannot be read as packages: {error}",
+                f"--with {text!r} cannot be read: {error}",
                 next_step=f"close the quotation: {setting(with_='lightning wandb').both()}",
             ) from error
     return [text]

@@ -101,7 +101,11 @@ def test_what_passed_elsewhere_counts_for_this_digest_alone():
 def test_a_gpu_is_wanted_where_the_image_is_for_one():
     on_cpu = report(smoke=suite(), suites=(suite(), suite("ops")))
     assert reasons(on_cpu) == ["no suite of pyg:1 has passed on a GPU, which it is built for"]
-    assert judged(on_cpu).refusals[-1].fix.endswith("--allow-cpu-only, which is recorded beside the image")
+    assert (
+        judged(on_cpu)
+        .refusals[-1]
+        .fix.endswith("ALLOW_CPU_ONLY=yes (--allow-cpu-only), which is recorded beside the image")
+    )
     allowed = judged(on_cpu, allow_cpu_only=True)
     assert (allowed.refusals, allowed.cpu_only) == ((), True)
     assert not judged(allow_cpu_only=True).cpu_only  # it passed on one: nothing to allow
