@@ -161,7 +161,8 @@ def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[st
 
 def explain(
     name: Annotated[
-        str, typer.Argument(help="Recipe: pyg, glt or torch, or the file of one of your own.", metavar="[NAME]")
+        str,
+        typer.Argument(help="Recipe, such as pyg (`list` has all), or the file of one of your own.", metavar="[NAME]"),
     ] = "pyg",
     target: options.Target = "",
     cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="Show this CUDA version first.")] = None,

@@ -31,7 +31,7 @@ app = typer.Typer(
 
 Name = Annotated[
     str,
-    typer.Argument(help="Recipe: pyg, glt or torch (see `list`), or the file of one of your own.", metavar="NAME"),
+    typer.Argument(help="Recipe, such as pyg (`list` has all), or the file of one of your own.", metavar="NAME"),
 ]
 With = Annotated[
     list[str] | None,

@@ -45,7 +45,7 @@ def _about(text: str) -> msgspec.Meta:
 class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A recipe file of a person's own. Paths are relative to it."""
 
-    extends: Annotated[str, _about("The stack: pyg, torch or glt.")]
+    extends: Annotated[str, _about("The stack, such as pyg; `list` has all.")]
     cuda: Annotated[str, _about('CUDA version, or "cpu"; else as for the stack.')] = ""
     pip: Annotated[tuple[str, ...], _about("Packages: PEP 508, ./folder, ./file.whl, git+https://…@COMMIT.")] = ()
     requirements: Annotated[str, _about("More: requirements.txt, environment.yml, pyproject.toml, uv.lock.")] = ""
@@ -323,7 +323,7 @@ def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
     yield from (("env", what) for what in reserved.of_environment(recipe.env))
     yield from (("files", what) for what in reserved.of_files(recipe.files))
     if is_recipe(recipe.extends):
-        yield "extends", f"{recipe.extends!r} is a file: a recipe of yours extends a stack, which is torch, pyg or glt"
+        yield "extends", f"{recipe.extends!r} is a file: a recipe of yours extends a stack, such as pyg; `list` has all"
     if recipe.smoke_minutes < 1:
         yield "smoke_minutes", "at least 1"
 
