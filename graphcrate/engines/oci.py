@@ -19,7 +19,7 @@ from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import LOG, Output, ends_with_us
 from graphcrate.host import gpu, oci_engine, settings
 from graphcrate.host.cache import Cache
-from graphcrate.host.oci_engine import OciEngine, whole
+from graphcrate.host.oci_engine import OciClient, whole
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Exec, check_binds
@@ -69,7 +69,7 @@ class StoreEngine(backend.Engine):
             return f"podman {engine.version}"
         return f"Docker Engine {engine.version} ({'BuildKit' if engine.buildkit else 'classic builder'})"
 
-    def _found(self, environment: Mapping[str, str], option: Literal["engine", "runner"] = "runner") -> OciEngine:
+    def _found(self, environment: Mapping[str, str], option: Literal["engine", "runner"] = "runner") -> OciClient:
         """The engine. Raises HostError when it cannot be used; `option` names another one."""
         try:
             return oci_engine.find(self.name, environment)
@@ -147,7 +147,7 @@ class StoreEngine(backend.Engine):
 
 
 def _build(
-    engine: OciEngine, order: BuildOrder, folder: Path, arguments: Mapping[str, str], output: Output
+    engine: OciClient, order: BuildOrder, folder: Path, arguments: Mapping[str, str], output: Output
 ) -> dict[str, Any]:
     """Build; what the engine knows of the image. The image that had its name before goes, if nobody uses it."""
     reference, log = f"{order.plan.name}:{order.plan.tag}", order.folder / LOG
@@ -170,7 +170,7 @@ def _build(
     return built
 
 
-def _failure(engine: OciEngine, output: Output, what: str, log: Path) -> BuildError:
+def _failure(engine: OciClient, output: Output, what: str, log: Path) -> BuildError:
     error = output.failure(what, log)
     if (step := _BASE.match(output.step)) is None:
         return error
@@ -182,7 +182,7 @@ def _failure(engine: OciEngine, output: Output, what: str, log: Path) -> BuildEr
 
 
 @contextlib.contextmanager
-def _cleaned(engine: OciEngine, order: BuildOrder, arguments: Mapping[str, str]) -> Iterator[None]:
+def _cleaned(engine: OciClient, order: BuildOrder, arguments: Mapping[str, str]) -> Iterator[None]:
     """Remove the containers in which a build of podman's that broke off was working; Docker does it by itself."""
     if engine.name == "docker":
         yield
@@ -202,7 +202,7 @@ def _cleaned(engine: OciEngine, order: BuildOrder, arguments: Mapping[str, str])
             raise
 
 
-def _containers(engine: OciEngine) -> dict[str, str]:
+def _containers(engine: OciClient) -> dict[str, str]:
     """Containers that builds work in → id of the image that they started from."""
     listed = engine.ask("ps", "--all", "--external", "--no-trunc", "--format", "json")
     return {
@@ -212,7 +212,7 @@ def _containers(engine: OciEngine) -> dict[str, str]:
     }
 
 
-def load_base(order: BuildOrder, engine: OciEngine, folder: Path) -> str:
+def load_base(order: BuildOrder, engine: OciClient, folder: Path) -> str:
     """Load the lock's base into the engine, unless it has it. Returns its name, else what the engine is to pull."""
     if order.base is None:
         # podman looks for names without a registry nowhere, or in places that its administrator chose
@@ -239,7 +239,7 @@ def load_base(order: BuildOrder, engine: OciEngine, folder: Path) -> str:
 class EngineImage:
     """An image in an engine's store."""
 
-    engine: OciEngine
+    engine: OciClient
     reference: str
     options: tuple[str, ...] = ()  #: of `run`, that this machine needs
 

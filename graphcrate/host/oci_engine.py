@@ -29,8 +29,8 @@ BUILDX_CLIENT = 23  #: clients from here on leave BuildKit to the plug-in buildx
 OLDEST_PODMAN = (3, 0)  #: before, arguments of a build cannot come from the environment
 
 
-class OciEngine(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine that answers. `name` is docker or podman."""
+class OciClient(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine that answers, and its commands. `name` is docker or podman."""
 
     name: str
     command: tuple[str, ...]
@@ -65,7 +65,7 @@ class OciEngine(msgspec.Struct, frozen=True, kw_only=True):
         return {**known, "Id": whole(known["Id"])}
 
 
-def find(name: str, environment: Mapping[str, str]) -> OciEngine:
+def find(name: str, environment: Mapping[str, str]) -> OciClient:
     """The engine of this name. Raises HostError when it is missing, not running, too old, or not for this user."""
     return _docker(environment) if name == "docker" else _podman(environment)
 
@@ -75,7 +75,7 @@ def whole(image: str) -> str:
     return image if image.startswith("sha256:") else f"sha256:{image}"
 
 
-def _docker(environment: Mapping[str, str]) -> OciEngine:
+def _docker(environment: Mapping[str, str]) -> OciClient:
     from graphcrate.host import docker_engine  # Docker's library takes as long to load as a command without it
 
     with docker_engine.connected(environment) as api:
@@ -95,7 +95,7 @@ def _docker(environment: Mapping[str, str]) -> OciEngine:
             next_step="sudo apt-get install docker-cli    (docker.io on older systems)",
         )
     able = [] if speaks < BUILDKIT_API else [client for client in clients if _has_buildkit(client, variables)]
-    return OciEngine(
+    return OciClient(
         name="docker",
         command=((able or clients)[0], "--host", where),
         # No BUILDX_BUILDER of the user's: another builder than the daemon's cannot see our base.
@@ -128,7 +128,7 @@ def _has_buildkit(client: str, variables: Mapping[str, str]) -> bool:
     return process.run([client, "buildx", "version"], environment=variables, timeout=60).returncode == 0
 
 
-def _podman(environment: Mapping[str, str]) -> OciEngine:
+def _podman(environment: Mapping[str, str]) -> OciClient:
     variables = settings.select_for_child(environment, PODMAN_VARIABLES)
     done = process.run(["podman", "--version"], environment=variables, timeout=60)
     match = re.search(r"podman version ((\d+)\.(\d+)\S*)", "\n".join(done.lines))
@@ -146,7 +146,7 @@ def _podman(environment: Mapping[str, str]) -> OciEngine:
     # A chroot, buildah's lightest isolation, needs no OCI runtime, which on some machines cannot start (crun on hybrid
     # cgroups), and its processes end with podman when the build is interrupted.
     isolation = () if variables.get("BUILDAH_ISOLATION") else ("--isolation", "chroot")
-    return OciEngine(
+    return OciClient(
         name="podman",
         command=("podman",),
         environment=variables,

@@ -236,7 +236,7 @@ def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypa
     base = context.base_name(context.base_layout(order.base, order.cache))
     inspected = {"Id": f"sha256:{OLD}", "RootFS": {"Layers": [layer.diff_id for layer in order.base.layers]}}
     engine = oci_engine.find(name, order.environment)
-    monkeypatch.setattr(oci_engine.OciEngine, "inspect", lambda self, image: inspected if image == base else None)
+    monkeypatch.setattr(oci_engine.OciClient, "inspect", lambda self, image: inspected if image == base else None)
     assert oci.load_base(order, engine, order.folder).endswith(base)
     assert program.loaded == b""
     inspected["RootFS"]["Layers"] = ["sha256:another"]
