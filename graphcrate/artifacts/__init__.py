@@ -1,1 +1,1 @@
-"""Any image, whatever its form: located by what a person types, opened as a tree, compared, converted."""
+"""Any image, whatever its form: located by what a user types, opened as a tree, compared, converted."""

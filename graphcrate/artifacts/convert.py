@@ -48,13 +48,13 @@ _GROWTH = 1.05
 _CHUNK = 1 << 20
 _FRONT = 1 << 16  #: bytes of a SIF that have its definition, which names the layout
 _KERNEL = re.compile(r"\d+\.\d+")
-#: what a person may say → the field of the request, and the kinds of results that it is for
+#: options of the command line → the field of the request, and the kinds of results that it is for
 Options = Mapping[str, tuple[str, tuple[str, ...]]]
 _OPTIONS: Options = {"--compression": ("compression", ("sif", "sqsh")), "--kernel": ("kernel", ("sif", "sqsh"))}
 
 
 class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asked for."""
+    """One conversion: of which image, to what, where to."""
 
     ref: str
     to: Form
@@ -150,15 +150,15 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
 
 def is_of(path: Path, digest: str) -> bool:
     """Whether a SIF or a squashfs says that it was made of the layout of this digest, in whatever compression."""
-    wanted = digest.encode()
+    encoded = digest.encode()
     with contextlib.suppress(OSError, LayoutError):
         with path.open("rb") as file:
             head = file.read(_FRONT)
         if sif.is_sif(head):
-            return wanted in head[: sif.root_offset(path)]
-        with Squashfs(path) as there:
-            scripts = (content for name, _, content in there.entries() if name == "/etc/rc" and content)
-            return any(wanted in b"".join(there.chunks(content)) for content in scripts)
+            return encoded in head[: sif.root_offset(path)]
+        with Squashfs(path) as image:
+            scripts = (content for name, _, content in image.entries() if name == "/etc/rc" and content)
+            return any(encoded in b"".join(image.chunks(content)) for content in scripts)
     return False
 
 
@@ -257,11 +257,11 @@ def _sqsh(job: _Job) -> _Written:
 def _is_same_sqsh(job: _Job, compression: Compression) -> bool:
     """Whether a whole squashfs is there whose start script names this image."""
     script = runtime_files.enroot_rc(job.layout.config, f"oci:{job.title}").encode("utf-8", "surrogateescape")
-    with contextlib.suppress(OSError, LayoutError), Squashfs(job.target) as there:
-        padded = there.size + -there.size % squashfs_writer.ALIGNMENT
-        if there.compression == compression and job.target.stat().st_size == padded:
-            scripts = (content for path, _, content in there.entries() if path == "/etc/rc" and content)
-            return any(b"".join(there.chunks(content)) == script for content in scripts)
+    with contextlib.suppress(OSError, LayoutError), Squashfs(job.target) as image:
+        padded = image.size + -image.size % squashfs_writer.ALIGNMENT
+        if image.compression == compression and job.target.stat().st_size == padded:
+            scripts = (content for path, _, content in image.entries() if path == "/etc/rc" and content)
+            return any(b"".join(image.chunks(content)) == script for content in scripts)
     return False
 
 
@@ -360,9 +360,9 @@ def _rootfs(job: _Job) -> _Written:
     check_presence(job.layout)
     with job.ctx.progress.task("checking layers", job.layers_size) as task:
         seen = parallel(inspect_layer, job.layout.layer_blobs, advance=task.advance)
-    for layer, found in zip(job.layout.layers, seen, strict=True):
-        check_digest("layer", layer.digest, found.digest)
-    size = sum(found.unpacked_size for found in seen)
+    for layer, read in zip(job.layout.layers, seen, strict=True):
+        check_digest("layer", layer.digest, read.digest)
+    size = sum(read.unpacked_size for read in seen)
     require_room(job.target.absolute().parent, size, job.target)
     with job.ctx.progress.task(f"unpacking to {job.target.name}", job.layers_size) as task:
         withheld = unpack(job.layout.layer_blobs, job.target, advance=task.advance, faithful=True)

@@ -1,4 +1,4 @@
-"""Locate the image that a person names: a build of ours, a path, an engine's store, a registry."""
+"""Locate the image that a user names: a build of ours, a path, an engine's store, a registry."""
 
 import difflib
 from collections.abc import Mapping
@@ -71,8 +71,8 @@ def locate(ref: str, output: Path) -> Located:
             return Located(ref=ref, form=engine, name=ref.removeprefix(f"{engine}:"))
     if ref.startswith(_REMOTE):
         return Located(ref=ref, form="registry", name=ref)
-    if found := _at_path(ref) or _built(ref, output):
-        return found
+    if located := _at_path(ref) or _built(ref, output):
+        return located
     is_path = not ref.startswith(reference.SCHEME) and Path(ref.partition("/")[0]).exists()
     if not is_path and (name := reference.on_registry(ref)):
         return Located(ref=ref, form="registry", name=name)
@@ -84,16 +84,16 @@ def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
 
     Raises UsageError for another form of image, and where the name has another digest by now, LayoutError.
     """
-    found = locate(ref, output)
-    if called := _CALLED.get(found.form):
+    located = locate(ref, output)
+    if called := _CALLED.get(located.form):
         raise UsageError(
             f"{ref} is {called}, and this takes an OCI layout",
             cause="Every other form is made from the layout, which alone has all of the image.",
             next_step=f"give NAME:TAG of a build, or the folder of a layout: {command('list')}",
         )
-    if not found.has_layout:
+    if not located.has_layout:
         raise _missing(ref, output)
-    layout = found.layout()
+    layout = located.layout()
     report = read_report(layout.path.parent / "report.json")
     return layout, report if report and report.digest == layout.digest else _foreign_report(layout)
 

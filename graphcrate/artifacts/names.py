@@ -17,7 +17,7 @@ from graphcrate.oci.layout import read_layout
 
 
 def give(output: Path, report: BuildReport) -> None:
-    """Let the short name of an image that has passed be this one. What a person gave that name to stays theirs."""
+    """Let the short name of an image that has passed be this one. What a user gave that name to stays theirs."""
     path = output / report.name / (report.short or ".")
     if report.passed and report.layout and (path.is_symlink() or not path.exists()):
         link(path, Path(report.tag))
@@ -27,21 +27,22 @@ def give(output: Path, report: BuildReport) -> None:
 def tidy(folder: Path) -> None:
     """Let each short name in the folder of a recipe's images be one that passed, and leave no link that leads nowhere.
 
-    A link to another folder is a person's, and another name of one image stays while that is there.
+    A link to another folder is the user's, and another name of one image stays while that is there.
     """
     reports = _reports(folder)
-    images = [one for one in reports if _is_there(one)]
+    images = [report for report in reports if _exists(report)]
     for path in sorted(folder.glob("*")):
         with contextlib.suppress(FileNotFoundError):  # another run was faster
             if not path.is_symlink() or "/" in str(path.readlink()):
                 continue
-            if path.exists() and not any(one.tag == path.readlink().name and one.short == path.name for one in reports):
+            target = path.readlink().name
+            if path.exists() and not any(report.tag == target and report.short == path.name for report in reports):
                 continue
-            meant = _meant(images, path)
-            if meant is None:
+            chosen = _meant(images, path)
+            if chosen is None:
                 path.unlink()
-            elif str(path.readlink()) != meant.tag:
-                link(path, Path(meant.tag))
+            elif str(path.readlink()) != chosen.tag:
+                link(path, Path(chosen.tag))
 
 
 def full_name(ref: str, output: Path, say: Callable[[str], None] = lambda _: None) -> str:
@@ -57,15 +58,15 @@ def full_name(ref: str, output: Path, say: Callable[[str], None] = lambda _: Non
         return ref
     if colon and path.is_dir() and not path.is_symlink():
         return ref
-    reports = [one for one in _reports(folder) if not colon or one.short == short]
+    reports = [report for report in _reports(folder) if not colon or report.short == short]
     if not reports:
         if path.is_symlink() and not path.exists():
             with contextlib.suppress(HostError):
                 tidy(folder)
         return ref
-    images = [one for one in reports if _is_there(one)]
-    meant = _meant(images, path) if colon else _newest(images)
-    if meant is None:
+    images = [report for report in reports if _exists(report)]
+    chosen = _meant(images, path) if colon else _newest(images)
+    if chosen is None:
         last = (images or reports)[-1]
         newest = f"{stack}:{last.tag}"
         became = "failed its tests" if last.failed else "was not tested to the end" if images else "is not whole"
@@ -76,22 +77,22 @@ def full_name(ref: str, output: Path, say: Callable[[str], None] = lambda _: Non
         )
     with contextlib.suppress(HostError):  # somebody else's images may be looked at
         tidy(folder)
-    image = f"{stack}:{meant.tag}"
+    image = f"{stack}:{chosen.tag}"
     say(f"{name} is {image}, the newest {'of its kind ' if colon else ''}here that passed its tests")
     return f"{image}{at}{digest}"
 
 
 def _meant(images: list[BuildReport], path: Path) -> BuildReport | None:
     """The image that a short name means: what its link leads to where that has passed, else the newest that has."""
-    good = [one for one in images if one.passed and one.short == path.name]
+    good = [report for report in images if report.passed and report.short == path.name]
     linked = path.readlink().name if path.is_symlink() else ""
-    return next((one for one in good if one.tag == linked), good[-1] if good else None)
+    return next((report for report in good if report.tag == linked), good[-1] if good else None)
 
 
 def _newest(images: list[BuildReport]) -> BuildReport | None:
     """The newest image that passed, of those of the stack as it is before those with additions."""
-    good = [one for one in images if one.passed]
-    plain = [one for one in good if one.short and "-" not in one.short]
+    good = [report for report in images if report.passed]
+    plain = [report for report in good if report.short and "-" not in report.short]
     return next(reversed(plain or good), None)
 
 
@@ -103,10 +104,10 @@ def _reports(folder: Path) -> list[BuildReport]:
             if not path.parent.is_symlink():
                 written.append((path.stat().st_mtime_ns, path))
     reports = (read_report(path) for _, path in sorted(written))
-    return [one for one in reports if one is not None and one.layout]
+    return [report for report in reports if report is not None and report.layout]
 
 
-def _is_there(report: BuildReport) -> bool:
+def _exists(report: BuildReport) -> bool:
     with contextlib.suppress(GraphcrateError):
         return read_layout(Path(report.layout)).digest == report.digest
     return False

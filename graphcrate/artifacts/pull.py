@@ -99,11 +99,11 @@ def _another(platform: Platform) -> str:
 
 def _cached(cache: Cache, digest: str, fetch: Callable[[], bytes]) -> bytes:
     """The document of this digest, from the cache or fetched into it."""
-    place = cache.blob(digest)
-    if place.is_file() and digest_of(data := place.read_bytes()) == digest:
+    path = cache.blob(digest)
+    if path.is_file() and digest_of(data := path.read_bytes()) == digest:
         return data
     data = fetch()
-    cache.write(place, data)
+    cache.write(path, data)
     return data
 
 
@@ -120,17 +120,17 @@ def pull(
     `name` is the repository's, for titles. Raises NetworkError, IntegrityError, LayoutError, DiskFullError.
     """
     cache = ctx.cache
-    place, rootfs = folder(digest, cache) / "layers.json", folder(digest, cache) / "rootfs"
-    if (known := _known(place, rootfs, cache)) is None:
+    record, rootfs = folder(digest, cache) / "layers.json", folder(digest, cache) / "rootfs"
+    if (layers := _known(record, rootfs, cache)) is None:
         with cache.exclusively(f"base-{digest.removeprefix('sha256:')}"), cache.guard():
-            if (known := _known(place, rootfs, cache)) is None:
-                known = _bring(source, name, digest, rootfs, ctx, platform)
-                cache.keep(place, msgspec.json.encode(known))
-    return known, rootfs
+            if (layers := _known(record, rootfs, cache)) is None:
+                layers = _bring(source, name, digest, rootfs, ctx, platform)
+                cache.keep(record, msgspec.json.encode(layers))
+    return layers, rootfs
 
 
-def _known(place: Path, rootfs: Path, cache: Cache) -> tuple[LayerRecord, ...] | None:
-    layers = kept(place, tuple[LayerRecord, ...]) if rootfs.is_dir() else None
+def _known(record: Path, rootfs: Path, cache: Cache) -> tuple[LayerRecord, ...] | None:
+    layers = kept(record, tuple[LayerRecord, ...]) if rootfs.is_dir() else None
     return layers if layers is not None and all(cache.blob(layer.digest).is_file() for layer in layers) else None
 
 
@@ -151,7 +151,7 @@ def _bring(
         download(source, manifest.layers, cache, task.advance)
     with progress.task(f"checking {name}", size) as task:
         layers = parallel(
-            lambda one, advancing: _checked(*one, cache, advancing),
+            lambda pair, advancing: _checked(*pair, cache, advancing),
             list(zip(manifest.layers, config.rootfs.diff_ids, strict=True)),
             threads=THREADS,
             advance=task.advance,
@@ -208,15 +208,15 @@ def _checked(layer: spec.Descriptor, diff_id: str, cache: Cache, advance: Callab
 def _as_gzip(blob: LayerBlob, cache: Cache) -> tuple[str, int]:
     """The same tar as gzip in the cache, its bytes alike on any machine; (digest, size)."""
     with cache.folder() as folder:
-        place, digest = folder / "layer", hashlib.sha256()
-        with place.open("wb") as target, open_blob(blob) as stream:
+        path, digest = folder / "layer", hashlib.sha256()
+        with path.open("wb") as target, open_blob(blob) as stream:
             while (piece := stream.read(PIECE)) or not target.tell():  # one member for an empty layer too
                 member = bytes(deflate.gzip_compress(piece, LEVEL))
                 digest.update(member)
                 target.write(member)
             target.flush()
             os.fsync(target.fileno())
-        size = place.stat().st_size
+        size = path.stat().st_size
         name = f"sha256:{digest.hexdigest()}"
-        cache.adopt(place, cache.blob(name))
+        cache.adopt(path, cache.blob(name))
     return name, size

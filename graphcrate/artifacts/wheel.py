@@ -126,13 +126,13 @@ def _manylinux(glibc: str, platform: Platform) -> Iterator[str]:
 
 def _dist_info(archive: WheelArchive, members: Mapping[str, Member], name: str, version: str) -> str:
     tops = {member.partition("/")[0] for member in members}
-    found = sorted(top for top in tops if top.endswith(".dist-info"))
-    if len(found) != 1:
-        archive.fail("", f"has {len(found)} .dist-info folders: {', '.join(found) or 'none'}")
-    its_name, _, its_version = found[0].removesuffix(".dist-info").partition("-")
+    folders = sorted(top for top in tops if top.endswith(".dist-info"))
+    if len(folders) != 1:
+        archive.fail("", f"has {len(folders)} .dist-info folders: {', '.join(folders) or 'none'}")
+    its_name, _, its_version = folders[0].removesuffix(".dist-info").partition("-")
     if canonicalize_name(its_name) != name or not _same_version(its_version, version):
-        archive.fail(found[0], "is not named as the wheel")
-    return found[0]
+        archive.fail(folders[0], "is not named as the wheel")
+    return folders[0]
 
 
 def _same_version(text: str, version: str) -> bool:

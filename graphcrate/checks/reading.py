@@ -46,7 +46,7 @@ def tools(ctx: Context, below: str = "") -> Iterator[Tools]:
     """What a reader of an image works with, or of packages that would lie `below` a folder in one."""
     with ExitStack() as stack:
         folder = stack.enter_context(ctx.cache.folder())
-        selection = binaries.wanted(folder, below, binaries.nothing if below else ASKED.keeps)
+        selection = binaries.selection(folder, below, binaries.nothing if below else ASKED.keeps)
         if selection.name:  # what is remembered of a layer has the texts of today's checks
             selection = dataclasses.replace(selection, name=f"{selection.name}-{ASKED.name}")
         yield Tools(ctx, stack, selection)

@@ -207,7 +207,7 @@ def test_a_folder_that_may_not_be_read(tmp_path, tools, monkeypatch):
 
 
 def asking(tools, name):
-    return dataclasses.replace(tools, wanted=dataclasses.replace(tools.wanted, name=name))
+    return dataclasses.replace(tools, selection=dataclasses.replace(tools.selection, name=name))
 
 
 @pytest.mark.parametrize("layers", [[[symlink("a", "b")], [file("a/file")]], [[entry("a", b"Z")]]])

@@ -51,9 +51,9 @@ def read_docker(reference: str, tools: Tools) -> OpenedTree:
 def read_podman(reference: str, tools: Tools) -> OpenedTree:
     """An image in podman's storage, saved to the cache's disk for the while. Raises UsageError, HostError."""
     engine = oci_engine.find("podman", tools.ctx.environment)
-    if (found := engine.inspect(reference)) is None:
+    if (image := engine.inspect(reference)) is None:
         raise _unknown("podman", reference, "podman image ls")
-    tools.ctx.cache.require(int(found["Size"]), f"saving podman's image {reference}")
+    tools.ctx.cache.require(int(image["Size"]), f"saving podman's image {reference}")
     with tools.ctx.cache.folder() as folder:
         saved = folder / "image.tar"
         tools.ctx.progress.note(f"podman saves {reference}")
@@ -104,7 +104,7 @@ class _Archive:
     """All that is in a tar, by its names there."""
 
     def __init__(self, stream: TarStream, tools: Tools) -> None:
-        self._wanted, self._platform = tools.wanted, tools.platform
+        self._selection, self._platform = tools.selection, tools.platform
         self.documents: dict[str, bytes] = {}
         self._documents_size = 0
         self.layers: dict[str, LayerTree | LayoutError] = {}  #: an error for one that cannot be read
@@ -129,7 +129,7 @@ class _Archive:
             self.documents[path] = first + b"".join(pieces)
         elif path.startswith("blobs/") or path.endswith(".tar"):
             try:
-                self.layers[path] = read_layer(_stream(itertools.chain((first,), pieces), member.size), self._wanted)
+                self.layers[path] = read_layer(_stream(itertools.chain((first,), pieces), member.size), self._selection)
             except LayoutError as error:  # which matters if the image has that layer
                 self.layers[path] = LayoutError(f"layer {path}: {error.what}", cause=error.cause)
 

@@ -62,7 +62,7 @@ def nothing(path: str, size: int) -> bool:
     return False
 
 
-def wanted(folder: Path, below: str = "", kept_whole: Keep = nothing) -> Selection:
+def selection(folder: Path, below: str = "", kept_whole: Keep = nothing) -> Selection:
     """What a reader has to keep. `folder`: for temporary files; `below`: where in an image the artifact would lie.
 
     `kept_whole`: whose content, by path and size, others ask for too.
@@ -72,8 +72,8 @@ def wanted(folder: Path, below: str = "", kept_whole: Keep = nothing) -> Selecti
         """Keep of a program or library what the loader goes by, of METADATA and its like the text, else nothing."""
         if _is_text(f"{below}{path}") or kept_whole(path, size):
             return whole_file(path, size, content)
-        found = read_binary(content, path, folder)
-        return msgspec.msgpack.encode(found) if found else b""
+        binary = read_binary(content, path, folder)
+        return msgspec.msgpack.encode(binary) if binary else b""
 
     return Selection(
         keep=lambda path, size: keeps(f"{below}{path}", size) or kept_whole(path, size),
@@ -101,7 +101,7 @@ def of_opened(
     kept_whole: Keep = nothing,
     settings: Settings | None = None,
 ) -> Contents:
-    """Of an artifact that was opened with what `wanted` says of `below` and `kept_whole`."""
+    """Of an artifact that was opened with what `selection` says of `below` and `kept_whole`."""
     links: dict[str, str] = {}
     toolkit: dict[str, int] = {}
     kept: dict[str, int] = {}
@@ -138,10 +138,10 @@ def of_wheels(name: str, wheels: Sequence[Path], site: str, tools: Tools) -> Con
             open_wheel(path) as wheel,
         ):
             for member in wheel.members:
-                place = _installed(member.name, site)
-                if keeps(place, member.size):
+                installed = _installed(member.name, site)
+                if keeps(installed, member.size):
                     pieces = wheel.archive.chunks(member, wheel.records.get(member.name, ""))
-                    data[place] = tools.wanted.distil(place, member.size, pieces)
+                    data[installed] = tools.selection.distil(installed, member.size, pieces)
                     for _ in pieces:  # so that its hash is checked
                         pass
                 task.advance(member.packed)
@@ -167,20 +167,23 @@ def over(upper: Contents, lower: Contents) -> Contents:
 def _sorted(data: Mapping[str, bytes], raw: Container[str] = ()) -> tuple[dict[str, bytes], dict[str, Binary]]:
     """Texts and binaries among what was kept; `raw` is what was kept whole."""
     texts = {path: kept for path, kept in data.items() if _is_text(path)}
-    others = ((path, kept) for path, kept in data.items() if kept and path not in texts)
-    found = ((path, read_binary([kept], path) if path in raw else codec.unpack(kept, Binary)) for path, kept in others)
-    return texts, {path: one for path, one in found if one is not None}
+    programs = {
+        path: read_binary([kept], path) if path in raw else codec.unpack(kept, Binary)
+        for path, kept in data.items()
+        if kept and path not in texts
+    }
+    return texts, {path: binary for path, binary in programs.items() if binary is not None}
 
 
-def _described(found: Contents) -> Contents:
+def _described(contents: Contents) -> Contents:
     """Add what texts and settings say of what was found."""
-    variables, labels = (found.settings.variables, found.settings.labels) if found.settings else ({}, {})
-    readable = {path: data.decode("utf-8", "replace") for path, data in found.texts.items()}
+    variables, labels = (contents.settings.variables, contents.settings.labels) if contents.settings else ({}, {})
+    readable = {path: data.decode("utf-8", "replace") for path, data in contents.texts.items()}
     return msgspec.structs.replace(
-        found,
+        contents,
         distributions=tuple(_distributions(readable)),
-        python=_python_of(found),
-        folders=tuple(dict.fromkeys((*_configured(readable), *system_folders(found.platform)))),
+        python=_python_of(contents),
+        folders=tuple(dict.fromkeys((*_configured(readable), *system_folders(contents.platform)))),
         preferred=tuple(filter(None, variables.get("LD_LIBRARY_PATH", "").split(":"))),
         architectures=tuple(filter(None, re.split(r"[,;]", labels.get(_ARCHITECTURES, "")))),
         meant=any(label.startswith(_LABELS) for label in labels),
@@ -210,19 +213,19 @@ def read_binary(content: Iterable[bytes] | Path, name: str, folder: Path | None 
 def _judged(file: BinaryIO, name: str) -> Binary | None:
     size = file.seek(0, os.SEEK_END)
     try:
-        found = elf.read_stream(file, name)
+        file_facts = elf.read_stream(file, name)
     except UnlistedError as error:
         return Binary(size=size, opaque=error.what)
     except IntegrityError as error:
         return Binary(size=size, fault=error.what, foreign=isinstance(error, ForeignError))
-    if found.type not in _LOADABLE:
+    if file_facts.type not in _LOADABLE:
         return None
     try:
-        code, fault = fatbin.read(file, found.fat_binaries, name) if found.fat_binaries else [], ""
+        code, fault = fatbin.read(file, file_facts.fat_binaries, name) if file_facts.fat_binaries else [], ""
     except IntegrityError as error:  # a CUDA yet to come may write it otherwise, and the library loads all the same
         code, fault = [], error.what
-    named = mentions(file, found.fat_binaries)
-    return msgspec.structs.replace(found.binary, code=fatbin.usual(code), code_fault=fault, mentions=named)
+    named = mentions(file, file_facts.fat_binaries)
+    return msgspec.structs.replace(file_facts.binary, code=fatbin.usual(code), code_fault=fault, mentions=named)
 
 
 def mentions(file: BinaryIO, code: Extent | None) -> tuple[str, ...]:
@@ -244,21 +247,21 @@ def mentions(file: BinaryIO, code: Extent | None) -> tuple[str, ...]:
 
 def interpreter_of(contents: Contents) -> str:
     """ "3.11": of the newest Python that an image has as a program; empty for none."""
-    versions = {found[1] for path in contents.binaries if (found := _INTERPRETER.fullmatch(path))}
+    versions = {match[1] for path in contents.binaries if (match := _INTERPRETER.fullmatch(path))}
     return max(versions, key=numbers, default="")
 
 
 def _python_of(contents: Contents) -> str:
     """ "3.11": of the folder with most packages, else of what extension modules are named after; or empty."""
-    seen = Counter(found[1] for path in contents.texts if (found := _PYTHON.search(path)))
+    seen = Counter(match[1] for path in contents.texts if (match := _PYTHON.search(path)))
     if not seen:
-        seen = Counter(f"{found[1]}.{found[2]}" for path in contents.binaries if (found := _MODULE.search(path)))
+        seen = Counter(f"{match[1]}.{match[2]}" for path in contents.binaries if (match := _MODULE.search(path)))
     return max(seen, key=lambda version: seen[version], default="")
 
 
 def _is_text(path: str) -> bool:
-    if place := _SITE.fullmatch(path):
-        return bool(_METADATA.fullmatch(place["rest"]) or _RECORD.fullmatch(place["rest"]))
+    if match := _SITE.fullmatch(path):
+        return bool(_METADATA.fullmatch(match["rest"]) or _RECORD.fullmatch(match["rest"]))
     return bool(path in RELEASES or _LOADER_FOLDERS.fullmatch(path) or _SYSTEM.fullmatch(path))
 
 
@@ -275,8 +278,8 @@ def _installed(name: str, site: str) -> str:
 
 def _distributions(texts: Mapping[str, str]) -> Iterator[InstalledDistribution]:
     for path, text in sorted(texts.items()):
-        place = _SITE.fullmatch(path)
-        if place is None or not _METADATA.fullmatch(place["rest"]):
+        match = _SITE.fullmatch(path)
+        if match is None or not _METADATA.fullmatch(match["rest"]):
             continue
         message = HeaderParser().parsestr(text)
         if name := str(message["Name"] or ""):
@@ -284,10 +287,10 @@ def _distributions(texts: Mapping[str, str]) -> Iterator[InstalledDistribution]:
             yield InstalledDistribution(
                 name=canonicalize_name(name),
                 version=str(message["Version"] or ""),
-                folder=place["site"],
+                folder=match["site"],
                 requires=tuple(str(line) for line in message.get_all("Requires-Dist", [])),
                 python=str(message["Requires-Python"] or ""),
-                files=frozenset(_recorded(place["site"], record)),
+                files=frozenset(_recorded(match["site"], record)),
             )
 
 

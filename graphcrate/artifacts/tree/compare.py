@@ -100,8 +100,8 @@ def distil(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:
 def _launcher(content: bytes) -> tuple[str, ...] | None:
     """(interpreter, module, name, what is called) of a script that an installer made for an entry point."""
     lines = content.decode("utf-8", "replace").replace("'", '"').split("\n")
-    found = _LAUNCHER.fullmatch("\n".join(line for line in lines if line not in _IDLE.split("\n")))
-    return found.groups() if found else None
+    match = _LAUNCHER.fullmatch("\n".join(line for line in lines if line not in _IDLE.split("\n")))
+    return match.groups() if match else None
 
 
 def differences(first: OpenedTree, second: OpenedTree) -> Iterator[Difference]:
@@ -111,12 +111,12 @@ def differences(first: OpenedTree, second: OpenedTree) -> Iterator[Difference]:
     """
     paths = first.entries.keys() | second.entries.keys()
     for path in sorted(paths, key=lambda path: path.replace("/", "\0")):  # what a folder holds right behind it
-        one, other = first.entries.get(path), second.entries.get(path)
-        if one is None or other is None:
-            alone = [_described(entry) if entry else "" for entry in (one, other)]
-            yield Difference(path, _ONLY[one is None], *alone)
-        elif one != other:
-            yield from _between(path, one, other, first.owners and second.owners)
+        left, right = first.entries.get(path), second.entries.get(path)
+        if left is None or right is None:
+            alone = [_described(entry) if entry else "" for entry in (left, right)]
+            yield Difference(path, _ONLY[left is None], *alone)
+        elif left != right:
+            yield from _between(path, left, right, first.owners and second.owners)
     if first.settings is not None and second.settings is not None:
         named, others = _named(first.settings), _named(second.settings)
         for name in sorted(named.keys() | others.keys()):
@@ -172,7 +172,7 @@ def judge_differences(first: OpenedTree, second: OpenedTree, allowances: Sequenc
         entries=(len(first.entries), len(second.entries)),
         compared=tuple(compared),
         unexpected=tuple(unexpected),
-        allowed=tuple((allowance, tuple(found)) for allowance, found in allowed.items() if found),
+        allowed=tuple((allowance, tuple(permitted)) for allowance, permitted in allowed.items() if permitted),
     )
 
 
@@ -193,9 +193,9 @@ def _same(form: Sameness, path: str, first: OpenedTree, second: OpenedTree) -> b
     if form == "any":
         return True
     if form == "set-id":
-        one, other = first.entries[path], second.entries[path]
+        left, right = first.entries[path], second.entries[path]
         is_folder = "folder" in (first.form, second.form)
-        return is_folder and one.kind == other.kind == "file" and one.mode & ~_SET_ID == other.mode & ~_SET_ID
+        return is_folder and left.kind == right.kind == "file" and left.mode & ~_SET_ID == right.mode & ~_SET_ID
     if any(not is_kept(path, opened.entries[path].size) for opened in (first, second)):
         return False
     content, others = first.read(path), second.read(path)
@@ -204,18 +204,18 @@ def _same(form: Sameness, path: str, first: OpenedTree, second: OpenedTree) -> b
     return None is not _launcher(content) == _launcher(others)
 
 
-def _between(path: str, one: Entry, other: Entry, owners: bool) -> Iterator[Difference]:
-    if one.kind != other.kind:
-        yield Difference(path, "kind", _described(one), _described(other))
+def _between(path: str, left: Entry, right: Entry, owners: bool) -> Iterator[Difference]:
+    if left.kind != right.kind:
+        yield Difference(path, "kind", _described(left), _described(right))
         return
-    if one.mode != other.mode:
-        yield Difference(path, "mode", f"{one.mode:04o}", f"{other.mode:04o}")
-    if owners and (one.uid, one.gid) != (other.uid, other.gid):
-        yield Difference(path, "owner", f"{one.uid}:{one.gid}", f"{other.uid}:{other.gid}")
-    if (one.size, one.sha256) != (other.size, other.sha256):
-        yield Difference(path, "content", _content(one), _content(other))
-    if one.link != other.link:
-        yield Difference(path, "link", one.link, other.link)
+    if left.mode != right.mode:
+        yield Difference(path, "mode", f"{left.mode:04o}", f"{right.mode:04o}")
+    if owners and (left.uid, left.gid) != (right.uid, right.gid):
+        yield Difference(path, "owner", f"{left.uid}:{left.gid}", f"{right.uid}:{right.gid}")
+    if (left.size, left.sha256) != (right.size, right.sha256):
+        yield Difference(path, "content", _content(left), _content(right))
+    if left.link != right.link:
+        yield Difference(path, "link", left.link, right.link)
 
 
 def _described(entry: Entry) -> str:
@@ -253,10 +253,10 @@ def lines(comparison: Comparison, *, everything: bool = False) -> Iterator[str]:
     elif comparison.allowed:
         yield ""
         yield "what may differ:"
-    for allowance, found in comparison.allowed:
-        yield f"{len(found):6} {allowance.reason}"
+    for allowance, permitted in comparison.allowed:
+        yield f"{len(permitted):6} {allowance.reason}"
         if everything:
-            yield from (f"       {line}" for line in _listed(found))
+            yield from (f"       {line}" for line in _listed(permitted))
 
 
 def summary(comparison: Comparison) -> str:
@@ -267,10 +267,10 @@ def summary(comparison: Comparison) -> str:
     return f"{number} difference{'s' if number != 1 else ''}: {parts}"
 
 
-def _listed(found: Iterable[Difference]) -> Iterator[str]:
+def _listed(listed: Iterable[Difference]) -> Iterator[str]:
     """A line each; what lies below a folder that one of them lacks is counted in the folder's line."""
     below: list[tuple[Difference, int]] = []
-    for difference in found:
+    for difference in listed:
         if below and _is_below(difference, below[-1][0]):
             below[-1] = below[-1][0], below[-1][1] + 1
         else:

@@ -29,9 +29,9 @@ _KINDS: dict[int, Kind] = {
 def read_folder(name: str, root: Path, tools: Tools) -> OpenedTree:
     """Read a folder. Raises HostError where something in it may not be read."""
     try:
-        found = dict(_walk(str(root), ""))
-        files = [path for path, entry in found.items() if entry.kind == "file"]
-        entries = with_hashes(name, found, files, lambda path: _chunks(f"{root}{path}"), tools)
+        unhashed = dict(_walk(str(root), ""))
+        files = [path for path, entry in unhashed.items() if entry.kind == "file"]
+        entries = with_hashes(name, unhashed, files, lambda path: _chunks(f"{root}{path}"), tools)
     except PermissionError as error:
         raise HostError(
             f"{error.filename} may not be read",
@@ -40,26 +40,26 @@ def read_folder(name: str, root: Path, tools: Tools) -> OpenedTree:
         ) from error
 
     def read(path: str) -> bytes:
-        return tools.wanted.distil(path, entries[path].size, Path(f"{root}{path}"))
+        return tools.selection.distil(path, entries[path].size, Path(f"{root}{path}"))
 
     return OpenedTree(name, "folder", entries, read, owners_known(entries))
 
 
-def read_squashed(form: Form, name: str, path: Path, tools: Tools) -> OpenedTree:
+def read_squashed(form: Form, name: str, file: Path, tools: Tools) -> OpenedTree:
     """Read a SIF's primary partition, or a squashfs: enroot's `.sqsh`, or of any other maker. Raises LayoutError."""
-    image = tools.stack.enter_context(Squashfs(path, sif.root_offset(path) if form == "sif" else 0))
+    image = tools.stack.enter_context(Squashfs(file, sif.root_offset(file) if form == "sif" else 0))
     entries: dict[str, Entry] = {}
     contents: dict[str, Content] = {}
-    for place, entry, content in image.entries():
-        entries[place] = entry
+    for path, entry, content in image.entries():
+        entries[path] = entry
         if content is not None:
-            contents[place] = content
+            contents[path] = content
     # In the order of the file, so that the disk and the blocks that several small files share are read once.
-    ordered = sorted(contents, key=lambda place: (contents[place].start, contents[place].fragment))
-    entries = with_hashes(name, entries, ordered, lambda place: image.chunks(contents[place]), tools)
+    ordered = sorted(contents, key=lambda path: (contents[path].start, contents[path].fragment))
+    entries = with_hashes(name, entries, ordered, lambda path: image.chunks(contents[path]), tools)
 
-    def read(place: str) -> bytes:
-        return tools.wanted.distil(place, entries[place].size, image.chunks(contents[place]))
+    def read(path: str) -> bytes:
+        return tools.selection.distil(path, entries[path].size, image.chunks(contents[path]))
 
     return OpenedTree(name, form, entries, read, owners_known(entries), compression=image.compression)
 
@@ -75,18 +75,18 @@ def _walk(root: str, folder: str) -> Iterator[tuple[str, Entry]]:
                 yield path, _entry(f"{root}{path}")
 
 
-def _entry(place: str) -> Entry:
-    status = os.lstat(place)
+def _entry(path: str) -> Entry:
+    status = os.lstat(path)
     kind, mode, link = _KINDS[stat.S_IFMT(status.st_mode)], stat.S_IMODE(status.st_mode), ""
     if kind == "symlink":
-        mode, link = 0o777, os.readlink(place)  # noqa: PTH115 (tens of thousands of them)
+        mode, link = 0o777, os.readlink(path)  # noqa: PTH115 (tens of thousands of them)
     elif kind == "device":
         letter = "c" if stat.S_ISCHR(status.st_mode) else "b"
         link = f"{letter} {os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
     return Entry(kind, mode, status.st_uid, status.st_gid, status.st_size if kind == "file" else 0, "", link)
 
 
-def _chunks(place: str) -> Iterator[bytes]:
-    with open(place, "rb", buffering=0) as file:  # noqa: PTH123 (tens of thousands of them)
+def _chunks(path: str) -> Iterator[bytes]:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (tens of thousands of them)
         while chunk := file.read(CHUNK):
             yield chunk

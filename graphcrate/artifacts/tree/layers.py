@@ -35,48 +35,48 @@ _KINDS: dict[bytes, Kind] = {
 }
 
 
-class Found(msgspec.Struct, frozen=True, array_like=True):
+class LayerEntry(msgspec.Struct, frozen=True, array_like=True):
     """An entry, and what is kept of its content, if anything."""
 
     entry: Entry
     content: bytes | None = None
 
 
-LayerTree = Entries[Found]
+LayerTree = Entries[LayerEntry]
 #: A folder that no layer has an entry for.
-_IMPLIED = Found(Entry("folder", 0o755))
+_IMPLIED = LayerEntry(Entry("folder", 0o755))
 
 
-def read_layer(stream: TarStream, wanted: Selection) -> LayerTree:
+def read_layer(stream: TarStream, selection: Selection) -> LayerTree:
     """Read one layer to its end, hashing its files. Raises LayoutError for one that nobody would unpack."""
 
-    def keep(path: str, header: tarfile.TarInfo) -> Found:
+    def keep(path: str, header: tarfile.TarInfo) -> LayerEntry:
         inode = inode_of(path, header)
         if inode.is_file:
-            return _file(f"/{path}", inode, content_of(header, stream), wanted)
+            return _file(f"/{path}", inode, content_of(header, stream), selection)
         link, mode = inode.link, 0o777 if inode.link else inode.mode
         link = device_of(inode.kind, inode.device) or link
-        return Found(Entry(_KINDS[inode.kind], mode, inode.uid, inode.gid, 0, "", link))
+        return LayerEntry(Entry(_KINDS[inode.kind], mode, inode.uid, inode.gid, 0, "", link))
 
     return read_entries(stream, keep)
 
 
-def _file(path: str, inode: Inode, content: Iterator[bytes], wanted: Selection) -> Found:
+def _file(path: str, inode: Inode, content: Iterator[bytes], selection: Selection) -> LayerEntry:
     digest = hashlib.sha256()
 
     def pieces() -> Iterator[bytes]:
         for chunk in content:
-            if wanted.hashes:
+            if selection.hashes:
                 digest.update(chunk)
             yield chunk
 
     rest = pieces()
-    kept = wanted.distil(path, inode.size, rest) if wanted.keep(path, inode.size) else None
-    if wanted.hashes:
+    kept = selection.distil(path, inode.size, rest) if selection.keep(path, inode.size) else None
+    if selection.hashes:
         for _ in rest:  # what nobody looked at
             pass
-    sha256 = digest.hexdigest() if wanted.hashes else ""
-    return Found(Entry("file", inode.mode, inode.uid, inode.gid, inode.size, sha256), kept)
+    sha256 = digest.hexdigest() if selection.hashes else ""
+    return LayerEntry(Entry("file", inode.mode, inode.uid, inode.gid, inode.size, sha256), kept)
 
 
 def opened(
@@ -88,7 +88,7 @@ def opened(
     index: tuple[spec.Descriptor, ...] = (),
 ) -> OpenedTree:
     """Open an image from its layers and its documents. An error in the place of a layer: why it cannot be read."""
-    merged: dict[str, Found] = {}
+    merged: dict[str, LayerEntry] = {}
     broken = [layer for layer in layers if isinstance(layer, LayoutError)]
     if not broken:
         contradictions = Faults()
@@ -99,7 +99,7 @@ def opened(
             contradictions.errors.append(error)
         if broken := contradictions.errors:
             merged = {}
-    entries = {f"/{path}": found.entry for path, found in merged.items()}
+    entries = {f"/{path}": kept.entry for path, kept in merged.items()}
 
     def read(path: str) -> bytes:
         content = merged[path.removeprefix("/")].content
@@ -155,7 +155,7 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> OpenedTree:
         def read_blob() -> LayerTree:
             digest = hashlib.sha256()
             with open_blob(blob, advance=advance, digest=digest) as stream:
-                tree = read_layer(stream, tools.wanted)
+                tree = read_layer(stream, tools.selection)
             # Before it is remembered under that digest, for other images, too.
             check_digest("layer", descriptor.digest, f"sha256:{digest.hexdigest()}")
             return tree
@@ -173,9 +173,9 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> OpenedTree:
 
 def _remembered(digest: str, tools: Tools, read: Callable[[], LayerTree]) -> LayerTree:
     """The layer of this digest as the reader sees it, from the cache or read now."""
-    if not tools.wanted.name:
+    if not tools.selection.name:
         return read()
-    path = tools.ctx.cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{tools.wanted.name}")
+    path = tools.ctx.cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{tools.selection.name}")
     try:
         data = igzip_lib.decompress(path.read_bytes(), flag=igzip_lib.DECOMP_GZIP)
         return codec.unpack(data, LayerTree)

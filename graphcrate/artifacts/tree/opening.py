@@ -1,4 +1,4 @@
-"""Open what a person names as a tree: a file, a folder, a layout, an image of an engine's store or of a registry."""
+"""Open what a user names as a tree: a file, a folder, a layout, an image of an engine's store or of a registry."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ _MOST_FETCHED = 10**9
 
 
 def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> OpenedTree:
-    """Open what a person names.
+    """Open what a user names.
 
     Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError, ResolutionError.
     """
@@ -41,11 +41,11 @@ def compare(
     readers = [_reader(locate(ref, output), "all") for ref in (first, second)]  # both, before the long work begins
     with ExitStack() as stack:
         tools = Tools(ctx, stack, Selection(keep=is_kept, distil=distil))
-        one, other = (read(tools) for read in readers)
-        for image in (one, other):
+        left, right = (read(tools) for read in readers)
+        for image in (left, right):
             if image.unread:
                 raise image.broken or LayoutError(f"{image.name}: {image.unread[0]}")
-        return judge_differences(one, other, allowances)
+        return judge_differences(left, right, allowances)
 
 
 def _reader(image: Located, fetch: Fetch, platform: Platform = DEFAULT) -> Callable[[Tools], OpenedTree]:
@@ -88,10 +88,10 @@ def _pulled(name: reference.Reference, fetch: Fetch, tools: Tools) -> OpenedTree
     with tools.ctx.progress.task(f"pulling {name}", sum(layer.size for layer in brought)) as task:
         pull.download(source, brought, tools.ctx.cache, task.advance)
     layout = Layout(path=tools.ctx.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
-    found = layers.read_layout(str(name), with_layers(layout, brought), tools)
+    tree = layers.read_layout(str(name), with_layers(layout, brought), tools)
     typed = msgspec.structs.replace(manifest, media_type=descriptor.media_type)
-    unread = (*found.unread, *unread)
-    return dataclasses.replace(found, form="registry", manifest=typed, index=image.index, unread=unread, left=left)
+    unread = (*tree.unread, *unread)
+    return dataclasses.replace(tree, form="registry", manifest=typed, index=image.index, unread=unread, left=left)
 
 
 def _chosen(
@@ -103,8 +103,9 @@ def _chosen(
     readable = [layer for layer in listed if layer.media_type in spec.LAYER_TYPES]
     unread = tuple(f"a layer of type {layer.media_type} cannot be read" for layer in listed if layer not in readable)
     for layer in readable:
-        if sum(one.size for one in chosen) + layer.size <= most:
+        if sum(other.size for other in chosen) + layer.size <= most:
             chosen.append(layer)
     left = [layer for layer in readable if layer not in chosen]
-    told = f"{len(left)} of {len(listed)} layers ({size(sum(one.size for one in left))}) were left on the registry"
-    return chosen, unread, (f"{told} (--fetch all brings them)",) if left else ()
+    left_size = size(sum(layer.size for layer in left))
+    summary = f"{len(left)} of {len(listed)} layers ({left_size}) were left on the registry (--fetch all brings them)"
+    return chosen, unread, (summary,) if left else ()

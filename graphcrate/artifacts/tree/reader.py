@@ -1,4 +1,4 @@
-"""What readers work with, and what they give: an artifact's tree, and the contents that were wanted of it."""
+"""What readers work with, and what they give: an artifact's tree, and the contents that were selected of it."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,13 +38,13 @@ class Selection:
 
 @dataclass(frozen=True)
 class OpenedTree:
-    """Everything in an artifact, the content of those of its files that were wanted, and what its documents say.
+    """Everything in an artifact, the content of those of its files that were selected, and what its documents say.
 
     Paths are absolute, the root is "/"; names that are no UTF-8 have surrogates. `read` raises KeyError for a content
     that was not kept.
     """
 
-    name: str  #: as the person named it
+    name: str  #: as the user named it
     form: Form
     entries: Mapping[str, Entry]
     read: Callable[[str], bytes]
@@ -65,7 +65,7 @@ class Tools:
 
     ctx: Context
     stack: ExitStack
-    wanted: Selection
+    selection: Selection
     platform: Platform = DEFAULT  #: that is read of an image for several
 
 
@@ -80,8 +80,8 @@ def owners_known(entries: Mapping[str, Entry]) -> bool:
 def with_hashes(
     name: str, entries: dict[str, Entry], order: Sequence[str], chunks: Callable[[str], Iterable[bytes]], tools: Tools
 ) -> dict[str, Entry]:
-    """The entries with hashes of these files' contents, read side by side in this order, where hashes are wanted."""
-    if not tools.wanted.hashes:
+    """The entries with hashes of these files' contents, read side by side in this order, where hashes are selected."""
+    if not tools.selection.hashes:
         return entries
 
     def hashed(path: str, advance: Advance) -> Entry:
