@@ -11,7 +11,9 @@ from graphcrate.checks import contracts
 from graphcrate.checks.contracts.check import Check
 from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.compat import facts
+from graphcrate.engines.trials import artifact
 from graphcrate.model.runtime import JOBS, RUNNERS, RUNTIMES, JobForm, RuntimeName, runtime_name
+from graphcrate.model.tree import Form
 from graphcrate.render import jobs
 from tests import ROOT
 
@@ -38,6 +40,12 @@ def test_every_kind_of_job_has_a_template_or_a_function():
     templates = ROOT / "graphcrate" / "engines" / "render" / "templates"
     assert [name for name in JOBS if not (templates / f"job-{name}").is_file() and not name.startswith("pai-")] == []
     assert not [form for form in JOBS.values() if not form.files and not form.pulls], "opens nothing"
+
+
+def test_every_runner_has_a_row_and_every_form_one_runner():
+    assert {"auto", *artifact.ROWS} == set(RUNNERS)
+    forms = [form for row in artifact.ROWS.values() for form in row.forms]
+    assert sorted((*forms, "folder")) == sorted(get_args(Form))
 
 
 def test_limits_are_of_runtimes_and_say_what_is_wrong_before_them():

@@ -1,9 +1,9 @@
 """Turn a REF of the command line into an artifact that a runner opens."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -24,25 +24,16 @@ from graphcrate.model.tree import Form
 from graphcrate.model.trial import Device, TrialOrder
 from graphcrate.smoke import memory
 
-#: the runner of each form with --runner auto
-_DEFAULTS: Mapping[Form, str] = {
-    "layout": "embedded",
-    "sif": "apptainer",
-    "squashfs": "slurm",
-    "archive": "docker",
-    "folder": "",
-    "docker": "docker",
-    "podman": "podman",
-    "registry": "slurm",
-}
-_OPENS: Mapping[str, str] = {
-    "": "an image, and this is a folder of files",
-    "embedded": "NAME:TAG below dist/, or the path of an OCI layout",
-    "docker": "NAME:TAG, a layout, docker:NAME:TAG, or the tar of `docker save`",
-    "podman": "NAME:TAG, a layout, podman:NAME:TAG, or a tar",
-    "apptainer": "NAME:TAG below dist/, a layout, or the path of a .sif",
-    "slurm": "NAME:TAG below dist/, a layout, the path of a .sif; with pyxis a .sqsh or an image on a registry",
-}
+#: of an image, who makes it what a runner opens; None where it cannot be. True: Slurm starts containers itself
+Opener = Callable[[Located, Context, bool], Artifact | None]
+
+
+class RunnerRow(NamedTuple):
+    """A runner of `test`: a further one is a row here, and its name in `model.runtime`."""
+
+    opens: str  #: in a sentence
+    forms: tuple[Form, ...]  #: that it opens with --runner auto
+    artifact: Opener
 
 
 def find(
@@ -64,15 +55,16 @@ def find(
     """
     runner = _check_names(suites, runner)
     source = locate(reference, output)
-    default = _DEFAULTS[source.form]
+    default = next((name for name, row in ROWS.items() if source.form in row.forms), "")
     chosen = default if runner == "auto" else runner
-    artifact = _open(source, chosen, ctx, pyxis)
+    row = ROWS.get(chosen, _NO_RUNNER)
+    artifact = row.artifact(source, ctx, pyxis)
     if artifact is None:
         step = f"--runner {default}    opens it" if default != chosen else str(command("list"))
         if (default, chosen) == ("slurm", "slurm"):
             step = "--runner slurm --partition NAME    where srun has --container-image; elsewhere give a .sif"
         raise UsageError(
-            f"{chosen or 'no runner'} cannot open {reference}", cause=f"It opens {_OPENS[chosen]}.", next_step=step
+            f"{chosen or 'no runner'} cannot open {reference}", cause=f"It opens {row.opens}.", next_step=step
         )
     home = _image_folder(source, output)
     reports = (read_report(folder / "report.json") for folder in (home / artifact.engine, home))
@@ -124,21 +116,26 @@ def _refuse_unfit(suites: Sequence[str], packages: Sequence[str], reference: str
             )
 
 
-def _open(source: Located, runner: str, ctx: Context, pyxis: bool) -> Artifact | None:
-    """Make an image what the runner opens; None where it cannot be."""
-    match runner:
-        case "embedded":
-            return embedded.artifact(source.layout()) if source.has_layout else None
-        case "docker" | "podman":
-            return _in_store(source, oci.StoreEngine(runner), ctx)
-        case "slurm" if pyxis and source.form == "registry":
-            return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
-        case "slurm" if pyxis and (source.form == "squashfs" or source.has_layout):
-            return _file(source, "pyxis", "sqsh", ctx)
-        case "apptainer" | "slurm":
-            is_file = source.has_layout or source.form == "sif"
-            return _file(source, "apptainer", "sif", ctx) if is_file else _built(source, "apptainer")
-    return None
+def _embedded(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
+    return embedded.artifact(source.layout()) if source.has_layout else None
+
+
+def _sif(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
+    is_file = source.has_layout or source.form == "sif"
+    return _file(source, "apptainer", "sif", ctx) if is_file else _built(source, "apptainer")
+
+
+def _slurm(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
+    """Take what pyxis starts; on a cluster without it what Apptainer opens."""
+    if pyxis and source.form == "registry":
+        return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
+    if pyxis and (source.form == "squashfs" or source.has_layout):
+        return _file(source, "pyxis", "sqsh", ctx)
+    return _sif(source, ctx, pyxis)
+
+
+def _store(name: Literal["docker", "podman"]) -> Opener:
+    return lambda source, ctx, pyxis: _in_store(source, oci.StoreEngine(name), ctx)
 
 
 def _in_store(source: Located, store: oci.StoreEngine, ctx: Context) -> Artifact | None:
@@ -205,3 +202,19 @@ def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> 
         cause="No report of a build is beside it that would name its recipe.",
         next_step=f"--suite {next(iter(SUITES))}    (there are {', '.join(SUITES)})",
     )
+
+
+_NO_RUNNER = RunnerRow("an image, and this is a folder of files", ("folder",), lambda source, ctx, pyxis: None)
+ROWS: Mapping[str, RunnerRow] = {
+    "embedded": RunnerRow("NAME:TAG below dist/, or the path of an OCI layout", ("layout",), _embedded),
+    "docker": RunnerRow(
+        "NAME:TAG, a layout, docker:NAME:TAG, or the tar of `docker save`", ("archive", "docker"), _store("docker")
+    ),
+    "podman": RunnerRow("NAME:TAG, a layout, podman:NAME:TAG, or a tar", ("podman",), _store("podman")),
+    "apptainer": RunnerRow("NAME:TAG below dist/, a layout, or the path of a .sif", ("sif",), _sif),
+    "slurm": RunnerRow(
+        "NAME:TAG below dist/, a layout, the path of a .sif; with pyxis a .sqsh or an image on a registry",
+        ("squashfs", "registry"),
+        _slurm,
+    ),
+}
