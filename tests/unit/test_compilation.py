@@ -52,8 +52,8 @@ def archive(monkeypatch):
     """Versions of nvidia-cuda-toolkit that Debian's archive has; and what was asked of it."""
     known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], asked=[])
 
-    def archive_of(suite, ctx, components):
-        known.asked.append((suite, components))
+    def archive_of(suite, ctx, components, platform):
+        known.asked.append((suite, components, platform))
         return SimpleNamespace(
             available=lambda names: [deb(name, one) for name in names for one in known.versions],
             listed="20250811T020304Z",
@@ -69,7 +69,7 @@ def versions(packages):
 
 def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
     found = locked(DEBIAN, {}, offers)
-    assert archive.asked == [("bookworm", ("contrib", "non-free"))]
+    assert archive.asked == [("bookworm", ("contrib", "non-free"), TARGET.platform)]
     assert versions(found.packages) == {"nvidia-cuda-toolkit": "11.8.89~11.8.0-5~deb12u1"}
     assert found.listed == "20250811T020304Z"
     # tqdm, which they require, is nothing to compile with
@@ -93,7 +93,7 @@ def test_a_toolkit_of_wheels(offers):
 
 def test_an_image_is_locked_by_its_digest(offers, monkeypatch):
     tags = {"11.8.0-devel-ubuntu22.04": f"sha256:{'a' * 64}"}
-    monkeypatch.setattr(compilation.pull, "find", lambda wanted, ctx: (None, tags[wanted.tag]))
+    monkeypatch.setattr(compilation.pull, "find", lambda image, ctx, platform: (None, tags[image.tag]))
     reference = "docker.io/nvidia/cuda:11.8.0-devel-ubuntu22.04"
     found = locked(Option(provider="image", version="11.8", reference=reference), {}, offers)
     assert found == ImageToolkit(version="11.8", reference="docker.io/nvidia/cuda", digest=f"sha256:{'a' * 64}")
