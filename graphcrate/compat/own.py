@@ -1,4 +1,4 @@
-"""What a person adds to a stack: read from the command line, from a requirements file, or from a recipe of their own.
+"""What the user adds to a stack: read from the command line, from a requirements file, or from the user's own recipe.
 
 A recipe of one's own names the stack that it extends and what comes on top:
 
@@ -43,7 +43,7 @@ def _about(text: str) -> msgspec.Meta:
 
 
 class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A recipe file of a person's own. Paths are relative to it."""
+    """The user's own recipe file. Paths are relative to it."""
 
     extends: Annotated[str, _about("The stack, such as pyg; `list` has all.")]
     cuda: Annotated[str, _about('CUDA version, or "cpu"; else as for the stack.')] = ""
@@ -83,7 +83,7 @@ def find_stack(name: str, cuda: str | None = None) -> NamedStack:
 
 
 def load(path: Path) -> tuple[OwnRecipe, Additions]:
-    """Read a recipe file of a person's own. Raises RecipeError, UsageError for what it refers to."""
+    """Read the user's own recipe file. Raises RecipeError, UsageError for what it refers to."""
     fields = f"{command('schema', own=True)} lists every field, docs/customize.md shows them"
     recipe = toml.load(path, OwnRecipe, _contradictions, fields)
     folder = path.absolute().parent
@@ -179,7 +179,7 @@ def recorded(additions: Additions) -> Additions:
 
 
 def with_apt(variant: Variant, additions: Additions) -> Variant:
-    """The variant with the Debian packages that a person adds."""
+    """The variant with the Debian packages that the user adds."""
     packages = tuple(dict.fromkeys((*variant.base.packages, *additions.apt)))
     return msgspec.structs.replace(variant, base=msgspec.structs.replace(variant.base, packages=packages))
 

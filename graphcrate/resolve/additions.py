@@ -1,4 +1,4 @@
-"""A person's packages on top of a stack: torch, CUDA and what is compiled for them stay, everything else may move.
+"""The user's packages on top of a stack: torch, CUDA and what is compiled for them stay, everything else may move.
 
 uv sees what stays as empty wheels of those names and versions, and keeps the other versions of the stack's lock where
 nothing is against them. So a package that wants another torch is refused with who wants what, and an image with one
@@ -52,7 +52,7 @@ def add(
 ) -> Resolution:
     """The resolution with the additions' packages in its lock, which says which those are.
 
-    `committed`: the lock beside a person's recipe; it and the cache's are taken as long as they answer the same
+    `committed`: the lock beside the user's recipe; it and the cache's are taken as long as they answer the same
     request, but for `fresh`. Raises ResolutionError for what contradicts the stack or does not exist, NetworkError,
     BuildError for a project that cannot be made a wheel, LockedError when only committed locks may answer.
     """

@@ -135,12 +135,12 @@ class LockCandidate:
         """What it takes to compile for a devel image, from the cache or locked now; the lock's packages stay."""
         record = self._cache.path("resolutions", f"{lock.sha256}.{self._request.toolkit}.compilation.json")
         if (compilation := kept(record, Compilation)) is None:
-            from graphcrate.resolve.extensions import lock_compilation, means_for
+            from graphcrate.resolve.extensions import choose_compiler, lock_compilation
 
             context = self._context
-            means = means_for(context.variant, self.value, self._request)
+            choice = choose_compiler(context.variant, self.value, self._request)
             offers = Offers.of_lock(context.sources, lock)
-            compilation = lock_compilation(means, context.variant, lock.packages, offers, context.ctx)
+            compilation = lock_compilation(choice, context.variant, lock.packages, offers, context.ctx)
             self._cache.keep(record, msgspec.json.encode(compilation))
         return compilation
 

@@ -1,6 +1,6 @@
 """PyG's compiled extensions: each a wheel for this torch and CUDA, or source to compile, or named as missing.
 
-With what sources are compiled (a compiler that fits, tools, a CUDA toolkit) is locked like the rest: `means_for`
+With what sources are compiled (a compiler that fits, tools, a CUDA toolkit) is locked like the rest: `choose_compiler`
 decides by facts alone, `lock_compilation` finds today's files.
 """
 
@@ -56,7 +56,7 @@ def find_extensions(
 ) -> tuple[list[Offer], list[MissingPackage]]:
     """Find a wheel or an sdist for each of the variant's extensions, as the request wants, or why there is neither.
 
-    Raises ResolutionError for a recipe that lacks a need, UsageError as `means_for`.
+    Raises ResolutionError for a recipe that lacks a need, UsageError as `choose_compiler`.
     """
     listed = names_of(variant.extensions)
     for name, needed in NEEDS.items():
@@ -115,7 +115,7 @@ def _find(
     sdist = offers.newest_sdist(name, allowed, silent) if mode != "wheels" else None
     if sdist is not None:
         try:
-            means_for(variant, candidate, offers.sources.request)
+            choose_compiler(variant, candidate, offers.sources.request)
         except ResolutionError as error:
             reasons.append(f"it cannot be compiled: {error.what}")
         else:
@@ -127,7 +127,7 @@ def _find(
     return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
 
 
-class Means(msgspec.Struct, frozen=True, kw_only=True):
+class CompilerChoice(msgspec.Struct, frozen=True, kw_only=True):
     """How a candidate's extensions are compiled."""
 
     architectures: tuple[str, ...] = ()
@@ -135,24 +135,24 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     option: toolkits.Option | None = None  #: None: for the CPU alone
 
 
-def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) -> Means:
+def choose_compiler(variant: Variant, candidate: Candidate, request: SourceOptions) -> CompilerChoice:
     """The compiler and toolkit for a candidate, by facts alone.
 
     Raises ResolutionError where nothing can be compiled, UsageError where toolkit or architectures do not fit.
     """
     if variant.base.provider == "registry":
-        raise _no_means("its base is an image of a registry, and only Debian's compilers are known")
+        raise _no_compiler("its base is an image of a registry, and only Debian's compilers are known")
     if candidate.torch_cuda == "cpu":
-        return Means(compiler=compilers.compiler_for(variant.base.suite, None))
+        return CompilerChoice(compiler=compilers.compiler_for(variant.base.suite, None))
     option = _option(candidate, request.toolkit)
     if option is None:
-        raise _no_means(f"there is no CUDA toolkit for torch's CUDA {candidate.torch_cuda}")
+        raise _no_compiler(f"there is no CUDA toolkit for torch's CUDA {candidate.torch_cuda}")
     toolkits.refuse_impossible(variant.architectures, option.version)
     compiler = compilers.compiler_for(variant.base.suite, toolkits.nvcc(option.version).newest_gcc)
-    return Means(architectures=variant.architectures, compiler=compiler, option=option)
+    return CompilerChoice(architectures=variant.architectures, compiler=compiler, option=option)
 
 
-def _no_means(reason: str) -> ResolutionError:
+def _no_compiler(reason: str) -> ResolutionError:
     step = command("image", "…", extensions="wheels")
     return ResolutionError(reason, next_step=f"{step}    (and without {setting(flavour='devel')})")
 
@@ -172,18 +172,18 @@ def _option(candidate: Candidate, provider: str | None) -> toolkits.Option | Non
 
 
 def lock_compilation(
-    means: Means, variant: Variant, installed: Sequence[LockedPackage], offers: Offers, ctx: Context
+    choice: CompilerChoice, variant: Variant, installed: Sequence[LockedPackage], offers: Offers, ctx: Context
 ) -> Compilation:
     """What compiling takes today, for an image with these packages. Raises ResolutionError, NetworkError, HostError."""
     target = target_of(variant.base, variant.python)
     versions = {package.name: package.version for package in installed}
     tools = resolve_pins(TOOLS, target, offers, constraints=constraints_of(versions["torch"]))
     return Compilation(
-        architectures=means.architectures,
-        compiler=means.compiler,
-        base=base.lock_compiler(ctx, variant, variant.base.suite, means.compiler),
+        architectures=choice.architectures,
+        compiler=choice.compiler,
+        base=base.lock_compiler(ctx, variant, variant.base.suite, choice.compiler),
         tools=lock_offers(tools, offers.sources),
-        toolkit=lock_toolkit(means.option, versions, target, offers, ctx) if means.option else None,
+        toolkit=lock_toolkit(choice.option, versions, target, offers, ctx) if choice.option else None,
     )
 
 

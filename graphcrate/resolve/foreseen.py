@@ -1,6 +1,6 @@
 """What an audit will miss, said before anything is built: libraries of the system that added wheels need.
 
-Read are the wheels that a person added and that are compiled: those of the cache, and of others as many as are soon
+Read are the wheels that the user added and that are compiled: those of the cache, and of others as many as are soon
 fetched, which a build needs anyway. What they need and do not bring is looked up in the index of the base's Debian. A
 table knows what an import runs. The audit of the image has the last word: here nobody plays the loader.
 """

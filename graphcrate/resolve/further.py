@@ -18,7 +18,7 @@ _MIRRORS = {host_of(mirror.pypi): name for name, mirror in MIRRORS.items() if mi
 
 
 def asked(channels: Iterable[FurtherChannel], indexes: Sequence[str]) -> tuple[Source, ...]:
-    """Those that are not asked anyhow. `indexes`: the public index and the person's own."""
+    """Those that are not asked anyhow. `indexes`: the public index and the user's own."""
     sources = [
         Source(_KINDS[channel.kind], channel.location) for channel in channels if not _passed_over(channel, indexes)
     ]

@@ -23,7 +23,7 @@ from graphcrate.model.command import command, setting
 from graphcrate.model.errors import GraphcrateError, IntegrityError, NetworkError
 from graphcrate.model.words import joined, listed
 
-#: how the loader says that it has not found a library (dlopen(3)), which a person may paste
+#: how the loader says that it has not found a library (dlopen(3)), which the user may paste
 _MISSED = re.compile(r"(?<![\w+.-])(lib[\w+.-]{1,80}\.so[\w.]{0,20}): cannot open shared object file")
 
 
@@ -49,7 +49,7 @@ class Brought(NamedTuple):
     """What a suite's packages bring of some libraries."""
 
     packages: tuple[str, ...] = ()  #: to install
-    either: tuple[tuple[str, tuple[str, ...]], ...] = ()  #: a library, and packages of which a person has to choose
+    either: tuple[tuple[str, tuple[str, ...]], ...] = ()  #: a library, and packages of which the user has to choose
     nowhere: tuple[str, ...] = ()  #: libraries that no package has
 
     @property
@@ -159,7 +159,7 @@ def described(brought: Brought, suite: str) -> str:
 
 
 def _by_hand(finding: AuditFinding, system: str, why: str) -> str:
-    """How a person finds the package that nobody here knows."""
+    """How the user finds the package that nobody here knows."""
     finder = next((finder for finder in _finders() if system in finder.systems), None)
     library = finding.missing[0][0]
     if finder is None:

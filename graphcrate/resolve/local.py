@@ -1,4 +1,4 @@
-"""A person's own wheels, projects and commits, in the cache as what a lock has."""
+"""The user's own wheels, projects and commits, in the cache as what a lock has."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -133,7 +133,7 @@ class Sources:
         return further.lines(named, self._known(self.user)) if named else []
 
     def _known(self, user: "UserIndexes") -> tuple[str, ...]:
-        """Indexes that have what a requirements file means by them: the person's own, and for the public one those."""
+        """Indexes that have what a requirements file means by them: the user's own, and for the public one those."""
         return (user.default, *user.extra, *self._public)
 
     @shared_property
@@ -171,7 +171,7 @@ class Offers:
     def last_resort(self, channel: Channel) -> tuple["Source", ...]:
         """Public mirrors to ask for a locked file that no source of its channel gives.
 
-        None for the package index where a person has one of their own: a company's names are not for others.
+        None for the package index where the user has one: a company's names are not for others.
         """
         mirrors = public_mirrors(channel, self.torch, self.torch_cuda)
         if not mirrors or not asks_public_mirrors(self.sources.environment):
@@ -182,7 +182,7 @@ class Offers:
         return tuple(source for source in mirrors if source not in asked)
 
     def may_have_mirror(self, channel: Channel) -> bool:
-        """Whether a mirror that a person names could give what its sources do not, and was not asked."""
+        """Whether a mirror that the user names could give what its sources do not, and was not asked."""
         return bool(public_mirrors(channel, self.torch, self.torch_cuda)) and not self.last_resort(channel)
 
     def _asked(self, channel: Channel, project: str) -> Iterator[tuple["Source", tuple["Link", ...] | NetworkError]]:

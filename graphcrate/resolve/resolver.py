@@ -25,7 +25,7 @@ from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.resolve import built_for
 from graphcrate.resolve.base import lock_base
 from graphcrate.resolve.channels import names_of
-from graphcrate.resolve.extensions import find_extensions, lock_compilation, means_for
+from graphcrate.resolve.extensions import choose_compiler, find_extensions, lock_compilation
 from graphcrate.resolve.fetch import is_stored
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.offers import Offer, Offers, Sources
@@ -66,8 +66,8 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     versions = {package.name: package.version for package in packages}
     compilation = None
     if compiled:
-        means = means_for(variant, candidate, sources.request)
-        compilation = lock_compilation(means, variant, packages, offers, context.ctx)
+        choice = choose_compiler(variant, candidate, sources.request)
+        compilation = lock_compilation(choice, variant, packages, offers, context.ctx)
     notes = _notes(offered, candidate)
     if glt.NAME in versions:
         notes += _check_glt(versions[glt.NAME], versions, torch, candidate, variant)

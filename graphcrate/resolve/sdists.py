@@ -20,7 +20,7 @@ from graphcrate.model.lock import Compilation, Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Variant
 from graphcrate.resolve.base import lock_compiler
 from graphcrate.resolve.conflicts import Conflicts
-from graphcrate.resolve.extensions import TOOLS, Means, lock_compilation, means_for
+from graphcrate.resolve.extensions import TOOLS, CompilerChoice, choose_compiler, lock_compilation
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.obstacles import Clause
 from graphcrate.resolve.offers import Offer
@@ -151,13 +151,13 @@ class Sdists:
         if about.tool:
             return f"Its setup.py builds it by {about.tool}, and compiling has setuptools and a compiler alone."
         try:
-            self._means()
+            self._compiler()
         except ResolutionError as error:
             return error.what
         return ""
 
-    def _means(self) -> Means:
-        return means_for(self._context.variant, self._candidate, self._offers.sources.request)
+    def _compiler(self) -> CompilerChoice:
+        return choose_compiler(self._context.variant, self._candidate, self._offers.sources.request)
 
     def _stored(self, package: LockedPackage) -> Path:
         return self._cache.file(package.file.sha256, package.file.name)
@@ -171,14 +171,14 @@ class Sdists:
         if not any(package.compiled for package in self.locked.values()):
             return compilation
         if compilation is None:
-            means = self._means()
+            choice = self._compiler()
             if not self._with_cuda:
-                means = msgspec.structs.replace(means, option=None, architectures=())
-            elif means.option and not means.architectures:  # a stack that has nothing to compile names none
+                choice = msgspec.structs.replace(choice, option=None, architectures=())
+            elif choice.option and not choice.architectures:  # a stack that has nothing to compile names none
                 torch, cuda = self._conflicts.staying["torch"].version, self._candidate.torch_cuda
-                architectures = toolkits.architectures_of(torch, cuda, means.option.version)
-                means = msgspec.structs.replace(means, architectures=architectures)
-            return lock_compilation(means, variant, self._stack.packages, self._offers, ctx)
+                architectures = toolkits.architectures_of(torch, cuda, choice.option.version)
+                choice = msgspec.structs.replace(choice, architectures=architectures)
+            return lock_compilation(choice, variant, self._stack.packages, self._offers, ctx)
         if not with_apt:
             return compilation
         base = lock_compiler(ctx, variant, compilation.base.suite, compilation.compiler)

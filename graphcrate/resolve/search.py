@@ -28,7 +28,7 @@ class UnreadableFileError(HostError):
 
 
 class FileSearch:
-    """One locked file, looked for in all places. `failures`: what they said, in order, for a person."""
+    """One locked file, looked for in all places. `failures`: what they said, in order, for the user."""
 
     def __init__(
         self, package: LockedPackage, offers: Offers, begin: Callable[[], None] = lambda: None, *, quiet: bool

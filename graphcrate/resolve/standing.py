@@ -54,7 +54,7 @@ _THREADS = 8  #: small requests, most of them to one server
 
 
 class LockQuery(NamedTuple):
-    """A lock that is asked about. `recipe`: its name, or the path of a person's own; `renew`: what locks it again."""
+    """A lock that is asked about. `recipe`: its name, or the path of the user's own; `renew`: what locks it again."""
 
     recipe: str
     path: str

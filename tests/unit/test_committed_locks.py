@@ -8,7 +8,7 @@ from graphcrate.compat import explain, facts
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, DebianToolkit, decode_lock, encode
 from graphcrate.model.lock_proof import decode_proof
-from graphcrate.resolve.extensions import means_for
+from graphcrate.resolve.extensions import choose_compiler
 from graphcrate.resolve.locks import request_digest
 from tests import ROOT
 from tests.made import RECIPES
@@ -75,9 +75,9 @@ def test_what_is_compiled_is_compiled_as_the_recipe_says():
         assert any(package.compiled for package in lock.packages) == (lock.compilation is not None), path
         if lock.compilation is None:
             continue
-        means = means_for(variant, candidate, SourceOptions())
+        choice = choose_compiler(variant, candidate, SourceOptions())
         assert lock.compilation.architectures == variant.architectures, path
-        assert (lock.compilation.compiler, lock.compilation.toolkit.version) == (means.compiler, means.option.version)
+        assert (lock.compilation.compiler, lock.compilation.toolkit.version) == (choice.compiler, choice.option.version)
         assert {"pip", "setuptools", "wheel", "ninja"} <= {tool.name for tool in lock.compilation.tools}, path
         # The image's own base with more: a compiler must not meet another libc than the image has.
         assert isinstance(lock.base, DebianBase), path
