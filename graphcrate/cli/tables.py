@@ -111,8 +111,8 @@ def proofs(results: Sequence[Result]) -> Iterator[str]:
         if (proof := one.proof) is None:
             rows.append((name, one.state, one.error.partition("\n")[0], "", "", "", ""))
             continue
-        suites = ",".join(suite.suite for suite in proof.suites)
-        cells = (proof.digest[:19], size(proof.bytes), f"{proof.seconds:.0f}", suites, " ".join(gpus_of(proof)))
+        passed = ",".join(suite.suite for suite in proof.suites)
+        cells = (proof.digest[:19], size(proof.bytes), f"{proof.seconds:.0f}", passed, " ".join(gpus_of(proof)))
         rows.append((name, one.state, *cells))
     widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(rows[0]))]
     for row in rows:

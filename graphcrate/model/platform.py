@@ -111,6 +111,11 @@ def platform_named(name: str) -> Platform:
     return next(row for row in PLATFORMS if row.name == name)
 
 
+def supported(name: str) -> Platform:
+    """The platform of this OCI name where images are made for it; else the default one, which it is judged by."""
+    return next((row for row in SUPPORTED if row.name == name), DEFAULT)
+
+
 def of_machine(machine: str) -> Platform | None:
     """The platform of a machine as uname(1) names it ("x86_64"); None where there is no row for it."""
     return next((row for row in PLATFORMS if row.machine == machine), None)

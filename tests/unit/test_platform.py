@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from graphcrate.artifacts.formats import elf, sif
-from graphcrate.artifacts.tree.binaries import over
+from graphcrate.artifacts.tree.binaries import of_opened, over
+from graphcrate.artifacts.tree.reader import OpenedTree
 from graphcrate.artifacts.wheel import check_tags, supported_tags
 from graphcrate.checks.audit.loading import Loader, loadable
 from graphcrate.checks.audit.packages import Packages
+from graphcrate.checks.contracts import contents as contracts
 from graphcrate.checks.contracts.view import _c_library
 from graphcrate.compat import recipes
 from graphcrate.compat.packages import markers
@@ -21,10 +23,21 @@ from graphcrate.host.steps import Step
 from graphcrate.host.syscalls import ALLOWED, REFUSED, syscall_numbers
 from graphcrate.inputs.bases import contents, install
 from graphcrate.model.audit import Binary, Contents
+from graphcrate.model.contract import Settings
 from graphcrate.model.errors import BuildError, HostError, RecipeError
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, RegistryBase, decode_lock, platform_of
 from graphcrate.model.plan import ConfigStep
-from graphcrate.model.platform import AMD64, ARM64, DEFAULT, PLATFORMS, SUPPORTED, Platform, of_machine, platform_named
+from graphcrate.model.platform import (
+    AMD64,
+    ARM64,
+    DEFAULT,
+    PLATFORMS,
+    SUPPORTED,
+    Platform,
+    of_machine,
+    platform_named,
+    supported,
+)
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
@@ -33,7 +46,8 @@ from graphcrate.publish.attest.bill import _root
 from graphcrate.render.steps import UV
 from graphcrate.resolve.target import WheelTarget, target_of
 from tests import ROOT
-from tests.made import refused
+from tests.made import place, refused
+from tests.unit.contract_cases import GOOD, HOST
 
 #: no processor: each of its names is its own, so that a room which has a name from elsewhere is seen
 MADE_UP = Platform(
@@ -187,6 +201,18 @@ def test_sif_files_have_the_platforms_number():
 
 def test_each_supported_platform_has_a_wheel_of_uv():
     assert set(UV["sha256"]) >= {row.name for row in SUPPORTED}
+
+
+def test_a_second_supported_platform_is_taken_by_contracts_and_the_audit(monkeypatch):
+    settings = Settings(platform=ARM64.name)
+    assert contracts.platform.judge(msgspec.structs.replace(GOOD, settings=settings), HOST).status == "fail"
+    assert supported(ARM64.name) is AMD64
+    monkeypatch.setattr("graphcrate.model.platform.SUPPORTED", PLATFORMS)
+    assert contracts.platform.judge(msgspec.structs.replace(GOOD, settings=settings), HOST).status == "pass"
+    assert supported(ARM64.name) is ARM64
+    opened = OpenedTree(name="a", form="folder", entries={}, read=lambda path: b"", settings=None)
+    tools = SimpleNamespace(ctx=place(None))
+    assert of_opened("a", opened, tools, settings=settings).platform is ARM64
 
 
 # -- no other module

@@ -24,6 +24,7 @@ from graphcrate.model.audit import Binary, Contents, InstalledDistribution
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import VENV
+from graphcrate.model.platform import supported
 
 #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` asks for
 _VERSION = 7
@@ -126,6 +127,7 @@ def of_opened(
     texts, programs = _sorted(data, raw)
     read = Contents(name=name, form=opened.form, binaries=programs, texts=texts, links=links)
     unread, left = opened.unread, opened.left
+    read = msgspec.structs.replace(read, platform=supported(settings.platform)) if settings else read
     return _described(msgspec.structs.replace(read, toolkit=toolkit, settings=settings, unread=unread, left=left))
 
 

@@ -9,7 +9,7 @@ from graphcrate.checks.contracts.view import distribution
 from graphcrate.compat import suites
 from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
-from graphcrate.model.platform import DEFAULT
+from graphcrate.model.platform import SUPPORTED, supported
 from graphcrate.model.runtime import RUNTIMES
 
 _LARGE = 10 * 10**9  #: bytes; takes minutes to import, and does not fit into many a node's /tmp
@@ -18,16 +18,19 @@ _MOUNTED = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/home", "/root")
 _ON_A_LAYER = 1 << 20  #: a library of fewer bytes is a stub or a link
 
 
-@settings_check(f"made for {DEFAULT.name}", *RUNTIMES)
+_PLATFORMS = " or ".join(row.name for row in SUPPORTED)
+
+
+@settings_check(f"made for {_PLATFORMS}", *RUNTIMES)
 def platform(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     """The hosts are of that kind; anything else ends in `exec format error`.
     Source: OCI image specification 1.1, configuration
     """
     if not settings.platform:
         return unknown("the artifact does not say")
-    if settings.platform == DEFAULT.name:
+    if supported(settings.platform).name == settings.platform:
         return passed(settings.platform)
-    return failed(settings.platform, f"build it for {DEFAULT.name} (docker build --platform)")
+    return failed(settings.platform, f"build it for {_PLATFORMS} (docker build --platform)")
 
 
 @check("layers that unpack alike everywhere", *RUNTIMES)
