@@ -137,7 +137,7 @@ def run(
     for number, row in enumerate(wanted):
         known = None if request.again else proof_of(row)
         if known is not None and row.lock and known.build_key == EMBEDDED.key(_plan(row, row.lock, ctx)):
-            result = _result(row, state="proved before", proof=known)
+            result = _result(row, "proved before", known)
         else:
             ctx.progress.note(f"matrix: {row.title}, {number + 1} of {len(wanted)}")
             result = _prove(row, wanted[number:], request, ctx, build)
@@ -181,16 +181,17 @@ def _prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ct
         is_out = row.lock is None and isinstance(error, NetworkError | ResolutionError)
         state: State = "unavailable" if is_out else "failed"
         ctx.progress.note(f"matrix: {row.title}: {state}: {error}")
-        return _result(row, state=state, error=error.what, exit_code=error.exit_code)
+        return msgspec.structs.replace(_result(row, state), error=error.what, exit_code=error.exit_code)
     if row.lock is None:
-        return _result(row, state="tested")
+        return _result(row, "tested")
     proof = _proof(row, report, round(settings.now() - start, 1), ctx)
     write_file(row.proof_path, encode(proof))
-    return _result(row, state="proved", proof=proof)
+    return _result(row, "proved", proof)
 
 
-def _result(row: MatrixRow, **fields: object) -> Result:
-    return Result(recipe=row.recipe.name, cuda=row.variant.cuda, candidate=row.candidate.name, **fields)  # type: ignore[arg-type]
+def _result(row: MatrixRow, state: State, proof: LockProof | None = None) -> Result:
+    recipe, cuda, candidate = row.recipe.name, row.variant.cuda, row.candidate.name
+    return Result(recipe=recipe, cuda=cuda, candidate=candidate, state=state, proof=proof)
 
 
 def _proof(row: MatrixRow, report: BuildReport, seconds: float, ctx: Context) -> LockProof:

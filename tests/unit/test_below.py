@@ -5,6 +5,7 @@ import shutil
 import msgspec
 import pytest
 
+from graphcrate.assembly import making
 from graphcrate.engines.embedded import layers
 from tests.unit.elfmaker import make_elf
 from tests.unit.test_what_ran import in_image, mine  # noqa: F401 (a fixture)
@@ -71,6 +72,20 @@ def test_the_stacks_image_is_made_first_after_the_plan_that_was_asked_for_and_is
     )
     again = mine.image(packages=MORE)
     assert [line[:6] for line in again.said.splitlines()] == ["tested", "below ", "image ", "next  "]
+
+
+def test_stack_and_own_image_are_each_looked_up_once_in_a_build(mine, monkeypatch):  # noqa: F811
+    looked, read = [], making.read_report
+
+    def look(path, warn):
+        looked.append(path.parent.parent.name)
+        return read(path, warn)
+
+    monkeypatch.setattr(making, "read_report", look)
+    for _ in range(2):  # a new build, and one where nothing changed
+        mine.image(packages=MORE)
+        assert sorted(looked) == ["mine", "torch"]
+        looked.clear()
 
 
 def test_an_image_that_is_not_tested_needs_no_stack_that_is(mine):  # noqa: F811
