@@ -27,7 +27,8 @@ OF_OTHERS = {
     *("User", "Volumes", "Env", "Authorization", "Dockerfile", "OR", "encrypted", "export", "with", "except"),
     *("tarfile", "zipfile", "installer", "marshal", "extractfile", "_cpu", "_cuda"),
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "PIP_CERT", "NETRC"),
-    *("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    *("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "DEBIAN_MIRROR", "DEBIAN_SECURITY_MIRROR", "DEBIAN_FALLBACK"),
+    *("DEBIAN_ARCHIVE", "DEBIAN_SNAPSHOT"),
 }
 NAME = r"[A-Za-z_]\w*"
 
