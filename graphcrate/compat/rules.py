@@ -14,7 +14,7 @@ from graphcrate.compat.facts import numbers
 from graphcrate.compat.targets import Target
 from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.command import command, filled, setting
-from graphcrate.model.recipe import Candidate, Variant
+from graphcrate.model.recipe import CHANNELS, Candidate, Channel, Variant
 from graphcrate.model.report import Fallback
 from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.words import listed
@@ -269,7 +269,9 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found
     """The extensions' kernels, as we would compile them."""
     if not _uses_gpu(stack, target) or not stack.extensions:
         return
-    if packages.has_wheels(stack.torch, stack.torch_cuda) is False:
+    row = CHANNELS[Channel.PYG]  # whose pages were looked at
+    is_listed = any(name.replace("_", "-") in row.libraries for name in stack.extensions)
+    if is_listed and packages.has_wheels(stack.torch, stack.torch_cuda) is False:
         what = f"PyG's pages have no wheels for torch {stack.torch} and CUDA {stack.torch_cuda}"
         left_out = ", and pyg_lib is left out" if "pyg_lib" in stack.extensions else ""
         yield _Found("note", f"{what}: extensions are compiled{left_out}")

@@ -183,3 +183,12 @@ def test_another_gpu_never_makes_it_better_and_a_rejection_has_one_reason_with_s
     assert bool(found.reasons) == (found.status != "native")
     if found.status == "rejected":
         assert [(bool(one.source), bool(one.fix)) for one in found.reasons] == [(True, True)]
+
+
+def test_an_extension_of_another_channel_is_not_missed_on_pygs_pages():
+    def notes(*extensions):
+        stack = {**NO_WHEELS, "extensions": extensions}
+        return [note for note in verdict(stack).notes if "PyG's pages" in note]
+
+    assert len(notes("torch_scatter")) == 1
+    assert notes("dgl") == []
