@@ -32,9 +32,9 @@ from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.validate import inspect_layer
 
-Form = Literal["sif", "sqsh", "docker", "rootfs", "oci-archive"]
+ResultForm = Literal["sif", "sqsh", "docker", "rootfs", "oci-archive"]
 #: Names of the results, after the image's.
-SUFFIXES: Mapping[Form, str] = {
+SUFFIXES: Mapping[ResultForm, str] = {
     "sif": ".sif",
     "sqsh": ".sqsh",
     "docker": ".docker.tar",
@@ -57,7 +57,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One conversion: of which image, to what, where to."""
 
     ref: str
-    to: Form
+    to: ResultForm
     output: Path | None = None  #: None: beside the layout, named after the image
     force: bool = False
     compression: Compression | None = None  #: of a SIF or squashfs; None: what `kernel` mounts, zstd for enroot
@@ -71,7 +71,7 @@ class Converted(msgspec.Struct, frozen=True, kw_only=True):
     """The result. `size` in bytes, of a folder that of its layers' tars; `sha256` in hex, empty where nobody asked."""
 
     path: str
-    form: Form
+    form: ResultForm
     layout: str  #: digest of the image that it was made from
     size: int
     seconds: float
@@ -371,7 +371,7 @@ def _rootfs(job: _Job) -> _Written:
     return _Written(size=size)
 
 
-_WRITERS: Mapping[Form, Callable[[_Job], _Written]] = {
+_WRITERS: Mapping[ResultForm, Callable[[_Job], _Written]] = {
     "sif": _sif,
     "sqsh": _sqsh,
     "docker": _archive,

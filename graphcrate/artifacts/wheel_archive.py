@@ -174,17 +174,17 @@ class WheelArchive(contextlib.AbstractContextManager["WheelArchive"]):
         )
 
     def _data_offset(self, info: zipfile.ZipInfo) -> int:
-        """Where the member's data begins; its local header must tell what the central directory told."""
+        """Where the member's data begins; its local header must say what the central directory says."""
         name = info.filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
-        # zipfile moves offsets when bytes precede the archive or its end tells a wrong place.
+        # zipfile moves offsets when bytes precede the archive or its end has a wrong offset.
         is_inside = 0 <= info.header_offset < os.fstat(self._descriptor).st_size
         head = os.pread(self._descriptor, _LOCAL_HEADER.size + len(name), info.header_offset) if is_inside else b""
         if len(head) < _LOCAL_HEADER.size or not head.startswith(b"PK\x03\x04"):
             self.fail(info.filename, "has no local header where the directory says")
         (_, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = _LOCAL_HEADER.unpack_from(head)
         if (flags | info.flag_bits) & ~_KNOWN_FLAGS:
-            told = f"{flags:#x}, {info.flag_bits:#x}"
-            self.fail(info.filename, f"is encrypted, or has other flags that no wheel has: {told}")
+            both = f"{flags:#x}, {info.flag_bits:#x}"
+            self.fail(info.filename, f"is encrypted, or has other flags that no wheel has: {both}")
         agreeing = [(head[_LOCAL_HEADER.size :], name), (name_length, len(name)), (method, info.compress_type)]
         if not info.filename.isascii():
             agreeing.append((flags & _UTF8, info.flag_bits & _UTF8))

@@ -18,7 +18,8 @@ from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.registry import ACCEPT, Repository
 from graphcrate.oci.upload import RequestSize, UploadBlob, UploadOutcome, upload
 
-Form = Literal["docker", "oci"]  # in the order of the command line: typing takes one of two orders for the other
+#: In the order of the command line: typing takes one of two orders for the other.
+ManifestForm = Literal["docker", "oci"]
 THREADS = 4  #: uploads at once
 _BLOB_UNKNOWN = ("MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN")
 
@@ -37,7 +38,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     bytes_mounted: int
 
 
-def push_layout(target: Repository, layout: Layout, form: Form, progress: Progress) -> Pushed:
+def push_layout(target: Repository, layout: Layout, form: ManifestForm, progress: Progress) -> Pushed:
     """Push the layout's image under its digest. `form`: of the manifest; `docker` is what every runtime can pull.
 
     Raises LayoutError, UsageError for a manifest that has no such form, NetworkError, IntegrityError.
@@ -114,7 +115,7 @@ def put_manifest(
     return sent
 
 
-def manifest_of(layout: Layout, form: Form) -> tuple[bytes, str]:
+def manifest_of(layout: Layout, form: ManifestForm) -> tuple[bytes, str]:
     """The manifest's bytes in this form; those of the layout where it has that form."""
     own = layout.blob(layout.digest).read_bytes()
     if (layout.descriptor.media_type == spec.DOCKER_MANIFEST) == (form == "docker"):

@@ -43,7 +43,7 @@ class PublishRequest:
 
     ref: str
     output: Path = Path("dist")
-    form: push.Form | None = None
+    form: push.ManifestForm | None = None
     tags: tuple[str, ...] = ()  #: further ones
     short_tag: bool = False  #: that of its variant and candidate (`catalog.short_tag`) is one of them
     mount_from: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from typing import IO, TypeVar, cast
 
 from graphcrate.artifacts.formats.docker_archive import Saved
 from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
-from graphcrate.artifacts.tree.layers import LayerTree, opened, read_layer
+from graphcrate.artifacts.tree.layers import LayerTree, open_layers, read_layer
 from graphcrate.artifacts.tree.reader import OpenedTree, Tools
 from graphcrate.host import oci_engine, process
 from graphcrate.model.errors import LayoutError, UsageError
@@ -144,7 +144,7 @@ class _Archive:
                 f"the archive has {len(saved)} images, one was expected", cause=f"It has: {names or 'none'}."
             )
         config = self._decoded(saved[0].config, spec.ImageConfig)
-        return opened(name, form, [self._named(self.layers, layer) for layer in saved[0].layers], config)
+        return open_layers(name, form, [self._named(self.layers, layer) for layer in saved[0].layers], config)
 
     def _opened_oci(self, name: str, form: Form) -> OpenedTree:
         if "index.json" not in self.documents:
@@ -157,7 +157,7 @@ class _Archive:
         image = find_manifest(root_entry(listed, "index.json", self._platform), self._read_blob, self._platform)
         layers = [self._named(self.layers, _blob(layer)) for layer in image.manifest.layers]
         config = read_config(image.manifest, self._read_blob)
-        return opened(name, form, layers, config, image.manifest, image.index)
+        return open_layers(name, form, layers, config, image.manifest, image.index)
 
     def _read_blob(self, descriptor: spec.Descriptor) -> bytes:
         return self._named(self.documents, _blob(descriptor))

@@ -111,8 +111,8 @@ def of_opened(
         if entry.kind == "symlink":
             links[path] = entry.link
         elif entry.kind == "file":
-            if found := _TOOLKIT.fullmatch(path):
-                toolkit[found[1]] = toolkit.get(found[1], 0) + entry.size
+            if match := _TOOLKIT.fullmatch(path):
+                toolkit[match[1]] = toolkit.get(match[1], 0) + entry.size
             if keeps(path, entry.size):
                 kept[path] = entry.size
 

@@ -79,7 +79,7 @@ def _file(path: str, inode: Inode, content: Iterator[bytes], selection: Selectio
     return LayerEntry(Entry("file", inode.mode, inode.uid, inode.gid, inode.size, sha256), kept)
 
 
-def opened(
+def open_layers(
     name: str,
     form: Form,
     layers: Sequence[LayerTree | LayoutError],
@@ -168,7 +168,7 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> OpenedTree:
     sizes = [descriptor.size for descriptor in layout.layers]
     with tools.ctx.progress.task(f"reading {name}", sum(sizes), brief=True) as task:
         layers = parallel(read, range(len(sizes)), advance=task.advance, size=lambda number: sizes[number])
-    return opened(name, "layout", layers, layout.config, layout.manifest, layout.index)
+    return open_layers(name, "layout", layers, layout.config, layout.manifest, layout.index)
 
 
 def _remembered(digest: str, tools: Tools, read: Callable[[], LayerTree]) -> LayerTree:
