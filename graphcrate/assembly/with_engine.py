@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.assembly import extensions, summary
+from graphcrate.compat import suites
 from graphcrate.compat.request import SourceOptions
 from graphcrate.engines import table
 from graphcrate.engines.backend import BuildOrder, Built, Engine
@@ -147,7 +148,7 @@ def arguments(plan: Plan, lock: Lock, sources: SourceOptions, environment: Mappi
             values[row.variable] = source.location
     # A machine that knows no archive leaves it to the base image.
     if isinstance(lock.base, DebianBase) and (archive := own_mirror(environment, suite=lock.base.suite)):
-        values["DEBIAN_MIRROR"] = archive.main
+        values[suites.distribution_of(lock.base.suite).variable("MIRROR")] = archive.main
     text = render.dockerfile(plan)
     return {
         name: value.rstrip("/")

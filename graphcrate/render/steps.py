@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from graphcrate.compat import addresses, compilers, identities
+from graphcrate.compat import addresses, compilers, identities, suites
 from graphcrate.compat.planning import (
     ADDED_FILES_TITLE,
     ADDED_SOURCES,
@@ -22,6 +22,7 @@ from graphcrate.compat.planning import (
     SYSTEM_PATH,
     group,
 )
+from graphcrate.compat.suites import Distribution
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.model.lock import DebianBase, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
 from graphcrate.model.plan import (
@@ -74,7 +75,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 def base(plan: Plan, *, environment: bool = True) -> str:
     """Write what a stage starts with: packages that the base lacks, and small files, on demand those of the venv."""
     names = plan.base.image.packages
-    runs = shell("base_packages", " ".join(names), identities.after_install(_installed(plan))) if names else ""
+    after = identities.after_install(_installed(plan))
+    runs = shell("base_packages", " ".join(names), after, archive_of(plan)) if names else ""
     for files in plan.of(FilesStep):
         if files.title in (EXAMPLES_TITLE, ADDED_FILES_TITLE):
             continue
@@ -164,6 +166,12 @@ def toolkit_stays(plan: Plan) -> bool:
     return bool(plan.of(ToolkitStep))
 
 
+def archive_of(plan: Plan) -> Distribution:
+    """The distribution whose archive the base's packages come from; Debian where nothing tells."""
+    base, image = plan.base.base, plan.base.image
+    return suites.distribution_of(base.suite if isinstance(base, DebianBase) else suites.named_in(image.reference))
+
+
 def _has_mirror(plan: Plan) -> bool:
     """Whether `tools` has put the user's mirror into apt's settings."""
     return not plan.base.image.brings_python
@@ -203,7 +211,7 @@ def _debs(plan: Plan, toolkit: DebianToolkit) -> str:
         f"{deb.file.sha256}  {PACKAGES}/debs/{deb.name}_{deb.version.replace(':', '%3a')}_{deb.architecture}.deb"
         for deb in toolkit.packages
     ]
-    return shell("toolkit_debs", toolkit.suite, edits, debs, hashes, _has_mirror(plan))
+    return shell("toolkit_debs", toolkit.suite, edits, debs, hashes, _has_mirror(plan), archive_of(plan))
 
 
 def _extensions(plan: Plan) -> Iterator[Stage]:
@@ -233,7 +241,7 @@ def _compile(plan: Plan, compiled: CompileStep, name: str) -> Stage:
     # Debian's packages that the base lacks; other Pythons than Debian's have their headers
     skipped = {*image.packages, *([compilers.PYTHON_HEADERS] if image.brings_python else [])}
     lacking = [name for name in compilers.packages(used.compiler) if name not in skipped]
-    compiler = shell("compiler", used.toolkit, lacking, _has_mirror(plan)) if lacking else ""
+    compiler = shell("compiler", used.toolkit, lacking, _has_mirror(plan), archive_of(plan)) if lacking else ""
     small = any(compilers.folder_for(package.name) for package in compiled.packages)
     needed = {_group(plan, package) for package in compiled.against}
     beside = [package for package in compiled.against if not _group(plan, package)]

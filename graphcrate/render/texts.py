@@ -60,6 +60,7 @@ def definition(plan: Plan, *, bootstrap: str = "docker", base: str = "") -> str:
 
 
 def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
+    uv, archive = {**steps.UV, "sha256": steps.UV["sha256"][plan.platform.name]}, steps.archive_of(plan)
     return {
         "plan": plan,
         "about": about(plan),
@@ -72,9 +73,8 @@ def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
         "base": steps.base(plan),
         "added_files": steps.added_files(plan),
         "bytecode": shell("bytecode", plan.stack.python, False),
-        "tools": shell(
-            "tools", plan.base.image.brings_python, {**steps.UV, "sha256": steps.UV["sha256"][plan.platform.name]}
-        ),
+        "tools": shell("tools", plan.base.image.brings_python, uv, archive),
+        "archive": archive,
         "with_wheels": any(stage.uses(f"{CONTEXT}/wheels") for stage in stages),
     }
 

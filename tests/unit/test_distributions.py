@@ -7,6 +7,7 @@ import tomllib
 import msgspec
 import pytest
 
+from graphcrate import render
 from graphcrate.checks.contracts import contents as contracts
 from graphcrate.compat import compilers, planning, recipes, suites
 from graphcrate.compat.facts import data
@@ -172,6 +173,10 @@ def test_plans_and_bills_name_it():
     plan = planning.make_plan(recipe, msgspec.structs.replace(lock, base=base("bash")), candidate, examples={})
     assert plan.base.image.reference == "madeup:nova"
     assert [re.search("-(.*)-py", alias)[1] for alias in plan.aliases] == ["madeup24.04"]
+    text = render.dockerfile(plan)
+    assert "\nARG MADEUP_MIRROR\n" in text
+    assert 'sed -i "s|http[^ ]*/madeup|${MADEUP_MIRROR:-&}|"' in text
+    assert "DEBIAN_MIRROR" not in text
     assert bill._system(base("bash")).name == "madeup"
     (component,) = bill._debian(base("bash").packages, "nova", in_image=True, system=None)
     assert str(component.purl).startswith("pkg:deb/madeup/bash@1?")
