@@ -2,6 +2,8 @@
 
 A checkout has `make`, with settings for most of what builds, and `./build.py` for all; an installed package has
 `graphcrate`. A text has a value in its place: `f"{command('lock', name, cuda='11.8')}    (takes what is there today)"`.
+Where such a text is stored, in a report, it has the words of whoever wrote it. Locks and rendered files have none:
+their bytes are the same everywhere.
 """
 
 import re

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import jinja2
 
 from graphcrate import __version__
-from graphcrate.model.command import filled
+from graphcrate.model.command import command, filled
 from graphcrate.model.words import size
 from graphcrate.pages.colours import COLOURS
 
@@ -26,7 +26,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"size": size, "filled": filled}
-    environment.globals |= {"version": __version__, "colours": COLOURS}
+    environment.globals |= {"version": __version__, "colours": COLOURS, "typed": command}
     return environment
 
 

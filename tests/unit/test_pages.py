@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from graphcrate.artifacts.locate import read_report
 from graphcrate.compat import recipes
+from graphcrate.model import command
 from graphcrate.model.lock import encode
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.recipe import Additions
@@ -107,6 +108,14 @@ def test_what_is_not_known_says_so(context, tmp_path):
     assert "No test of it is known here" in text
     assert report.UNKNOWN in text
     assert {one.name for one in page.packages} >= {"torch", "torch-scatter"}
+
+
+def test_a_page_of_an_installed_package_has_its_commands(context, tmp_path, monkeypatch):
+    page = read(context, tmp_path)
+    assert "./build.py run " in report.html(page)
+    monkeypatch.setattr(command, "INSTALLED", True)
+    text = report.html(page)
+    assert ("./build.py" in text, "graphcrate run " in text, "graphcrate convert " in text) == (False, True, True)
 
 
 def test_two_images_side_by_side(context, tmp_path):
