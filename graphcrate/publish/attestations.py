@@ -27,9 +27,9 @@ def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, 
     report, lock = candidate.report, candidate.lock
     subject = Subject(name=report.name, tag=report.tag, digest=digest)
     asked = report.asked or BuildParameters(recipe=report.name, variant=report.cuda, candidate=report.candidate)
-    found = read_image(str(candidate.layout.path), ctx).contents
-    known, installed = licences.of_image(found.texts, lock.python), system.of_image(found.texts, found.links)
-    cut = [one for layer in report.layers for one in layer.cut]
+    image = read_image(str(candidate.layout.path), ctx).contents
+    known, installed = licences.of_image(image.texts, lock.python), system.of_image(image.texts, image.links)
+    cut = [file for layer in report.layers for file in layer.cut]
     predicates = {
         statement.BILL: bill.sbom(
             lock, subject, devel=asked.flavour == "devel", facts=known, system=installed, cut=cut
@@ -50,7 +50,7 @@ def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, 
 def files(candidate: ImageEvidence, ctx: Context) -> dict[str, bytes]:
     """The build's report, its lock and the statements about the layout's own manifest, by file name."""
     about = of(candidate, candidate.report.digest, ctx)
-    documents = {statement.KINDS[one.predicate_type][1]: statement.encode(one) for one in about}
+    documents = {statement.KINDS[document.predicate_type][1]: statement.encode(document) for document in about}
     folder = candidate.layout.path.parent
     return {**{name: (folder / name).read_bytes() for name in ("report.json", "lock.json")}, **documents}
 
@@ -87,23 +87,23 @@ def attach(
     if key is None:
         return AttachedStatements(digests=digests)
     signed = [*(bundles.sign(name, digest) for name in names), *about]
-    return _refer(target, [bundles.attach(one, key, subject) for one in signed], digest, digests, ctx)
+    return _refer(target, [bundles.attach(document, key, subject) for document in signed], digest, digests, ctx)
 
 
 def _refer(
     target: Repository, made: Sequence[bundles.NewReferrer], digest: str, digests: tuple[str, ...], ctx: Context
 ) -> AttachedStatements:
     """Push bundles as referrers of the image; where a registry takes none of them, that is said."""
-    blobs = {digest_of(data): data for one in made for data in one.blobs}
+    blobs = {digest_of(data): data for referrer in made for data in referrer.blobs}
     push.push_blobs(target, [_blob(data) for data in blobs.values()], lambda _: None)
-    entries = tuple(one.descriptor for one in made)
-    refused = next(filter(None, (referrers.put(target, one.manifest) for one in made)), "")
+    entries = tuple(referrer.descriptor for referrer in made)
+    refused = next(filter(None, (referrers.put(target, referrer.manifest) for referrer in made)), "")
     if why := refused or referrers.add(target, digest, entries):
         ctx.progress.note(
             f"warning: {why}. So cosign 1 to 3 and `verify` find the signatures; what looks for referrers does not"
         )
         return AttachedStatements(digests=digests)
-    return AttachedStatements(digests=(*digests, *(one.digest for one in entries)), referrers=entries)
+    return AttachedStatements(digests=(*digests, *(entry.digest for entry in entries)), referrers=entries)
 
 
 def stored(source: Repository, tag: str) -> Sequence[spec.Descriptor]:

@@ -1,4 +1,4 @@
-"""Publishing policy: what a person asks to publish, and which images may go out.
+"""Publishing policy: what the user asks to publish, and which images may go out.
 
 By digest, never by name: only what was audited, keeps its contracts and passed its suites.
 """
@@ -39,7 +39,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, kw_only=True)
 class PublishRequest:
-    """What a person asks. `ref`: a built image; `form`: None: what every runtime among the image's can pull."""
+    """What the user asks. `ref`: a built image; `form`: None: what every runtime among the image's can pull."""
 
     ref: str
     output: Path = Path("dist")
@@ -96,7 +96,7 @@ def examine(request: PublishRequest, ctx: Context) -> ImageEvidence:
     stack = report.asked.recipe if report.asked else report.name
     recipe, variant = catalog.find_variant(ctx, stack, report.cuda)
     read = (_read(path, Pass) for path in sorted((folder / memory.FOLDER).glob("*.json")))
-    passes = tuple(one for one in read if one is not None)
+    passes = tuple(pass_ for pass_ in read if pass_ is not None)
     evidence = judge(report, audit, passes, variant.smoke or recipe.smoke, allow_cpu_only=request.allow_cpu_only)
     if evidence.refusals or audit is None:
         reasons = evidence.refusals
@@ -108,18 +108,18 @@ def examine(request: PublishRequest, ctx: Context) -> ImageEvidence:
         )
     if evidence.cpu_only:
         ctx.progress.note("no suite of it has passed on a GPU: published all the same, as --allow-cpu-only says")
-    found = ImageEvidence(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence, variant=variant)
-    refuse_tags(found, request.tags)
-    return found
+    image = ImageEvidence(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence, variant=variant)
+    refuse_tags(image, request.tags)
+    return image
 
 
 def short_tag(candidate: ImageEvidence) -> str:
     """`cu118`; of a fall-back `cu118-compat`."""
     return next(
         (
-            catalog.short_tag(candidate.variant, one)
-            for one in candidate.variant.candidates
-            if one.name == candidate.report.candidate
+            catalog.short_tag(candidate.variant, possible)
+            for possible in candidate.variant.candidates
+            if possible.name == candidate.report.candidate
         ),
         cuda_label(candidate.report.cuda),
     )
@@ -156,7 +156,7 @@ def refuse_early(request: PublishRequest, name: str, cuda: str | None) -> None:
     if request.allow_cpu_only or cuda == _CPU or gpu.is_here():
         return
     remembered = (_read(path, Pass) for path in (request.output / name).glob(f"*/{memory.FOLDER}/*.json"))
-    if any(one and _is_gpu(one.report) for one in remembered):
+    if any(pass_ and _is_gpu(pass_.report) for pass_ in remembered):
         return
     raise GateError(
         f"no suite of {name} has passed on a GPU, and this machine has none",
@@ -196,10 +196,10 @@ def judge(
     """
     # Tests of one's own have names by their number: a pass is of this one by what it runs.
     own = {program.name: program.version for program in programs(report.own)}
-    known = (one for one in passes if one.claim.version == own.get(one.claim.suite, one.claim.version))
+    known = (pass_ for pass_ in passes if pass_.claim.version == own.get(pass_.claim.suite, pass_.claim.version))
     name, passed = f"{report.name}:{report.tag}", tuple(_passed(report, known))
-    refusals = [*_refusals(report, audit, {one.suite for one in passed}, (*suites, *own))]
-    without = report.torch_cuda != _CPU and not any(_is_gpu(one) for one in passed)
+    refusals = [*_refusals(report, audit, {result.suite for result in passed}, (*suites, *own))]
+    without = report.torch_cuda != _CPU and not any(_is_gpu(result) for result in passed)
     if without and not allow_cpu_only:
         refusals.append(
             Refusal(
@@ -216,15 +216,15 @@ def _passed(report: BuildReport, passes: Iterable[Pass]) -> Iterator[SmokeReport
 
     What ran in the image below it, whose results a build may show, is not one of them.
     """
-    remembered = [msgspec.structs.replace(one.report, image=one.claim.image) for one in passes]
+    remembered = [msgspec.structs.replace(pass_.report, image=pass_.claim.image) for pass_ in passes]
     seen = set[tuple[str, ...]]()
-    for one in (*remembered, *report.suites, *([report.smoke] if report.smoke else ())):
-        if one.status != "passed" or not _ran_in(report, one):
+    for result in (*remembered, *report.suites, *([report.smoke] if report.smoke else ())):
+        if result.status != "passed" or not _ran_in(report, result):
             continue
-        key = (one.suite, one.device, one.driver, one.runtime, one.runtime_version, one.image)
+        key = (result.suite, result.device, result.driver, result.runtime, result.runtime_version, result.image)
         if key not in seen:
             seen.add(key)
-            yield one
+            yield result
 
 
 def _refusals(
@@ -247,7 +247,9 @@ def _refusals(
         if broken.status == "fail":
             what = f"contract {broken.check} ({', '.join(broken.runtimes)}): {broken.seen}"
             yield Refusal(what=what, fix=broken.fix)
-    failed = {one.suite: one.reason for one in report.suites if one.status == "failed" and _ran_in(report, one)}
+    failed = {
+        suite.suite: suite.reason for suite in report.suites if suite.status == "failed" and _ran_in(report, suite)
+    }
     for suite in suites:
         if suite not in passed:
             why = f"failed: {failed[suite]}" if suite in failed else "has not passed in this very image"
@@ -255,11 +257,11 @@ def _refusals(
             yield Refusal(what=f"{what} {why}", fix=str(command("test", name, suite=which)))
 
 
-def _ran_in(report: BuildReport, one: SmokeReport) -> bool:
+def _ran_in(report: BuildReport, result: SmokeReport) -> bool:
     """Whether a suite ran in the image of this report, or in what was made from it, such as a SIF on a node."""
-    if report.layout and one.layout == report.digest:
-        return bool(one.image)
-    return one.image == report.artifact.digest
+    if report.layout and result.layout == report.digest:
+        return bool(result.image)
+    return result.image == report.artifact.digest
 
 
 def _is_gpu(report: SmokeReport) -> bool:

@@ -39,8 +39,8 @@ _TERMS_SAID = ("said", "terms-1")
 def parse_destination(text: str, environment: Mapping[str, str]) -> Destination:
     """The destination that `--to` names. `environment`: for HOME in paths. Raises UsageError with the forms."""
     try:
-        found = (kind.parse(text, environment) for kind in DESTINATIONS)
-        return next(destination for destination in found if destination is not None)
+        parsed = (kind.parse(text, environment) for kind in DESTINATIONS)
+        return next(destination for destination in parsed if destination is not None)
     except UsageError as error:
         raise UsageError(error.what, cause=error.cause, next_step=FORMS) from error
 
@@ -90,7 +90,7 @@ def publish(request: PublishRequest, ctx: Context, to: str) -> Published:
 
 
 def _warn_of_terms(candidate: ImageEvidence, destination: Destination, ctx: Context) -> None:
-    """Say on what terms others get NVIDIA's libraries: once for each person, and each time what speaks against it."""
+    """Say on what terms others get NVIDIA's libraries: once for each user, and each time what speaks against it."""
     if destination.is_own:
         return
     report, asked = candidate.report, candidate.report.asked
@@ -108,10 +108,10 @@ def _warn_of_terms(candidate: ImageEvidence, destination: Destination, ctx: Cont
             "EULA keeps developer tools for internal use. Keep it within your site, or leave "
             f"{setting(flavour='devel')} out"
         )
-    said = ctx.cache.path(*_TERMS_SAID)
-    if not said.exists():
+    marker = ctx.cache.path(*_TERMS_SAID)
+    if not marker.exists():
         ctx.progress.note(
             f"terms: this image has libraries of NVIDIA's, and who gets it from {where} has them on NVIDIA's terms: "
             "docs/terms.md says which, and what they ask of you (said once)"
         )
-        ctx.cache.keep(said, b"")
+        ctx.cache.keep(marker, b"")

@@ -51,7 +51,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest:
-    """What a person asks. Without `key` signatures are not looked at."""
+    """What the user asks. Without `key` signatures are not looked at."""
 
     ref: str
     key: Path | None = None  #: the public one
@@ -68,7 +68,7 @@ def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
     document = source.manifest(name.digest or name.tag)
     digest, checks = document.digest, []
     tags = (signing.signature_tag(digest), signing.attestation_tag(digest))
-    layers = [one for tag in tags for one in _layers(source, attestations.stored(source, tag))]
+    layers = [layer for tag in tags for layer in _layers(source, attestations.stored(source, tag))]
     layers += _referrers(source, digest)
     signatures = list(verify.signatures(digest, layers, key))
     if key is not None:
@@ -77,14 +77,14 @@ def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
     attached = list(verify.attestations(digest, layers, key))
     statements: dict[str, Statement | None] = {}
     for predicate, (words, _) in statement.KINDS.items():
-        mine = [one for kind, one in attached if kind == predicate and not _of_another_builder(one)]
+        mine = [verdict for kind, verdict in attached if kind == predicate and not _of_another_builder(verdict)]
         best = verify.best(digest, mine)
         if best.is_verified:
             statements[predicate] = best.statement
         message = best.message if mine else "nothing of the kind is attached to this image"
         other = _ran_elsewhere(best.statement, document) if best.is_verified else ""
         checks.append(VerifyCheck(words, best.is_verified and not other, other or message))
-    published = names.known(one.name for one in signatures if one.is_verified)
+    published = names.known(signature.name for signature in signatures if signature.is_verified)
     checks.insert(1 if key else 0, _name(request, name, published, statements.get(statement.BILL)))
     if request.rebuild:
         checks.append(_rebuilt(statements.get(statement.PROVENANCE), document, request.wheels, ctx, build))
@@ -114,7 +114,7 @@ def _ran_elsewhere(about: Statement | None, document: Document) -> str:
 def _name(
     request: VerifyRequest, asked: Reference, published: Sequence[Reference], about: Statement | None
 ) -> VerifyCheck:
-    """Whether it was published as what a person asks for, or as what they say that it is a copy of."""
+    """Whether it was published as what the user asks for, or as what they say that it is a copy of."""
     if request.published_as:
         original = reference.parse(request.published_as)
         tag = original.tag if names.has_tag(request.published_as) else asked.tag
@@ -124,12 +124,12 @@ def _name(
     if not judged.is_ok:
         again = command("verify", request.ref, key=request.key, published_as=str(published[0]))
         step = f"take the image from where it was published; of a copy that you made yourself: {again}"
-    return VerifyCheck("name", judged.is_ok, judged.said, note=not judged.is_known, next_step=step)
+    return VerifyCheck("name", judged.is_ok, judged.message, note=not judged.is_known, next_step=step)
 
 
 def _layers(source: Repository, layers: Iterable[spec.Descriptor]) -> list[tuple[spec.Descriptor, bytes]]:
     """What of these is a signature or a statement, checked."""
-    mine = (one for one in layers if one.media_type in signing.MEDIA_TYPES or _is_bundle(one.media_type))
+    mine = (layer for layer in layers if layer.media_type in signing.MEDIA_TYPES or _is_bundle(layer.media_type))
     return [(layer, source.config(layer)) for layer in mine]
 
 
@@ -137,14 +137,18 @@ def _referrers(source: Repository, digest: str) -> list[tuple[spec.Descriptor, b
     """The bundles that refer to an image: what is in those manifests, checked."""
     # cosign 3.1 lists its own under the type of their empty configuration
     every = referrers.listed(source, digest)
-    mine = [one for one in every if _is_bundle(one.artifact_type) or one.artifact_type == spec.EMPTY]
+    mine = [
+        descriptor
+        for descriptor in every
+        if _is_bundle(descriptor.artifact_type) or descriptor.artifact_type == spec.EMPTY
+    ]
     if len(mine) > MOST_BUNDLES:
         raise IntegrityError(
             f"{len(mine)} signatures and statements refer to {source.name}@{digest}, more than the {MOST_BUNDLES} read",
             cause="Whoever may write to the repository can add any number of them.",
             next_step=f"see whose they are, and delete what is not needed: oras discover {source.name}@{digest}",
         )
-    return [layer for one in mine for layer in _layers(source, attestations.stored(source, one.digest))]
+    return [layer for descriptor in mine for layer in _layers(source, attestations.stored(source, descriptor.digest))]
 
 
 def _is_bundle(kind: str) -> bool:
@@ -176,17 +180,19 @@ def _rebuilt(
     if about is None:
         return VerifyCheck("rebuild", False, "no provenance holds that says what to build from")
     try:
-        asked, wanted = provenance.read(about.predicate)
+        asked, lock_sha256 = provenance.read(about.predicate)
     except msgspec.ValidationError as error:
         return VerifyCheck("rebuild", False, f"the provenance does not say what to build from: {error}")
     with ctx.cache.folder() as folder:
         report = build(_again(asked, wheels, folder), ctx)
-        if report.lock_sha256 != wanted and report.drift:
+        if report.lock_sha256 != lock_sha256 and report.drift:
             changes = joined(planning.drifted(report.drift))
-            said = f"other bytes, as no place has all Debian packages of the lock; of today are {changes}"
-            return VerifyCheck("rebuild", False, f"{said}. DEBIAN_SNAPSHOT=URL of another snapshot service may help")
-        if report.lock_sha256 != wanted:
-            difference = f"the lock here is {report.lock_sha256[:12]}…, the image's was {wanted[:12]}…"
+            difference = f"other bytes, as no place has all Debian packages of the lock; of today are {changes}"
+            return VerifyCheck(
+                "rebuild", False, f"{difference}. DEBIAN_SNAPSHOT=URL of another snapshot service may help"
+            )
+        if report.lock_sha256 != lock_sha256:
+            difference = f"the lock here is {report.lock_sha256[:12]}…, the image's was {lock_sha256[:12]}…"
             return VerifyCheck("rebuild", False, f"{difference}: check out the commit that it was built from")
         layout, _ = find_image(report.layout, folder)
         own, _ = push.manifest_of(layout, "docker" if document.media_type == spec.DOCKER_MANIFEST else "oci")

@@ -39,8 +39,8 @@ DIGEST = "@sha256:" + "0" * 64
 )
 def test_a_name_that_nobody_gave_is_refused(asked, signed, is_ok, is_known):
     judged = names.judge(reference.parse(asked), names.known(signed), "1.0")
-    assert (judged.is_ok, judged.is_known) == (is_ok, is_known), judged.said
-    assert is_ok or reference.parse(asked).name in judged.said
+    assert (judged.is_ok, judged.is_known) == (is_ok, is_known), judged.message
+    assert is_ok or reference.parse(asked).name in judged.message
 
 
 def test_an_images_own_tag_is_in_its_bill_of_materials():

@@ -107,7 +107,7 @@ def _bom(
             if component.purl is not None and component.purl.type in _PYTHON:
                 python[component.name] = component
                 _describe(component, facts.get(component.name, PackageFacts()))
-            changed = sorted(one.path for one in cut if one.package == component.name)
+            changed = sorted(file.path for file in cut if file.package == component.name)
             component.properties.update(_properties({"slim:cut": " ".join(changed)}))
         bom.components.add(component)
         bom.register_dependency(component)
@@ -122,21 +122,21 @@ def _bom(
 def _describe(component: Component, facts: PackageFacts) -> None:
     """Add what a Python package says of itself: its licences, and what its wheel brought along of others."""
     component.licenses = _licences(facts.licences)
-    component.components = [_nested(component, one, number) for number, one in enumerate(facts.bundled)]
+    component.components = [_nested(component, bundled, number) for number, bundled in enumerate(facts.bundled)]
 
 
-def _nested(component: Component, one: Bundled, number: int) -> Component:
+def _nested(component: Component, bundled: Bundled, number: int) -> Component:
     """A library inside a package. It is evident from the file where there is one, else the wheel's own bill says so."""
-    evidence = ComponentEvidence(occurrences=[Occurrence(location=one.path)]) if one.path else None
+    evidence = ComponentEvidence(occurrences=[Occurrence(location=bundled.path)]) if bundled.path else None
     return Component(
-        name=one.name,
-        version=one.version or None,
+        name=bundled.name,
+        version=bundled.version or None,
         type=ComponentType.LIBRARY,
         bom_ref=f"{component.bom_ref.value}#bundled-{number}",
-        purl=PackageURL.from_string(one.purl) if one.purl else None,
+        purl=PackageURL.from_string(bundled.purl) if bundled.purl else None,
         scope=component.scope,
-        hashes=_hashes(one.sha256),
-        licenses=_licences(one.licences),
+        hashes=_hashes(bundled.sha256),
+        licenses=_licences(bundled.licences),
         evidence=evidence,
     )
 
@@ -175,9 +175,9 @@ def parts(
     name the source package, which advisories are about; by `system`, else by the path in the archive.
     """
     known: dict[str | None, Component] = {}
-    for one in _all(lock, devel, (system or {}) if upstream else None):
-        if one.bom_ref.value not in known or one.scope is IN_IMAGE:
-            known[one.bom_ref.value] = one
+    for component in _all(lock, devel, (system or {}) if upstream else None):
+        if component.bom_ref.value not in known or component.scope is IN_IMAGE:
+            known[component.bom_ref.value] = component
     return known.values()
 
 
@@ -307,10 +307,13 @@ def _licences(texts: Iterable[str]) -> list[DisjunctiveLicense | LicenseExpressi
     """
     names = list(dict.fromkeys(text for text in texts if text and "\n" not in text and len(text) <= _LONGEST_LICENCE))
     made = [_licence(name) for name in names]
-    if len(made) > 1 and any(isinstance(one, LicenseExpression) for one in made):
+    if len(made) > 1 and any(isinstance(licence, LicenseExpression) for licence in made):
         if together := licences.all_of(names):
             return [LicenseExpression(together)]
-        return [DisjunctiveLicense(name=one.value) if isinstance(one, LicenseExpression) else one for one in made]
+        return [
+            DisjunctiveLicense(name=licence.value) if isinstance(licence, LicenseExpression) else licence
+            for licence in made
+        ]
     return made
 
 

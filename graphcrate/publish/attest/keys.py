@@ -71,7 +71,7 @@ def fits(key: PublicKey, signature: bytes, data: bytes) -> bool:
 
 
 def read_private(path: Path, environment: Mapping[str, str], ask: Callable[[str], str | None]) -> PrivateKey:
-    """The key that signs. `ask` gets a password of a person, None where there is nobody. Raises UsageError."""
+    """The key that signs. `ask` gets a password of the user, None where there is nobody. Raises UsageError."""
     pem = _read(path)
     password: str | None = ""
     if _wants_password(pem):
@@ -88,7 +88,7 @@ def read_private(path: Path, environment: Mapping[str, str], ask: Callable[[str]
 
 
 def parse_private(pem: bytes, password: bytes, name: str) -> PrivateKey:
-    """A private key in any of the forms; `name` is how a person knows it. Raises UsageError."""
+    """A private key in any of the forms; `name` is how the user knows it. Raises UsageError."""
     sealed, locked = _PEM.search(pem), _wants_password(pem)
     try:
         if sealed:

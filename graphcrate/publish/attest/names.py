@@ -1,4 +1,4 @@
-"""As what an image was published, against what a person asks for: a signature fits a digest wherever it is put.
+"""As what an image was published, against what the user asks for: a signature fits a digest wherever it is put.
 
 So whoever may write to a registry can serve an old image under a new tag, and anybody a copy elsewhere; both with
 signatures that fit. What is signed therefore has the names that the publisher gave, and this compares them.
@@ -19,57 +19,59 @@ class NameCheck(NamedTuple):
     """Whether an image may be called so, in words. `is_known`: whether anybody recorded what it may be called."""
 
     is_ok: bool
-    said: str
+    message: str
     is_known: bool = True
 
 
 def known(texts: Iterable[str]) -> tuple[Reference, ...]:
     """References in what was signed, each once, without what is none; one without a tag names a repository."""
-    found: dict[Reference, None] = {}
+    references: dict[Reference, None] = {}
     for text in texts:
         try:
             whole = reference.parse(text)
         except UsageError:
             continue
         tag = whole.tag if has_tag(text) else ""
-        found[Reference(host=whole.host, repository=whole.repository, tag=tag)] = None
-    return tuple(found)
+        references[Reference(host=whole.host, repository=whole.repository, tag=tag)] = None
+    return tuple(references)
 
 
 def has_tag(text: str) -> bool:
-    """Whether a person wrote a tag in a reference."""
+    """Whether the user wrote a tag in a reference."""
     return ":" in text.partition("@")[0].rpartition("/")[2]
 
 
 def own_tag(bill: Statement | None) -> str:
     """What the bill of materials calls the image; empty where there is none, or another's."""
-    found: Any = bill.predicate if bill else None
+    value: Any = bill.predicate if bill else None
     for name in ("metadata", "component", "version"):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else ""
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def judge(asked: Reference, published: Iterable[Reference], own: str) -> NameCheck:
     """Compare. `own`: the tag in its bill of materials; with it alone nothing is refused."""
     every = tuple(published)
-    tags = [one for one in every if one.tag]
-    told = joined(map(str, tags or every), most=8)
+    tags = [entry for entry in every if entry.tag]
+    published_as = joined(map(str, tags or every), most=8)
     if not every:
-        said = f"; its own tag is {own}" if own else ""
-        return NameCheck(True, f"nobody signed as what it was published{said}", is_known=False)
-    if all(asked.name not in _places(one) for one in every):
-        return NameCheck(False, f"published as {told}, not in {asked.name}: somebody has copied it")
+        its_own = f"; its own tag is {own}" if own else ""
+        return NameCheck(True, f"nobody signed as what it was published{its_own}", is_known=False)
+    if all(asked.name not in _places(entry) for entry in every):
+        return NameCheck(False, f"published as {published_as}, not in {asked.name}: somebody has copied it")
     if not asked.tag:
-        return NameCheck(True, f"published as {told}")
-    here = [one.tag for one in tags if asked.name in _places(one)]
+        return NameCheck(True, f"published as {published_as}")
+    here = [entry.tag for entry in tags if asked.name in _places(entry)]
     if asked.tag in here:
-        return NameCheck(True, f"published as {told}")
+        return NameCheck(True, f"published as {published_as}")
     if here:
-        return NameCheck(False, f"published as {told}, never as {asked}: somebody has put another image under that tag")
+        return NameCheck(
+            False, f"published as {published_as}, never as {asked}: somebody has put another image under that tag"
+        )
     if asked.tag == own:
-        return NameCheck(True, f"published in {told}, where {own} is its own tag")
+        return NameCheck(True, f"published in {published_as}, where {own} is its own tag")
     unsaid = f"no signature says whether {asked.tag} is a tag of it" + (f"; its own is {own}" if own else "")
-    return NameCheck(True, f"published in {told}, and {unsaid}", is_known=False)
+    return NameCheck(True, f"published in {published_as}, and {unsaid}", is_known=False)
 
 
 def _places(there: Reference) -> set[str]:

@@ -40,7 +40,9 @@ def provenance(lock: Lock, asked: BuildParameters, engine: str, build_key: str) 
     parts = bill.parts(lock, devel=asked.flavour == "devel")
     used = [
         Resource(
-            name=next((one.value for one in part.properties if one.name == "graphcrate:file"), part.name),
+            name=next(
+                (property_.value for property_ in part.properties if property_.name == "graphcrate:file"), part.name
+            ),
             uri=part.bom_ref.value or "",
             digest={"sha256": part.hashes[0].content} if part.hashes else {},
             annotations={} if part.scope is bill.IN_IMAGE else {"use": "build"},

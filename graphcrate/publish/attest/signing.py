@@ -123,10 +123,14 @@ def attestations(
     What is in `before` stays; but statements that nobody signed give way to signed ones.
     """
     if key is None:
-        plain = [(statement.PAYLOAD, statement.encode(one), {UNSIGNED_PREDICATE: one.predicate_type}) for one in about]
+        plain = [
+            (statement.PAYLOAD, statement.encode(document), {UNSIGNED_PREDICATE: document.predicate_type})
+            for document in about
+        ]
         return _tagged(attestation_tag(digest), plain, before)
     sealed = [
-        (ENVELOPE, msgspec.json.encode(seal(one, key)), {SIGNATURE: "", PREDICATE: one.predicate_type}) for one in about
+        (ENVELOPE, msgspec.json.encode(seal(document, key)), {SIGNATURE: "", PREDICATE: document.predicate_type})
+        for document in about
     ]
     stay = [layer for layer in before if layer.media_type != statement.PAYLOAD]
     return _tagged(attestation_tag(digest), sealed, stay)

@@ -91,12 +91,12 @@ def smoke(
     same `config`. `cpu_only_allowed`: a user let it go out without a pass on a GPU.
     """
     suites = [
-        {name: value for name, value in one.items() if name not in _PRIVATE and value not in ("", None)}
-        for one in msgspec.to_builtins(tuple(reports))
+        {name: value for name, value in fields.items() if name not in _PRIVATE and value not in ("", None)}
+        for fields in msgspec.to_builtins(tuple(reports))
     ]
     return {"suites": suites, "ran": {"manifest": manifest, "config": config}, "cpuOnlyAllowed": cpu_only_allowed}
 
 
 def audit(report: msgspec.Struct) -> dict[str, Any]:
-    """The audit's report, without the name that a person gave the image."""
+    """The audit's report, without the name that the user gave the image."""
     return {name: value for name, value in msgspec.to_builtins(report).items() if name != "subject"}

@@ -129,10 +129,12 @@ def best(digest: str, verdicts: Iterable[SignatureVerdict]) -> SignatureVerdict:
 def _named(digest: str, verdict: SignatureVerdict) -> SignatureVerdict:
     """A verdict on the statement that signs an image, with the name that it is signed under."""
     subjects = verdict.statement.subject if verdict.statement else ()
-    mine = [one for one in subjects if f"sha256:{one.digest.get('sha256', '')}" == digest]
-    name = next((one.annotations[signing.PUBLISHED] for one in mine if signing.PUBLISHED in one.annotations), "")
-    said = f"signed with this key{name and f' as {name}'}"
-    message = said if verdict.message.endswith(" is signed") else verdict.message
+    mine = [subject for subject in subjects if f"sha256:{subject.digest.get('sha256', '')}" == digest]
+    name = next(
+        (resource.annotations[signing.PUBLISHED] for resource in mine if signing.PUBLISHED in resource.annotations), ""
+    )
+    signed = f"signed with this key{name and f' as {name}'}"
+    message = signed if verdict.message.endswith(" is signed") else verdict.message
     return msgspec.structs.replace(verdict, name=name, message=message)
 
 

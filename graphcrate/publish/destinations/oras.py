@@ -67,8 +67,8 @@ class OrasRegistry(Registry):
     @classmethod
     def parse(cls, text: str, environment: Mapping[str, str]) -> Self | None:
         """Read oras://HOST[:PORT][/PATH][:TAG]."""
-        found = oras_location(text)
-        return cls(host=found.host, repository=found.repository, tag=found.tag) if found else None
+        location = oras_location(text)
+        return cls(host=location.host, repository=location.repository, tag=location.tag) if location else None
 
     def _send(
         self, image: ImageEvidence, request: PublishRequest, reference: Reference, target: Repository, ctx: Context

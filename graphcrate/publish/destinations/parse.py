@@ -99,13 +99,13 @@ def _acr(text: str, rest: str) -> Location:
     if parts is None:
         refuse(text, "it is not acr:REGION/NAMESPACE or acr:INSTANCE@REGION/NAMESPACE; cn-hangzhou is a region")
     instance, region, path = parts.groups(default="")
-    found = _location(text, f"{addresses.alibaba_registry(region, instance)}/{path}")
-    depth = found.repository.count("/") + 1
-    if depth > (2 if found.tag else 1) and (not instance or instance.startswith("crpi-")):
+    location = _location(text, f"{addresses.alibaba_registry(region, instance)}/{path}")
+    depth = location.repository.count("/") + 1
+    if depth > (2 if location.tag else 1) and (not instance or instance.startswith("crpi-")):
         refuse(text, "the Personal Edition has no repositories deeper than NAMESPACE/NAME")
-    if found.tag and depth == 1:
+    if location.tag and depth == 1:
         refuse(text, "a tag belongs to a repository: acr:cn-hangzhou/NAMESPACE/NAME:TAG")
-    return found
+    return location
 
 
 def _folder(text: str, path: str, environment: Mapping[str, str]) -> Path:
