@@ -31,7 +31,7 @@ class Measured(NamedTuple):
     bytes: int
     suites: Sequence[tuple[str, str]]  #: with their status
     device: str
-    is_plain: bool  #: the stack itself, without additions of a person and for no GPU in particular
+    is_plain: bool  #: the stack itself, without additions of the user and for no GPU in particular
     made_for: Sequence[str]  #: GPU models
     no_code: Sequence[str]  #: GPU models that it has no code for
 
@@ -60,8 +60,8 @@ class Item:
     @property
     def elsewhere(self) -> list[str]:
         """GPU models that other candidates run, but not the locked one."""
-        found = (model for model, cell in self.gpus.items() if cell.runs and self.candidate not in cell.ways)
-        return list(found) if self.lock else []
+        models = (model for model, cell in self.gpus.items() if cell.runs and self.candidate not in cell.ways)
+        return list(models) if self.lock else []
 
     @property
     def built(self) -> list[str]:
@@ -72,13 +72,13 @@ class Item:
     def torch(self) -> str:
         """The version that the lock has, else that of the first candidate which names one; empty where none does."""
         if self.lock:
-            return next((one.version for one in self.lock.packages if one.name == "torch"), "")
-        return next((one.torch for one in self.variant.candidates if one.torch != "*"), "")
+            return next((package.version for package in self.lock.packages if package.name == "torch"), "")
+        return next((candidate.torch for candidate in self.variant.candidates if candidate.torch != "*"), "")
 
     @property
     def plain(self) -> Measured | None:
         """The image that `make image CUDA=…` makes, as it was measured."""
-        return next((one for one in self.measured if one.is_plain), None)
+        return next((image for image in self.measured if image.is_plain), None)
 
     @property
     def driver(self) -> str:
@@ -88,7 +88,7 @@ class Item:
     @property
     def words(self) -> str:
         """All that a search may ask for."""
-        packages = [f"{one.name} {one.version}" for one in self.lock.packages] if self.lock else []
+        packages = [f"{package.name} {package.version}" for package in self.lock.packages] if self.lock else []
         runs = " ".join(word for name, row in RUNTIMES.items() for word in (name, *row.also_called))
         stack = f"{self.recipe.name} cuda {self.variant.cuda} torch {self.torch} pyg {self.variant.torch_geometric}"
         models = " ".join(f"{model} {model.replace('_', ' ')}" for model in self.gpus)
@@ -101,7 +101,7 @@ def write(ctx: Context, output: Path, site: Path) -> None:
     maps = [support(recipe) for recipe in recipes]
     items = list(_items(ctx, output, recipes, maps))
     pages = {}
-    for report, folder in (one for recipe in recipes for one in _reports(output / recipe.name)):
+    for report, folder in (pair for recipe in recipes for pair in _reports(output / recipe.name)):
         if (folder / NAME).is_file():
             pages[site / "reports" / f"{report.name}-{report.tag}.html"] = (folder / NAME).read_bytes()
     there = {path.stem for path in (*pages, *(site / "reports").glob("*.html"))}
@@ -125,13 +125,13 @@ def file_name(name: str, language: str) -> str:
 
 
 def _items(ctx: Context, output: Path, recipes: Sequence[Recipe], maps: Sequence[Support]) -> Iterator[Item]:
-    for recipe, found in zip(recipes, maps, strict=True):
+    for recipe, its_support in zip(recipes, maps, strict=True):
         reports = list(_reports(output / recipe.name))
         for variant in recipe.variants:
-            cells = {model: row.cells.get(variant.cuda) for row in found.rows for model in row.models}
+            cells = {model: row.cells.get(variant.cuda) for row in its_support.rows for model in row.models}
             candidate, lock, proof = _lock(ctx, recipe, variant)
-            measured = [_of_report(one) for one, _ in reports if one.cuda == variant.cuda]
-            if proof and proof.digest not in {one.digest for one in measured}:
+            measured = [_of_report(report) for report, _ in reports if report.cuda == variant.cuda]
+            if proof and proof.digest not in {image.digest for image in measured}:
                 measured.append(_of_proof(proof))
             yield Item(
                 recipe=recipe,

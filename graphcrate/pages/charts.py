@@ -26,7 +26,7 @@ class Box(NamedTuple):
 
 def treemap(values: Sequence[tuple[str, int]], width: float, height: float) -> list[Box]:
     """Lay out positive values as rectangles of proportional areas, nearly square (Bruls, Huizing, van Wijk 2000)."""
-    todo = sorted(((label, value) for label, value in values if value > 0), key=lambda one: (-one[1], one[0]))
+    todo = sorted(((label, value) for label, value in values if value > 0), key=lambda item: (-item[1], item[0]))
     total = sum(value for _, value in todo)
     if not total:
         return []
@@ -36,10 +36,10 @@ def treemap(values: Sequence[tuple[str, int]], width: float, height: float) -> l
     while todo:
         side = min(width, height)
         row = [todo[0]]
-        for one in todo[1:]:
-            if _worst([*row, one], side, scale) > _worst(row, side, scale):
+        for item in todo[1:]:
+            if _worst([*row, item], side, scale) > _worst(row, side, scale):
                 break
-            row.append(one)
+            row.append(item)
         todo = todo[len(row) :]
         whole = sum(value for _, value in row)
         thick = min(whole * scale / side, max(width, height))  # not outside by rounding
@@ -82,14 +82,16 @@ def curve(lines: Iterable[str]) -> Curve | None:
     last = max(at for at, _, _ in points)
     highest = max(loss for _, loss, _ in points) or 1.0
     loss = " ".join(f"{at / last * 100:.1f},{100 - value / highest * 100:.1f}" for at, value, _ in points)
-    accuracy = " ".join(f"{at / last * 100:.1f},{100 - one * 100:.1f}" for at, _, one in points if one is not None)
+    accuracy = " ".join(
+        f"{at / last * 100:.1f},{100 - value * 100:.1f}" for at, _, value in points if value is not None
+    )
     return Curve(loss, accuracy, last, highest)
 
 
 def _points(lines: Iterable[str]) -> Iterator[tuple[int, float, float | None]]:
     for line in lines:
-        if found := _EPOCH.search(line) or _STEP.search(line):
-            accuracy = found[3] if found.re is _EPOCH else None
-            at = int(found[1])
+        if match := _EPOCH.search(line) or _STEP.search(line):
+            accuracy = match[3] if match.re is _EPOCH else None
+            at = int(match[1])
             if at > 0:
-                yield at, float(found[2]), float(accuracy) if accuracy else None
+                yield at, float(match[2]), float(accuracy) if accuracy else None

@@ -58,9 +58,9 @@ PAIRS = (
 LEAST = 4.5  #: contrast of text with what is behind it (WCAG 2.2, 1.4.3)
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """The contrast of two colours in hex, 1 to 21 (WCAG 2.2, relative luminance)."""
-    darker, lighter = sorted(map(_luminance, (one, other)))
+    darker, lighter = sorted(map(_luminance, (first, second)))
     return (lighter + 0.05) / (darker + 0.05)
 
 

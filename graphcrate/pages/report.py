@@ -101,11 +101,11 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
     image = locate(ref, output)
     report = find_image(ref, output)[1] if image.has_layout else None
     own = report if report and report.build_key else None
-    found = read_image(ref, ctx, output)
-    looked, configured = auditing.look(found.contents), found.contents.settings
+    checked = read_image(ref, ctx, output)
+    looked, configured = auditing.look(checked.contents), checked.contents.settings
     findings = own.contracts if own and own.contracts else ()
-    findings = findings or contracts.judge(found.view, Host(today=settings.today()), contracts.targets(found.view))
-    packages = list(_packages(own, looked, licences.of_image(found.contents.texts, looked.audit.python or "3")))
+    findings = findings or contracts.judge(checked.view, Host(today=settings.today()), contracts.targets(checked.view))
+    packages = list(_packages(own, looked, licences.of_image(checked.contents.texts, looked.audit.python or "3")))
     return Page(
         name=f"{own.name}:{own.tag}" if own else _name(image),
         ref=own.image if own else ref,
@@ -120,8 +120,8 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
         narrow=_boxes(packages, 360, 380),
         gpus=_gpus(looked),
         driver=_driver(own, looked),
-        runtimes={name: [one for one in findings if name in one.runtimes] for name in RUNTIMES},
-        suites=[_suite(one, own, image.path.parent) for one in own.suites] if own else (),
+        runtimes={name: [finding for finding in findings if name in finding.runtimes] for name in RUNTIMES},
+        suites=[_suite(suite, own, image.path.parent) for suite in own.suites] if own else (),
         findings=looked.audit.findings[:_MOST_FINDINGS],
         audited=wording.audit(looked.audit).summary[-1],
         warnings=_warnings(own),
@@ -140,27 +140,27 @@ def html(page: Page) -> str:
 
 def comparison(first: Page, second: Page) -> str:
     """Draw what differs between two images: packages, bytes, GPUs."""
-    before = {one.name: one for one in first.packages}
-    after = {one.name: one for one in second.packages}
+    before = {package.name: package for package in first.packages}
+    after = {package.name: package for package in second.packages}
     rows = [
         (name, before.get(name), after.get(name))
         for name in sorted({*before, *after})
         if _differ(before.get(name), after.get(name))
     ]
-    gpus = {one.capability: one for one in second.gpus}
+    gpus = {gpu.capability: gpu for gpu in second.gpus}
     values = {
         "first": first,
         "second": second,
         "rows": rows,
         "same": len({*before, *after}) - len(rows),
-        "gpus": [(one, gpus[one.capability]) for one in first.gpus if one.capability in gpus],
+        "gpus": [(gpu, gpus[gpu.capability]) for gpu in first.gpus if gpu.capability in gpus],
         "unknown": UNKNOWN,
     }
     return render_page("comparison.html", values)
 
 
-def _differ(one: PackageRow | None, other: PackageRow | None) -> bool:
-    return one is None or other is None or (one.version, one.bytes) != (other.version, other.bytes)
+def _differ(first: PackageRow | None, second: PackageRow | None) -> bool:
+    return first is None or second is None or (first.version, first.bytes) != (second.version, second.bytes)
 
 
 def _packages(
@@ -169,7 +169,7 @@ def _packages(
     sizes: dict[str, int] = {}
     for owner in (owner for layer in own.layers for owner in layer.owners) if own else ():
         sizes[owner.name] = sizes.get(owner.name, 0) + owner.bytes
-    sources = {one.name: one.channel for one in own.packages} if own else {}
+    sources = {package.name: package.channel for package in own.packages} if own else {}
     for name in sorted({*sizes, *looked.packages}):
         version, binaries = looked.packages.get(name, ("", 0))
         if not version and not sizes.get(name) and (sizes or not binaries):
@@ -185,9 +185,9 @@ def _packages(
 
 
 def _boxes(packages: Sequence[PackageRow], width: int, height: int) -> list[tuple[Box, str]]:
-    largest = sorted(packages, key=lambda one: -one.bytes)
-    values = [(one.name, one.bytes) for one in largest[:_MOST_BOXES]]
-    if rest := sum(one.bytes for one in largest[_MOST_BOXES:]):
+    largest = sorted(packages, key=lambda row: -row.bytes)
+    values = [(row.name, row.bytes) for row in largest[:_MOST_BOXES]]
+    if rest := sum(row.bytes for row in largest[_MOST_BOXES:]):
         values.append((f"{len(largest) - _MOST_BOXES} more", rest))
     return [(box, group_of(box.label)) for box in treemap(values, width, height)]
 
@@ -199,7 +199,7 @@ def group_of(name: str) -> str:
 
 def _facts(own: BuildReport | None, looked: Look) -> dict[str, str]:
     """What it is, in the words of its chips."""
-    version = {name: found[0] for name, found in looked.packages.items()}
+    version = {name: package[0] for name, package in looked.packages.items()}
     base = next((layer.title for layer in own.layers if layer.owners), "") if own else ""
     return {
         "torch": own.torch if own else version.get("torch", ""),
@@ -212,8 +212,8 @@ def _facts(own: BuildReport | None, looked: Look) -> dict[str, str]:
 
 
 def _driver(own: BuildReport | None, looked: Look) -> str:
-    found = re.search(r"\+cu(\d+)(\d)", looked.packages.get("torch", ("", 0))[0])
-    cuda = own.torch_cuda if own else f"{found[1]}.{found[2]}" if found else ""
+    match = re.search(r"\+cu(\d+)(\d)", looked.packages.get("torch", ("", 0))[0])
+    cuda = own.torch_cuda if own else f"{match[1]}.{match[2]}" if match else ""
     return facts.oldest_driver(cuda) if cuda and cuda != "cpu" else ""
 
 
@@ -223,11 +223,13 @@ def _gpus(looked: Look) -> list[Gpu]:
         return []
     statuses = {"fail": "no", "warn": "limits"}
     gpus = []
-    for capability, found in looked.by_gpu.items():
+    for capability, its_findings in looked.by_gpu.items():
         names = ", ".join(model for model, its in facts.gpus().items() if its == capability)
-        judged = [one for one in found if one.severity in statuses]
-        worst = min((one.severity for one in judged), default="")  # "fail" before "warn"
-        reasons = tuple(f"{one.package} {one.file.rpartition('/')[2]}: {one.what}" for one in judged[:8])
+        judged = [finding for finding in its_findings if finding.severity in statuses]
+        worst = min((finding.severity for finding in judged), default="")  # "fail" before "warn"
+        reasons = tuple(
+            f"{finding.package} {finding.file.rpartition('/')[2]}: {finding.what}" for finding in judged[:8]
+        )
         gpus.append(Gpu(capability, names, statuses.get(worst, "yes"), reasons))
     return gpus
 
@@ -242,7 +244,7 @@ def _suite(report: SmokeReport, own: BuildReport, folder: Path) -> SuiteChart:
     names = {"test_accuracy": "accuracy", "accuracy": "accuracy", "epochs": "epochs", "last_loss": "loss"}
     figures = dict.fromkeys(f"{word} {metrics[name]}" for name, word in names.items() if name in metrics)
     band = metrics.get("accuracy_band")
-    is_band = isinstance(band, list) and len(band) == 2 and all(isinstance(one, int | float) for one in band)
+    is_band = isinstance(band, list) and len(band) == 2 and all(isinstance(bound, int | float) for bound in band)
     accepted = (band[0] * 100, band[1] * 100) if band and is_band else None
     return SuiteChart(report, ", ".join(figures), None if below else curve(lines), accepted, below)
 
@@ -250,12 +252,12 @@ def _suite(report: SmokeReport, own: BuildReport, folder: Path) -> SuiteChart:
 def _warnings(own: BuildReport | None) -> list[str]:
     if own is None:
         return ["graphcrate did not build it: what follows was read from its bytes."]
-    found = [f"{own.fallback.meaning}; it {'; it '.join(own.fallback.limits)}"] if own.fallback else []
-    if own.cuda != "cpu" and not any(one.driver for one in own.suites):
-        found.append("No suite of it has run on a GPU yet.")
+    warnings = [f"{own.fallback.meaning}; it {'; it '.join(own.fallback.limits)}"] if own.fallback else []
+    if own.cuda != "cpu" and not any(suite.driver for suite in own.suites):
+        warnings.append("No suite of it has run on a GPU yet.")
     if own.drift:
-        found.append(f"{planning.drift_line(own.drift)}.")
-    return [*found, *(f"missing: {one}" for one in own.missing)]
+        warnings.append(f"{planning.drift_line(own.drift)}.")
+    return [*warnings, *(f"missing: {package}" for package in own.missing)]
 
 
 def _rebuild(own: BuildReport | None) -> str:
