@@ -1,4 +1,4 @@
-"""What an audit looks at, and what of its findings a person accepts."""
+"""What an audit looks at, and what of its findings the user accepts."""
 
 from typing import Annotated, Literal, get_args
 

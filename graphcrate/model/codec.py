@@ -73,10 +73,10 @@ def explained(error: Exception, data: bytes | str) -> str:
             return f"line 1, column 1: {meaning}"
     if isinstance(error, UnicodeDecodeError):
         return f"{_place(raw, _first_foreign(raw))}: bytes that are not UTF-8"
-    found = _AT_BYTE.match(str(error))
-    if found is None:
+    match = _AT_BYTE.match(str(error))
+    if match is None:
         return f"{_place(raw, len(raw.rstrip()))}: it ends in the middle: {str(error).lower()}"
-    what, byte = found[1], int(found[2])
+    what, byte = match[1], int(match[2])
     if what == "trailing characters":
         byte -= 1  # msgspec has read the first of them
     at = f" {raw[byte : byte + 1]!r}" if what == "invalid character" else ""
@@ -85,8 +85,8 @@ def explained(error: Exception, data: bytes | str) -> str:
 
 def conflict(data: bytes) -> int | None:
     """The line where a git merge conflict begins; None where there is no such mark."""
-    found = re.search(rb"^<<<<<<<(?: |$)", data, re.M)
-    return data.count(b"\n", 0, found.start()) + 1 if found else None
+    match = re.search(rb"^<<<<<<<(?: |$)", data, re.M)
+    return data.count(b"\n", 0, match.start()) + 1 if match else None
 
 
 def _place(raw: bytes, byte: int) -> str:
@@ -105,10 +105,10 @@ def _first_foreign(raw: bytes) -> int:
     return 0
 
 
-def _misfit(said: str, raw: bytes) -> str:
+def _misfit(text: str, raw: bytes) -> str:
     """A value that is not of its field's type: which, what it is, and what was expected, in words."""
-    found = _AT_PATH.match(said)
-    what, path = (found[1], found[3] or "$") if found else (said, "$")
+    match = _AT_PATH.match(text)
+    what, path = (match[1], match[3] or "$") if match else (text, "$")
     if pattern := _PATTERN.match(what):
         what = f"expected {values.expected(ast.literal_eval(pattern[1]))}"
     if path == "$.format" and "enum" in what:

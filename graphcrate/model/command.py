@@ -84,7 +84,9 @@ class Command:
 
     def by(self, program: str) -> str:
         """For the command line under this name."""
-        return _line([program, self.verb, *self.arguments, *(word for one in self.settings for word in one.words())])
+        return _line(
+            [program, self.verb, *self.arguments, *(word for setting in self.settings for word in setting.words())]
+        )
 
     def by_program(self) -> str:
         """For the command line, as it is called here."""
@@ -102,8 +104,8 @@ def command(verb: str, *arguments: str | Path, **options: Value) -> Command:
 
 def setting(**option: str | bool) -> Setting:
     """An option alone: `setting(mirror="sjtu")`, `setting(locked=True)`."""
-    (found,) = (found for name, value in option.items() for found in _settings(name, value))
-    return found
+    (only,) = (given for name, value in option.items() for given in _settings(name, value))
+    return only
 
 
 #: an image or a lock again, as it was asked for
@@ -115,7 +117,7 @@ def filled(text: str) -> str:
 
     What is no command, and no setting of make, stays as it is.
     """
-    return _IN_BRACES.sub(lambda found: str(_read(found[1]) or found[0]), text)
+    return _IN_BRACES.sub(lambda match: str(_read(match[1]) or match[0]), text)
 
 
 def is_file(recipe: str) -> bool:
@@ -128,7 +130,7 @@ def _settings(name: str, value: Value) -> Iterator[Setting]:
     if value is True:
         yield Setting(name)
     elif isinstance(value, Iterable) and not isinstance(value, str):
-        yield from (Setting(name, str(one)) for one in value)
+        yield from (Setting(name, str(item)) for item in value)
     elif value:
         yield Setting(name, str(value))
 

@@ -1,4 +1,4 @@
-"""Every error that a person can meet: what happened, the likely cause, the next command to type.
+"""Every error that the user can meet: what happened, the likely cause, the next command to type.
 
 Raised anywhere, caught once (in `cli.exit`). Exit code 2 is wrong usage; 19, what nobody raised (`host.defects`).
 """

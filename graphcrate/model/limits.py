@@ -73,8 +73,8 @@ class Gauge:
         if self._names > self._limits.names:
             self._fail(f"has more than {self._limits.names} bytes of names and attributes")
         if self._size > self._allowed:
-            said = f"its headers say {_bytes(self._size)}, with {_short(name)} of {_bytes(size)}"
-            self._fail(f"{said}; {self._reason()}")
+            claim = f"its headers say {_bytes(self._size)}, with {_short(name)} of {_bytes(size)}"
+            self._fail(f"{claim}; {self._reason()}")
 
     def listed(self, name: str) -> None:
         """A name was read whose entry comes later, and waits in memory until then."""
@@ -97,7 +97,7 @@ class Gauge:
     def _fail(self, what: str) -> None:
         raise self._error(
             f"{self._name}: {what}" if self._name else what,
-            cause="A bomb: it is made to fill memory or a disk. Nothing that a person packed is like this.",
+            cause="A bomb: it is made to fill memory or a disk. Nothing that the user packed is like this.",
             next_step="do not use it; ask whoever made it",
         )
 

@@ -148,7 +148,7 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person added to the stack: normalised names of packages of the lock."""
+    """What the user added to the stack: normalised names of packages of the lock."""
 
     packages: tuple[PackageName, ...] = ()  #: in layers of their own, above the stack's
     asked: tuple[PackageName, ...] = ()  #: by name; the smoke test imports them
@@ -180,7 +180,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     compilation: Compilation | None = None  #: there when a package is compiled
     missing: tuple[MissingPackage, ...] = ()
     notes: tuple[str, ...] = ()  #: e.g. metadata that disagrees with what is installed
-    added: Added | msgspec.UnsetType = msgspec.UNSET  #: by a person; left out of the file where nothing was
+    added: Added | msgspec.UnsetType = msgspec.UNSET  #: by the user; left out of the file where nothing was
     #: packages of today in place of locked ones; left out of the file where there are none, so of all committed locks
     drift: tuple[Drift, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -195,7 +195,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def additions(self) -> Added:
-        """What a person added, if anything."""
+        """What the user added, if anything."""
         return self.added if isinstance(self.added, Added) else Added()
 
     @property

@@ -143,7 +143,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stack: Stack
     steps: tuple[Step, ...]
     aliases: tuple[str, ...] = ()  #: further tags
-    #: packages that a person added; left out where nobody added anything
+    #: packages that the user added; left out where nobody added anything
     added: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def of(self, kind: type[AnyStep]) -> list[AnyStep]:

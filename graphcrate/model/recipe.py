@@ -1,4 +1,4 @@
-"""Recipe: what a person writes in `recipes/*.toml`. Reading and validating the file is `graphcrate.compat.recipes`."""
+"""Recipe: what the user writes in `recipes/*.toml`. Reading and validating the file is `graphcrate.compat.recipes`."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -150,7 +150,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a person adds to a recipe's stack, ready to be resolved: nothing in it refers to a working folder."""
+    """What the user adds to a recipe's stack, ready to be resolved: nothing in it refers to a working folder."""
 
     #: PEP 508 requirements; absolute paths of wheels and of projects; `git+https://…@commit`
     packages: tuple[str, ...] = ()

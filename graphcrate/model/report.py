@@ -11,7 +11,7 @@ from graphcrate.model.values import AnyDigest, AnyFileName, AnySha256, Digest, F
 
 
 class BuildParameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a person asked for: the external parameters of the build's provenance. Empty is "not said"."""
+    """What the user asked for: the external parameters of the build's provenance. Empty is "not said"."""
 
     recipe: FileName
     variant: str  #: its CUDA version
@@ -23,7 +23,7 @@ class BuildParameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     extensions: Literal["", "auto", "wheels", "source", "none"] = ""
     toolkit: str = ""
     flavour: str = ""  #: "devel": with compiler and toolkit
-    additions: Additions | None = None  #: a person's own; of projects and wheels the names
+    additions: Additions | None = None  #: the user's own; of projects and wheels the names
     slim: Literal["", "yes", "all"] = ""  #: cut to the GPUs
 
 
@@ -209,14 +209,14 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     contracts: tuple[ContractFinding, ...] = ()  #: what the runtimes' contracts found; none: nobody asked
     audit: Audited | None = None  #: None: nobody asked
     fallback: Fallback | None = None  #: None: its torch was built for the CUDA version that the image is for
-    asked: BuildParameters | None = None  #: what a person asked for; None: of a version that did not note it
+    asked: BuildParameters | None = None  #: what the user asked for; None: of a version that did not note it
     own: OwnTests = OwnTests()  #: tests beside the recipe's suites
     build_key: str = ""  #: content id of the plan and of the builder's format; equal: nothing to do
     short: AnyFileName = ""  #: tag that the newest image of its kind goes by: "cu118"; empty: of an older version
 
     @property
     def image(self) -> str:
-        """What a person calls it: `name:tag` of a layout, else where the image is."""
+        """What the user calls it: `name:tag` of a layout, else where the image is."""
         return f"{self.name}:{self.tag}" if self.layout else self.artifact.location
 
     @property

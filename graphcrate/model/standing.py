@@ -9,7 +9,7 @@ import msgspec
 #: archives; `here`: this machine; `copy`: a mirror of an index that was not named; `archive`: that of Debian's retired
 #: suites; `snapshot`: the service that keeps all that Debian had
 Kind = Literal["index", "mirror", "here", "copy", "archive", "snapshot"]
-#: `nowhere`: all that may have it answered, and none has; `unknown`: none has that answered; `own`: of a person's
+#: `nowhere`: all that may have it answered, and none has; `unknown`: none has that answered; `own`: of the user's
 #: folder, which nobody else has
 State = Literal["there", "nowhere", "unknown", "own"]
 _USUAL = ("index", "mirror")  #: where a build finds things as a rule
@@ -48,7 +48,7 @@ class FileStanding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def places(self) -> tuple[FilePlace, ...]:
         """Those that have it."""
-        return tuple(one.place for one in self.sightings if one.has)
+        return tuple(sighting.place for sighting in self.sightings if sighting.has)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -58,12 +58,12 @@ class FileStanding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_yanked(self) -> bool:
         """Whether an index that has it took it back."""
-        return any(one.yanked for one in self.sightings)
+        return any(sighting.yanked for sighting in self.sightings)
 
     @property
     def yanked_for(self) -> str:
         """The reason that an index gives, if any."""
-        return next((one.yanked_for for one in self.sightings if one.yanked_for), "")
+        return next((sighting.yanked_for for sighting in self.sightings if sighting.yanked_for), "")
 
 
 def state_of(sightings: Iterable[Sighting]) -> State:
@@ -73,10 +73,10 @@ def state_of(sightings: Iterable[Sighting]) -> State:
     mirrors, which are copies of each other, one has to, and so the archive of retired suites and the snapshots.
     """
     answered: dict[Kind, list[bool]] = {}
-    for one in sightings:
-        if one.has:
+    for sighting in sightings:
+        if sighting.has:
             return "there"
-        answered.setdefault(one.place.kind, []).append(one.has is not None)
+        answered.setdefault(sighting.place.kind, []).append(sighting.has is not None)
     if indexes := answered.get("index"):
         return "nowhere" if all(indexes) else "unknown"
     return "nowhere" if answered and all(any(of_kind) for of_kind in answered.values()) else "unknown"
@@ -84,8 +84,10 @@ def state_of(sightings: Iterable[Sighting]) -> State:
 
 def is_single(sightings: Iterable[Sighting]) -> bool:
     """Whether one place has the file and another that may have a copy of it does not. A second index is no copy."""
-    there = {one.place.host for one in sightings if one.has}
-    return len(there) == 1 and any(one.has is False and one.place.kind not in ("index", "here") for one in sightings)
+    there = {sighting.place.host for sighting in sightings if sighting.has}
+    return len(there) == 1 and any(
+        sighting.has is False and sighting.place.kind not in ("index", "here") for sighting in sightings
+    )
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +124,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LockStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one lock. `recipe`: a name, or the path of a person's own recipe."""
+    """What became of one lock. `recipe`: a name, or the path of the user's own recipe."""
 
     recipe: str
     cuda: str
