@@ -24,5 +24,5 @@ def cache(free: Free = None, as_json: options.Json = False) -> None:
     lines = [f"{there.root}: {size(sum(folders.values()))}; {size(left)} are free on its disk"]
     lines[0] += f"; {size(freed)} were freed" if freed else ""
     lines += [f"  {name:14} {size(taken):>9}  {MEANING.get(name, '')}".rstrip() for name, taken in folders.items()]
-    found = {"root": str(there.root), "free": left, "folders": folders, "freed": freed}
-    write(found, "".join(f"{line}\n" for line in lines), as_json=as_json)
+    answer = {"root": str(there.root), "free": left, "folders": folders, "freed": freed}
+    write(answer, "".join(f"{line}\n" for line in lines), as_json=as_json)

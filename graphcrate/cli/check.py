@@ -69,7 +69,7 @@ def check(
 
     target = target or ("" if gpu or driver or kernel or glibc or runtime else config().target)
     ctx = here(plain_http=plain_http)
-    said = MachineRequest(
+    described = MachineRequest(
         target=target,
         gpu=gpu_list(gpu),
         driver=driver,
@@ -78,8 +78,8 @@ def check(
         kernel=kernel,
         glibc=glibc,
     )
-    machine = explain.find_target(ctx, said)
-    found = parts.check(
+    machine = explain.find_target(ctx, described)
+    checked = parts.check(
         named(ref, output),
         targets.host_of(machine, shm, settings.today()),
         ctx,
@@ -88,11 +88,11 @@ def check(
         output=output,
         fetch=fetch,
     )
-    if found.binaries:
-        found = msgspec.structs.replace(found, binaries=libraries.advised(found.binaries, ctx))
-    tables.write(found, parts.answer(found, everything=everything), as_json=as_json)
-    if error := parts.failure(found):
-        error.next_step = (found.binaries and libraries.next_step(found.binaries)) or error.next_step
+    if checked.binaries:
+        checked = msgspec.structs.replace(checked, binaries=libraries.advised(checked.binaries, ctx))
+    tables.write(checked, parts.answer(checked, everything=everything), as_json=as_json)
+    if error := parts.failure(checked):
+        error.next_step = (checked.binaries and libraries.next_step(checked.binaries)) or error.next_step
         raise error
 
 
@@ -124,15 +124,15 @@ def audit(
     if target:
         gpus = explain.find_target(ctx, MachineRequest(target=target, gpu=models)).gpus or ()
     if names[0].endswith(".lock.json"):
-        found = _audited_lock(names, ctx, base, gpus, output)
+        audited = _audited_lock(names, ctx, base, gpus, output)
     else:
-        names = [named(one, output) for one in names]
-        found = auditing.run(names, ctx, base=base and named(base, output), gpus=gpus, output=output)
-    found = libraries.advised(found, ctx)
-    tables.write(found, wording.audit(found), as_json=as_json)
-    if failures := sum(one.severity == "fail" for one in found.findings):
-        what = f"{found.subject} will not work: {failures} of its findings fail"
-        raise AuditError(what, next_step=libraries.next_step(found))
+        names = [named(name, output) for name in names]
+        audited = auditing.run(names, ctx, base=base and named(base, output), gpus=gpus, output=output)
+    audited = libraries.advised(audited, ctx)
+    tables.write(audited, wording.audit(audited), as_json=as_json)
+    if failures := sum(finding.severity == "fail" for finding in audited.findings):
+        what = f"{audited.subject} will not work: {failures} of its findings fail"
+        raise AuditError(what, next_step=libraries.next_step(audited))
 
 
 def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[str], output: Path) -> "Audit":
@@ -152,7 +152,7 @@ def _audited_lock(names: list[str], ctx: "Context", base: str, gpus: Sequence[st
     if lock is None:
         raise UsageError(f"there is no lock {names[0]}", next_step="ls images/*/*/*.lock.json")
     paths = fetch(lock, SourceOptions(), ctx)
-    wheels = [str(paths[one.file.sha256]) for one in lock.packages if one.file.name.endswith(".whl")]
+    wheels = [str(paths[package.file.sha256]) for package in lock.packages if package.file.name.endswith(".whl")]
     compiled = lock.compilation.architectures if lock.compilation else ()
     capabilities = {name.removesuffix("+PTX") for name in compiled}
     gpus = gpus or [model for model, capability in facts.gpus().items() if capability in capabilities]
@@ -181,7 +181,7 @@ def explain(
     from graphcrate.host import settings
 
     ctx = here()
-    said = MachineRequest(
+    described = MachineRequest(
         target=target,
         gpu=gpu_list(gpu),
         driver=driver,
@@ -194,8 +194,8 @@ def explain(
     recipe, cuda = catalog.find_recipe(ctx, stack.name), stack.cuda
     if cuda is not None:
         catalog.refuse_unknown_cuda(recipe, cuda, lambda other: command("explain", name, cuda=other))
-    machine = explaining.find_target(ctx, said)
-    found = explaining.explain(recipe, machine, said, cuda, settings.today(), stack.file)
-    tables.write(found, explaining.answer(found), as_json=as_json)
-    if explaining.chosen_row(found) is None:
-        raise explaining.nothing_runs(found)
+    machine = explaining.find_target(ctx, described)
+    explanation = explaining.explain(recipe, machine, described, cuda, settings.today(), stack.file)
+    tables.write(explanation, explaining.answer(explanation), as_json=as_json)
+    if explaining.chosen_row(explanation) is None:
+        raise explaining.nothing_runs(explanation)

@@ -57,15 +57,17 @@ class Commands(typer.core.TyperGroup):
             try:
                 return super().invoke(ctx)
             except Exception as error:
-                if found := getattr(error, "possibilities", None):  # click's of an option: dashes count as alike there
-                    wanted = str(getattr(error, "option_name", "")).lstrip("-")
-                    error.possibilities = [one for one in found if is_like(wanted, one.lstrip("-"))]  # type: ignore[attr-defined]
+                if possible := getattr(
+                    error, "possibilities", None
+                ):  # click's of an option: dashes count as alike there
+                    typed = str(getattr(error, "option_name", "")).lstrip("-")
+                    error.possibilities = [name for name in possible if is_like(typed, name.lstrip("-"))]  # type: ignore[attr-defined]
                 raise
 
 
-def is_like(wanted: str, name: str) -> bool:
-    """Whether somebody who typed `wanted` may have meant the option `name`, both without dashes."""
-    return name.startswith(wanted) or difflib.SequenceMatcher(None, wanted, name).ratio() >= _ALIKE
+def is_like(typed: str, name: str) -> bool:
+    """Whether what was typed may have meant the option `name`, both without dashes."""
+    return name.startswith(typed) or difflib.SequenceMatcher(None, typed, name).ratio() >= _ALIKE
 
 
 @contextlib.contextmanager
@@ -87,9 +89,9 @@ def exiting() -> Iterator[None]:
     except OSError as error:
         from graphcrate.host.os_errors import explained
 
-        if (found := explained(error)) is None:
+        if (expected := explained(error)) is None:
             raise
-        _end(str(found), found.exit_code)
+        _end(str(expected), expected.exit_code)
 
 
 def _end(message: str, code: int) -> NoReturn:

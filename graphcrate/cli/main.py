@@ -69,8 +69,8 @@ Engine = Annotated[
 ]
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_asked: bool) -> None:
+    if is_asked:
         sys.stdout.write(f"graphcrate {__version__}\n")
         raise typer.Exit
 
@@ -147,8 +147,8 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, quiet: bo
 
     start, ctx = settings.now(), here(quiet=quiet)
     if plan_only:
-        told, value = pipeline.plan_image(request, ctx)
-        write(value, "".join(f"{line}\n" for line in told), as_json=as_json)
+        lines_of_plan, value = pipeline.plan_image(request, ctx)
+        write(value, "".join(f"{line}\n" for line in lines_of_plan), as_json=as_json)
         return
     report = pipeline.build_image(request, ctx)
     write(report, f"{report.reference}\n", as_json=as_json)
@@ -274,9 +274,9 @@ def _check_locks(name: str, cuda: str | None, mirror: str | None, as_json: bool)
     from graphcrate.cli import tables
     from graphcrate.compat.request import SourceOptions
 
-    found = standing.check(name, cuda or "", SourceOptions(mirror=mirror or config().mirror or None), here())
-    tables.write(found, tables.standing(found), as_json=as_json)
-    standing.raise_if_gone(found)
+    standings = standing.check(name, cuda or "", SourceOptions(mirror=mirror or config().mirror or None), here())
+    tables.write(standings, tables.standing(standings), as_json=as_json)
+    standing.raise_if_gone(standings)
 
 
 @app.command()
@@ -401,8 +401,8 @@ def diff(
 
     first, second = named(first, output), named(second, output)
     comparison = opening.compare(first, second, here(plain_http=plain_http), () if strict else ALLOWANCES, output)
-    told = "".join(f"{line}\n" for line in lines(comparison, everything=everything))
-    write(comparison, told, as_json=as_json)
+    text = "".join(f"{line}\n" for line in lines(comparison, everything=everything))
+    write(comparison, text, as_json=as_json)
     if comparison.unexpected:
         raise DifferenceError(f"{first} and {second} are not the same: {summary(comparison)}")
 

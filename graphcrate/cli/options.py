@@ -53,10 +53,10 @@ def bytes_of(text: str) -> int | None:
     """A number of bytes as people write it (40GB, 500M, powers of ten); None of nothing. Raises UsageError."""
     if not text:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)i?B?", text, re.IGNORECASE)
-    if not found:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)i?B?", text, re.IGNORECASE)
+    if not match:
         raise UsageError(f"{text!r} is not a number of bytes", next_step=setting(disk="40GB").both())
-    return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
+    return int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
 
 
 Cuda = Annotated[
@@ -102,7 +102,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @functools.cache
 def config() -> Config:
-    """Read both files, the folder's over the person's. Raises RecipeError that names file, line and field."""
+    """Read both files, the folder's over the user's. Raises RecipeError that names file, line and field."""
     values: dict[str, str] = {}
     for path in _files():
         if path.is_file():
@@ -125,7 +125,7 @@ def here(*, plain_http: bool = False, quiet: bool = False) -> Context:
 
 
 def named(ref: str, output: Path, *, quiet: bool = False) -> str:
-    """What a person calls an image, by its whole name; which image a short name is, is said. Raises UsageError."""
+    """What the user calls an image, by its whole name; which image a short name is, is said. Raises UsageError."""
     from graphcrate.artifacts.names import full_name
 
     return full_name(ref, output, here(quiet=quiet).progress.note)

@@ -205,11 +205,11 @@ def verify(
     request = verifying.VerifyRequest(ref=ref, key=key, published_as=published_as, rebuild=rebuild, wheels=wheels)
     result = verifying.run(request, here(plain_http=plain_http), pipeline.build_image)
     entries = []
-    for one in result.checks:
+    for check in result.checks:
         label, style = (
-            ("note", "yellow") if one.ok and one.note else ("pass", "green") if one.ok else ("fail", "bold red")
+            ("note", "yellow") if check.ok and check.note else ("pass", "green") if check.ok else ("fail", "bold red")
         )
-        entries.append(AnswerLine(label, f"{one.what}: {one.said}", style=style))
+        entries.append(AnswerLine(label, f"{check.what}: {check.said}", style=style))
     opening = (f"digest: {result.digest}",)
     tables.write(result, Answer((Section(tuple(entries)),), opening=opening), as_json=as_json)
     failed = [check for check in result.checks if not check.ok]

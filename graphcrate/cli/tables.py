@@ -43,15 +43,15 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [_HEADS]
     built: set[str] = set()
     for recipe in recipes:
-        found = support(recipe)
+        on_gpus = support(recipe)
         for variant in recipe.variants:
             if variant.unavailable is not None:
                 rows.append((recipe.name, variant.cuda, f"not available: {command('explain', recipe.name)}", *[""] * 5))
                 continue
             first = variant.candidates[0]
-            runs, apart = ([], []) if variant.cuda == "cpu" else _gpus_of(found, variant.cuda)
+            runs, apart = ([], []) if variant.cuda == "cpu" else _gpus_of(on_gpus, variant.cuda)
             built.update(apart)
-            is_locked = any(lock_path(ctx, recipe, variant, one).is_file() for one in variant.candidates)
+            is_locked = any(lock_path(ctx, recipe, variant, candidate).is_file() for candidate in variant.candidates)
             rows.append(
                 (
                     recipe.name,
@@ -72,13 +72,15 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
         yield f"* {names} too, when built for it: {setting(gpu='…')} ({command('list', gpus=True)})"
 
 
-def _gpus_of(found: Support, cuda: str) -> tuple[list[str], list[str]]:
+def _gpus_of(on_gpus: Support, cuda: str) -> tuple[list[str], list[str]]:
     """GPUs that the image of a CUDA version runs on, and those that it has to be built for: sm_70, sm_75."""
-    runs, built = found.with_mark(cuda, "native", "jit"), found.with_mark(cuda, "built")
-    return [f"sm_{one.replace('.', '')}" for one in runs], [f"sm_{one.replace('.', '')}" for one in built]
+    runs, built = on_gpus.with_mark(cuda, "native", "jit"), on_gpus.with_mark(cuda, "built")
+    return [f"sm_{capability.replace('.', '')}" for capability in runs], [
+        f"sm_{capability.replace('.', '')}" for capability in built
+    ]
 
 
-def described(ctx: Context, found: Sequence[Recipe]) -> list[dict[str, Any]]:
+def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
     """`list --json`: one object per variant and candidate; so none for an unavailable variant."""
     return [
         {
@@ -97,7 +99,7 @@ def described(ctx: Context, found: Sequence[Recipe]) -> list[dict[str, Any]]:
             "gpus": models_with(recipe, variant, candidate, "native", "jit"),
             "gpus_when_built_for": models_with(recipe, variant, candidate, "built"),
         }
-        for recipe in found
+        for recipe in recipes
         for variant in recipe.variants
         for candidate in variant.candidates
     ]
@@ -106,14 +108,14 @@ def described(ctx: Context, found: Sequence[Recipe]) -> list[dict[str, Any]]:
 def proofs(results: Sequence[Result]) -> Iterator[str]:
     """Yield a line for each image of the matrix: what was proved of it, or why it was not."""
     rows: list[tuple[str, ...]] = [("image", "state", "digest", "bytes", "seconds", "suites", "GPUs by audit")]
-    for one in results:
-        name = f"{one.recipe} {one.cuda} {one.candidate}"
-        if (proof := one.proof) is None:
-            rows.append((name, one.state, one.error.partition("\n")[0], "", "", "", ""))
+    for result in results:
+        name = f"{result.recipe} {result.cuda} {result.candidate}"
+        if (proof := result.proof) is None:
+            rows.append((name, result.state, result.error.partition("\n")[0], "", "", "", ""))
             continue
         passed = ",".join(suite.suite for suite in proof.suites)
         cells = (proof.digest[:19], size(proof.bytes), f"{proof.seconds:.0f}", passed, " ".join(gpus_of(proof)))
-        rows.append((name, one.state, *cells))
+        rows.append((name, result.state, *cells))
     widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -125,80 +127,85 @@ def gpus_of(proof: LockProof) -> list[str]:
     return [f"sm_{name.replace('.', '')}{mark}" for name, mark in works.items()]
 
 
-def standing(found: LocksStanding) -> Answer:
+def standing(standings: LocksStanding) -> Answer:
     """What became of locks: a line for each, then what there is to tell of them; locks that share it stand together."""
-    by_hash = {one.sha256: one for one in found.files}
-    unread = {one.suite for one in found.suites if one.error}
+    by_hash = {file.sha256: file for file in standings.files}
+    unread = {suite.suite for suite in standings.suites if suite.error}
     rows: list[tuple[str, ...]] = [_COLUMNS]
-    told: dict[tuple[AnswerLine, ...], list[str]] = {}
-    for lock in found.locks:
-        counts, security = lock.counts, sum(one.is_security for one in lock.updates)
+    titles_of: dict[tuple[AnswerLine, ...], list[str]] = {}
+    for lock in standings.locks:
+        counts, security = lock.counts, sum(update.is_security for update in lock.updates)
         numbers = (counts.files, counts.usual, counts.elsewhere, counts.nowhere, counts.unknown, counts.single)
         updates = ("?", "?") if unread & {*lock.suites} else (str(len(lock.updates)), str(security))
         rows.append((lock.title, *map(str, numbers), *updates, str(counts.yanked)))
         entries = tuple(_entries(lock, [by_hash[sha256] for sha256 in lock.files]))
-        told.setdefault(entries, []).append(lock.title)
+        titles_of.setdefault(entries, []).append(lock.title)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     opening = (
         f"{row[0]:{widths[0]}}  "
         + "  ".join(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
         for row in rows
     )
-    sections = (Section(entries, ", ".join(titles)) for entries, titles in told.items())
-    return Answer(tuple(sections), tuple(opening), (*map(_suite, found.suites), *_reached(found)))
+    sections = (Section(entries, ", ".join(titles)) for entries, titles in titles_of.items())
+    return Answer(tuple(sections), tuple(opening), (*map(_suite, standings.suites), *_reached(standings)))
 
 
 def _entries(lock: LockStanding, files: Sequence[FileStanding]) -> Iterator[AnswerLine]:
     """What there is to tell of a lock."""
-    for one in files:
-        if one.state == "nowhere":
-            yield AnswerLine("nowhere", f"{one.name} ({one.package} {one.version})", _reasons([one]), "red")
-    if unknown := [one for one in files if one.state == "unknown"]:
-        names = joined(one.name for one in unknown)
+    for file in files:
+        if file.state == "nowhere":
+            yield AnswerLine("nowhere", f"{file.name} ({file.package} {file.version})", _reasons([file]), "red")
+    if unknown := [file for file in files if file.state == "unknown"]:
+        names = joined(standing.name for standing in unknown)
         yield AnswerLine("not known", f"{len(unknown)}, as not all places answer: {names}", _reasons(unknown), "yellow")
     for label, group, style in (
-        ("elsewhere", [one for one in files if one.is_elsewhere], "yellow"),
-        ("one place", [one for one in files if one.is_single and not one.is_elsewhere], ""),
+        ("elsewhere", [file for file in files if file.is_elsewhere], "yellow"),
+        ("one place", [file for file in files if file.is_single and not file.is_elsewhere], ""),
     ):
         at: dict[str, list[str]] = {}
-        for one in group:
-            place = one.places[0]
-            alone = " alone" if one.is_single else ""
-            at.setdefault(f"at {place.host}{_LAST_RESORTS.get(place.kind, '')}{alone}", []).append(one.name)
+        for file in group:
+            place = file.places[0]
+            alone = " alone" if file.is_single else ""
+            at.setdefault(f"at {place.host}{_LAST_RESORTS.get(place.kind, '')}{alone}", []).append(file.name)
         yield from (
             AnswerLine(label, f"{len(names)} {where}: {joined(names)}", (), style) for where, names in at.items()
         )
     for label, is_security in (("security", True), ("updates", False)):
-        if updates := [_update(one) for one in lock.updates if one.is_security is is_security]:
+        if updates := [_update(update) for update in lock.updates if update.is_security is is_security]:
             yield AnswerLine(label, f"{len(updates)}: {', '.join(updates)}")
-    for one in files:
-        if one.is_yanked:
-            yield AnswerLine("yanked", f"{one.name}: {one.yanked_for or 'no reason is given'}", (), "yellow")
-    if own := [one.name for one in files if one.state == "own"]:
+    for file in files:
+        if file.is_yanked:
+            yield AnswerLine("yanked", f"{file.name}: {file.yanked_for or 'no reason is given'}", (), "yellow")
+    if own := [file.name for file in files if file.state == "own"]:
         yield AnswerLine("own", f"{len(own)} of your own folders, which are not looked at: {joined(own)}")
     yield from (AnswerLine("image", f"{image} of a registry, which is not asked") for image in lock.images)
 
 
 def _reasons(files: Sequence[FileStanding]) -> tuple[str, ...]:
     """What places say that answered without having these files, each once."""
-    said = (f"{one.place.host}: {one.why}" for file in files for one in file.sightings if one.has is False)
-    return tuple(dict.fromkeys(said))
+    reasons = (
+        f"{sighting.place.host}: {sighting.why}"
+        for file in files
+        for sighting in file.sightings
+        if sighting.has is False
+    )
+    return tuple(dict.fromkeys(reasons))
 
 
-def _update(one: Update) -> str:
-    where = " (compiler)" if one.of == "compiler" else ""
-    return f"{one.name} {one.locked} → {one.newest}{where}"
+def _update(update: Update) -> str:
+    where = " (compiler)" if update.of == "compiler" else ""
+    return f"{update.name} {update.locked} → {update.newest}{where}"
 
 
-def _reached(found: LocksStanding) -> Iterator[str]:
+def _reached(standings: LocksStanding) -> Iterator[str]:
     """Which places did not answer; and where one alone did of those of Debian's packages, that."""
-    debs = (one for one in found.files if one.name.endswith(".deb"))
-    answering = {seen.place.host for one in debs for seen in one.sightings if seen.has is not None}
+    debs = (file for file in standings.files if file.name.endswith(".deb"))
+    answering = {seen.place.host for deb in debs for seen in deb.sightings if seen.has is not None}
     if len(answering) == 1:
         yield f"of the places of Debian's packages {answering.pop()} alone answers: what others have is not known"
     by_reason: dict[str, list[str]] = {}
-    for one in found.silent:
-        by_reason.setdefault(one.why, []).append(one.host)
+    for silent in standings.silent:
+        by_reason.setdefault(silent.why, []).append(silent.host)
     if by_reason:
         yield "not reached: " + "; ".join(f"{listed(hosts)} ({why})" for why, hosts in by_reason.items())
 
@@ -213,18 +220,20 @@ def _suite(lists: SuiteLists) -> str:
     return f"{name}: updates by lists of {year}-{month}-{day}{missing}"
 
 
-def heat_map(found: Support) -> Text:
+def heat_map(on_gpus: Support) -> Text:
     """Draw which GPUs run which CUDA versions, with colours where the terminal has them."""
     names = [
         f"{', '.join(row.models[:3])}{' …' if row.models[3:] else ''} (sm_{row.capability.replace('.', '')})"
-        for row in found.rows
+        for row in on_gpus.rows
     ]
     width = max(map(len, names))
-    drawn = Text(f"{found.recipe:{width}}" + "".join(f"{cuda:>6}" for cuda in found.drivers) + "\n", "bold")
-    drawn.append(f"{'driver from':{width}}" + "".join(f"{one.partition('.')[0]:>6}" for one in found.drivers.values()))
-    for name, row in zip(names, found.rows, strict=True):
+    drawn = Text(f"{on_gpus.recipe:{width}}" + "".join(f"{cuda:>6}" for cuda in on_gpus.drivers) + "\n", "bold")
+    drawn.append(
+        f"{'driver from':{width}}" + "".join(f"{driver.partition('.')[0]:>6}" for driver in on_gpus.drivers.values())
+    )
+    for name, row in zip(names, on_gpus.rows, strict=True):
         drawn.append(f"\n{name:{width}}")
-        for cuda in found.drivers:
+        for cuda in on_gpus.drivers:
             mark = row.cells[cuda].mark
             drawn.append(f"{MARKS[mark][0]:>6}", _MARK_STYLES[mark])
     return drawn
@@ -250,9 +259,9 @@ def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
     sections = {
         "layers, largest first": [_layer(layer) for layer in sorted(report.layers, key=lambda layer: -layer.size)],
         "environment": [AnswerLine(name, value) for name, value in environment.items()],
-        "packages": [AnswerLine(one.name, f"{one.version} ({one.channel})") for one in report.packages],
+        "packages": [AnswerLine(package.name, f"{package.version} ({package.channel})") for package in report.packages],
         "missing": [AnswerLine("", missing) for missing in report.missing],
-        "smoke": [_smoke(one, report) for one in report.suites],
+        "smoke": [_smoke(suite, report) for suite in report.suites],
     }
     if report.drift:
         sections["drift"] = [AnswerLine("", planning.drift_line(report.drift))]
@@ -268,6 +277,6 @@ def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
 
 def _layer(layer: LayerRecord) -> AnswerLine:
     largest = sorted(layer.owners, key=lambda owner: -owner.bytes)
-    owners = [f"{one.name} {one.version} {size(one.bytes)}".replace("  ", " ") for one in largest]
+    owners = [f"{owner.name} {owner.version} {size(owner.bytes)}".replace("  ", " ") for owner in largest]
     details = (joined(owners, 5),) if owners else ()
     return AnswerLine(size(layer.size), f"{layer.title}, {size(layer.unpacked_size)} unpacked", details)

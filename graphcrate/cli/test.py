@@ -78,7 +78,7 @@ def try_image(
     requests = [
         Resources(partition=name, gres=gres, time=time, account=account, qos=qos, cpus=cpus) for name in partitions
     ]
-    cells = [jobs.new_cell(order, one) for order in orders for one in requests]
+    cells = [jobs.new_cell(order, request) for order in orders for request in requests]
     if not matrix:
         _print(jobs.run_job(cells[0], scheduler, ctx, wait * 60), cells[0].order.folder, as_json)
         return
@@ -119,7 +119,7 @@ def job(
 
     ctx = here()
     where, ref = jobs.read_runtime(runtime), named(ref, output)
-    wanted = jobs.Job(
+    job_ = jobs.Job(
         runtime=where,
         name=name or jobs.job_name(ref),
         image=jobs.find_image(ref, where, output),
@@ -137,11 +137,11 @@ def job(
         workspace=workspace,
     )
     if JOBS[where].is_slurm and (known := explain.find_partition(ctx, partition, target)):
-        wanted = jobs.in_partition(wanted, *known)
-    if JOBS[where].is_slurm and not wanted.cpus:
+        job_ = jobs.in_partition(job_, *known)
+    if JOBS[where].is_slurm and not job_.cpus:
         what = f"the cores of partition {partition or '(none named)'} are not known"
         ctx.progress.note(f"{what}: the job gets Slurm's default, often one; --cpus N asks for N for each GPU")
-    sys.stdout.write(jobs.text(wanted))
+    sys.stdout.write(jobs.text(job_))
 
 
 def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matrix: bool) -> None:
