@@ -61,10 +61,10 @@ def time_lines(lock: Lock, ctx: Context) -> list[str]:
     from graphcrate.inputs.extensions.compile import MEMORY_PER_JOB
 
     there = built(lock, ctx)
-    missing = [one for one in lock.packages if one.compiled and one.file.sha256 not in there]
+    missing = [package for package in lock.packages if package.compiled and package.file.sha256 not in there]
     if not missing or lock.compilation is None:
         return []
-    works = [work for one in missing if (work := _work(one, lock.compilation, ctx))]
+    works = [work for package in missing if (work := _work(package, lock.compilation, ctx))]
     return list(compile_time.lines(works, max(1, min(default_jobs(), free_memory() // MEMORY_PER_JOB))))
 
 
@@ -73,7 +73,7 @@ def _work(package: LockedPackage, compilation: Compilation, ctx: Context) -> com
     if not path.is_file():
         return compile_time.of_package(package, None, compilation)
     about = read_sdist(path, path.name)
-    names = {canonicalize_name(Requirement(one).name) for one in (*about.requires, *about.build_requires)}
+    names = {canonicalize_name(Requirement(text).name) for text in (*about.requires, *about.build_requires)}
     return compile_time.of_package(package, compiled_sources(path), compilation, has_torch="torch" in names)
 
 

@@ -44,23 +44,23 @@ class MadeImage(NamedTuple):
     is_new: bool
 
 
-def look_up(job: BuildJob, wanted: Resolution, ctx: Context, known: LookUp | None = None) -> LookUp:
+def look_up(job: BuildJob, resolved: Resolution, ctx: Context, known: LookUp | None = None) -> LookUp:
     """Plan the image of a resolution and see whether it is there. `known`: from before, which holds for its bases."""
-    resolution = wanted if job.request.sources.locked else base.with_living_base(ctx, wanted)
+    resolution = resolved if job.request.sources.locked else base.with_living_base(ctx, resolved)
     if known is not None and known.resolution == resolution:
         return known
     plan = planned.make_plan(job, resolution, ctx)
     return LookUp(resolution, plan, _reusable(job, plan, resolution, ctx))
 
 
-def make(job: BuildJob, wanted: Resolution, ctx: Context, known: LookUp | None = None) -> MadeImage:
+def make(job: BuildJob, resolved: Resolution, ctx: Context, known: LookUp | None = None) -> MadeImage:
     """Take the image that is there, where nothing changed, else build it.
 
     A base with packages that no mirror has is built with those of today, which is said; each turn takes newer ones.
     """
     renewals, sources = 0, job.request.sources
     while True:
-        resolution, plan, report = look_up(job, wanted, ctx, known)
+        resolution, plan, report = look_up(job, resolved, ctx, known)
         if report is not None:
             return MadeImage(plan, report, is_new=False)
         try:
@@ -73,7 +73,7 @@ def make(job: BuildJob, wanted: Resolution, ctx: Context, known: LookUp | None =
             if renewals > _MOST_RENEWALS:  # mirrors of different ages could take turns for ever
                 raise
             variant = own.with_apt(job.choice.variant, job.request.additions)
-            if not base.renew_base(ctx, variant, wanted.lock, resolution.lock, compiler=is_compiler):
+            if not base.renew_base(ctx, variant, resolved.lock, resolution.lock, compiler=is_compiler):
                 raise
             ctx.progress.warn(
                 f"{drift.what}; taking the packages of today instead ({setting(locked=True)} refuses that)"

@@ -98,14 +98,14 @@ class MatrixRequest:
 def rows(ctx: Context, request: MatrixRequest, again: catalog.Again | None = None) -> list[MatrixRow]:
     """The candidates that are asked for; those of one torch stand together, as they share their wheels.
 
-    A candidate that takes torch from a person's own folder is left out. Raises UsageError where there is no such row,
+    A candidate that takes torch from the user's own folder is left out. Raises UsageError where there is no such row,
     with `again`: the command that was typed, for another CUDA version; `matrix` if left out.
     """
     recipes = [catalog.find_recipe(ctx, request.recipe)] if request.recipe else catalog.all_recipes(ctx)
     if request.cuda and request.recipe:
         again = again or (lambda cuda: command("matrix", request.recipe, cuda=cuda))
         catalog.refuse_unknown_cuda(recipes[0], request.cuda, again)
-    found = [
+    matching = [
         MatrixRow(recipe=recipe, variant=variant, candidate=candidate, path=path, lock=lock)
         for recipe in recipes
         for variant in recipe.variants
@@ -115,10 +115,10 @@ def rows(ctx: Context, request: MatrixRequest, again: catalog.Again | None = Non
         for path in [catalog.lock_path(ctx, recipe, variant, candidate)]
         for lock in [catalog.read_lock(ctx, recipe, variant, candidate)]
     ]
-    if not found:
+    if not matching:
         asked = " ".join(filter(None, (request.recipe, request.cuda, request.candidate)))
         raise UsageError(f"no candidate is called {asked}", next_step=f"{command('list', json=True)}    (names all)")
-    return sorted(found, key=lambda row: (facts.numbers(row.candidate.torch), row.variant.cuda, row.recipe.name))
+    return sorted(matching, key=lambda row: (facts.numbers(row.candidate.torch), row.variant.cuda, row.recipe.name))
 
 
 def proof_of(row: MatrixRow) -> LockProof | None:
@@ -133,14 +133,14 @@ def run(
     report: Callable[[Result], None] = lambda _: None,
 ) -> list[Result]:
     """Prove the rows that are not proved yet, in turn; what fails does not end it. `report` gets each result."""
-    wanted, results = rows(ctx, request), []
-    for number, row in enumerate(wanted):
+    to_prove, results = rows(ctx, request), []
+    for number, row in enumerate(to_prove):
         known = None if request.again else proof_of(row)
         if known is not None and row.lock and known.build_key == EMBEDDED.key(_plan(row, row.lock, ctx)):
             result = _result(row, "proved before", known)
         else:
-            ctx.progress.note(f"matrix: {row.title}, {number + 1} of {len(wanted)}")
-            result = _prove(row, wanted[number:], request, ctx, build)
+            ctx.progress.note(f"matrix: {row.title}, {number + 1} of {len(to_prove)}")
+            result = _prove(row, to_prove[number:], request, ctx, build)
         results.append(result)
         report(result)
     return results
@@ -148,7 +148,7 @@ def run(
 
 def raise_if_failed(results: Sequence[Result]) -> None:
     """Raises BuildError where a row failed."""
-    failed = [one for one in results if one.state == "failed"]
+    failed = [result for result in results if result.state == "failed"]
     if failed:
         first = failed[0]
         raise BuildError(
@@ -256,9 +256,9 @@ def _needed(row: MatrixRow, ctx: Context) -> int:
     if row.lock is None:
         return UNLOCKED
     files, cache = row.lock.files(extensions.built(row.lock, ctx)).values(), ctx.cache
-    absent = sum(one.size for one in files if not cache.file(one.sha256, one.name).is_file())
+    absent = sum(file.size for file in files if not cache.file(file.sha256, file.name).is_file())
     compiling = COMPILING if row.lock.compilation else 0
-    return absent + int(sum(one.size for one in files) * (GROWTH - 1)) + compiling
+    return absent + int(sum(file.size for file in files) * (GROWTH - 1)) + compiling
 
 
 def _steps(left: Sequence[MatrixRow], output: Path, ctx: Context) -> Iterator[Callable[[], object]]:

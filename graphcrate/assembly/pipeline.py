@@ -145,19 +145,19 @@ def _stack_below(
     suites run in the image itself.
     """
     plain, known = job.of_stack(), None
-    found = making.look_up(plain, stack, ctx)
-    proven = found.report is not None and found.report.passed
+    below = making.look_up(plain, stack, ctx)
+    proven = below.report is not None and below.report.passed
     on_top = added.lock.additions.packages
     if not proven and any(package.is_sdist for package in added.lock.packages if package.name in on_top):
         return None, None
-    if found.report is None:
+    if below.report is None:
         known = making.look_up(job, added, ctx)
         if known.report is None:
             making.say_plan(job, known.plan, known.resolution, ctx)
-        title = f"{found.plan.name}:{found.plan.tag}"
+        title = f"{below.plan.name}:{below.plan.tag}"
         ctx.progress.note(f"first the stack itself, {title}: its tests count for images on top of it")
-        job.journal.new(title, planned.lines(plain, title, stack, ctx, found.plan))
-    return _finish(plain, stack, ctx, known=found), known
+        job.journal.new(title, planned.lines(plain, title, stack, ctx, below.plan))
+    return _finish(plain, stack, ctx, known=below), known
 
 
 def _finish(

@@ -67,11 +67,11 @@ def lines(job: BuildJob, title: str, resolution: Resolution, ctx: Context, plan:
         notes=asked,
     )
     outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
-    found = summary.plan_lines(title, lock, outcomes, meaning, to_fetch, plan, upkeep, aside)
+    plan_lines = summary.plan_lines(title, lock, outcomes, meaning, to_fetch, plan, upkeep, aside)
     if not lock.additions.packages:
-        return found
+        return plan_lines
     allow, with_apt = request.additions.allow, request.command_with_apt
-    return [*found, *foreseen.lines(lock, request.own_sources, allow, with_apt, ctx)]
+    return [*plan_lines, *foreseen.lines(lock, request.own_sources, allow, with_apt, ctx)]
 
 
 def size_to_fetch(job: BuildJob, lock: Lock, ctx: Context) -> int:

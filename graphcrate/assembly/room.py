@@ -76,7 +76,7 @@ class Room:
         parts = ", ".join(f"{_gb(part.size)} {part.what}" for part in self.parts)
         step = f"{MORE_ROOM}; or put it on another disk: {CACHE_ELSEWHERE}"
         if self.certain > self.free:
-            held = sum(cleaning.bytes_below(one) for one in running.prunable(cache)) if self.tested else 0
+            held = sum(cleaning.bytes_below(path) for path in running.prunable(cache)) if self.tested else 0
             if self.certain > self.free + held:
                 raise DiskFullError(
                     f"{title} needs {_gb(self.needed)}, and {_gb(self.free)} are free under {self.cache}",
@@ -99,7 +99,7 @@ def of_build(plan: Plan, lock: Lock, to_fetch: int, output: Path, ctx: Context, 
     cache = ctx.cache
     steps = list(_steps(plan, lock, cache))
     base = debian.made(lock.base, cache) if isinstance(lock.base, DebianBase) else None
-    debs = sum(one.file.size for one in lock.base.packages) if isinstance(lock.base, DebianBase) else 0
+    debs = sum(package.file.size for package in lock.base.packages) if isinstance(lock.base, DebianBase) else 0
     below = base.unpacked_size if base else int(debs * _DEBS)
     parts = [RoomStep(what="to download", size=to_fetch)]
     if base is None:  # its layer, and the base unpacked
@@ -164,11 +164,11 @@ def _steps(plan: Plan, lock: Lock, cache: Cache) -> Iterator[_Step]:
             unpacked, compiles = int(size * running.GROWTH), len(wheels) < len(step.packages)
             yield _Step(layer=size, packed=size, unpacked=unpacked, known=False, compiles=compiles)
         elif isinstance(step, ToolkitStep):
-            size = sum(one.file.size for one in lock.for_compilation())
+            size = sum(package.file.size for package in lock.for_compilation())
             yield _Step(layer=size, packed=size, unpacked=int(size * running.GROWTH), known=False)
         elif isinstance(step, WheelsStep):
-            sizes = [_unpacked(one, cache) for one in step.packages]
-            packed = int(sum(one.file.size for one in step.packages) * _LAYER)
+            sizes = [_unpacked(package, cache) for package in step.packages]
+            packed = int(sum(package.file.size for package in step.packages) * _LAYER)
             is_known = all(known for _, known in sizes)
             yield _Step(layer=packed, packed=packed, unpacked=sum(size for size, _ in sizes), known=is_known)
         else:
@@ -187,8 +187,8 @@ def _unpacked(package: LockedPackage, cache: Cache) -> tuple[int, bool]:
 
 
 def _free(folder: Path) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    filesystem = os.statvfs(folder)
+    return filesystem.f_bavail * filesystem.f_frsize
 
 
 def _gb(size: int) -> str:

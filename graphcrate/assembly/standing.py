@@ -1,4 +1,4 @@
-"""Which locks are asked about: the committed ones, or those beside a recipe of a person's own."""
+"""Which locks are asked about: the committed ones, or those beside a recipe of the user's own."""
 
 import glob
 from pathlib import Path

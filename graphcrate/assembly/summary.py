@@ -32,7 +32,7 @@ def step(number: int, what: str) -> str:
 class Upkeep(NamedTuple):
     """How long the base gets security updates, as a clause, and what to build instead where it gets none."""
 
-    said: str = ""
+    support: str = ""
     instead: str = ""
 
 
@@ -46,15 +46,15 @@ def upkeep_of(
     variant = recipe.variant(lock.cuda)
     # A lock names an image of a registry by its digest; the tag that may say which Debian it is stands in the recipe.
     suite = lock.base.suite if isinstance(lock.base, DebianBase) else suites.of_base(variant.base) if variant else ""
-    said, found = suites.described(suite, today), suites.standing(suite, today)
-    if found is None or found.state != "ended":
-        return Upkeep(said)
+    support, its_standing = suites.described(suite, today), suites.standing(suite, today)
+    if its_standing is None or its_standing.state != "ended":
+        return Upkeep(support)
     newer = on_newer_base(lock.cuda, explain(recipe, machine, MachineRequest()).rows, today)
     if newer is None:
         none = f"no variant of {recipe.name} on one runs there"
-        return Upkeep(said, f"a new recipe with a newer base.suite (docs/recipes.md): {none}")
+        return Upkeep(support, f"a new recipe with a newer base.suite (docs/recipes.md): {none}")
     on = f"torch {newer.torch} on {suites.titled(newer.base)}: {suites.described(newer.base, today)}"
-    return Upkeep(said, f"{again(newer.cuda)}    ({on})")
+    return Upkeep(support, f"{again(newer.cuda)}    ({on})")
 
 
 class Aside(NamedTuple):
@@ -101,7 +101,7 @@ def plan_lines(
     if lock.additions.packages:
         added = [package for package in lock.packages if package.name in lock.additions.packages]
         names = ", ".join(f"{package.name} {package.version}" for package in added)
-        lines.append(f"  added     {len(added)} packages, {size(sum(one.file.size for one in added))}: {names}")
+        lines.append(f"  added     {len(added)} packages, {size(sum(file.file.size for file in added))}: {names}")
     lines += [f"  missing   {missing.told}" for missing in lock.missing]
     lines += [f"  note      {_shortened(note)}" for note in (*lock.notes, *aside.notes)]
     if lock.drifted:
@@ -114,7 +114,7 @@ def plan_lines(
 
 def _shortened(note: str) -> str:
     """A note whose list of many names is cut to two: the report has all."""
-    return _MANY.sub(lambda found: f"{found[1]}, {found[2]} and {found[3].count(',')} more", note)
+    return _MANY.sub(lambda match: f"{match[1]}, {match[2]} and {match[3].count(',')} more", note)
 
 
 def _base_lines(lock: Lock, upkeep: Upkeep) -> list[str]:
@@ -125,7 +125,7 @@ def _base_lines(lock: Lock, upkeep: Upkeep) -> list[str]:
     else:
         line = f"  base      {lock.base.reference}@{lock.base.digest}"
     instead = [f"    instead: {upkeep.instead}"] if upkeep.instead else []
-    return [line + (f"; {upkeep.said}" if upkeep.said else ""), *instead]
+    return [line + (f"; {upkeep.support}" if upkeep.support else ""), *instead]
 
 
 def _compiled_lines(lock: Lock) -> list[str]:
@@ -173,7 +173,7 @@ def warnings(report: BuildReport) -> Iterator[str]:
 
 def _said(results: Iterable[SmokeReport]) -> Iterator[str]:
     """What packages said, when they were imported, that they do without."""
-    return (f"warning {said}" for result in results for said in result.metrics.get(SAID, ()))
+    return (f"warning {line}" for result in results for line in result.metrics.get(SAID, ()))
 
 
 def _tested(results: Sequence[SmokeReport]) -> str:

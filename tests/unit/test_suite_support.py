@@ -147,11 +147,11 @@ def test_a_plan_says_until_when_its_base_gets_updates():
 
 def test_a_plan_warns_of_a_base_without_updates_and_says_what_to_build_instead():
     found = upkeep()
-    assert found.said == "no security updates since 2026-08-31"
+    assert found.support == "no security updates since 2026-08-31"
     assert found.instead.startswith("make image STACK=glt CUDA=12.1    (torch 2.3.1 on Debian bookworm")
     lines = plan_lines("a:b", ON_BULLSEYE, (), "", 0, upkeep=found)
     at = next(at for at, line in enumerate(lines) if line.startswith("  base "))
-    assert (lines[at].endswith(found.said), lines[at + 1].strip()) == (True, f"instead: {found.instead}")
+    assert (lines[at].endswith(found.support), lines[at + 1].strip()) == (True, f"instead: {found.instead}")
     plain = plan_lines("a:b", ON_BULLSEYE, (), "", 0)
     assert len(plain) == len(lines) - 1
 
