@@ -4,7 +4,17 @@ import json
 import re
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
-from doctor.cuda import CODES, capability_of, cuda_of, fitting_variants, in_words, newest_cuda, oldest_driver
+from doctor.cuda import (
+    CODES,
+    capability_of,
+    cuda_of,
+    fitting_variants,
+    has_code,
+    in_words,
+    newest_cuda,
+    oldest_driver,
+)
+from doctor.facts import VARIANTS
 from doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
 from doctor.host import Host
 
@@ -174,13 +184,38 @@ def _variants(nvidia: Nvidia) -> Iterator[Finding]:
         yield ok("variants", f"CUDA {running} run{where}")
         if out:
             yield note("variants-out", "do not run: CUDA " + out)
-    else:
-        yield fail(
-            "variants",
-            "no variant of graphcrate runs here: CUDA " + out,
-            "the driver or the GPU is older than all of them",
-            "update the driver to {} or newer".format(oldest_driver("11")),
-        )
+        return
+    with_code = [each.cuda for each in fitting_variants("", nvidia.capabilities) if each.runs]
+    if not with_code:
+        yield _no_code(nvidia.capabilities)
+        return
+    oldest = min(map(oldest_driver, with_code), key=numbers)
+    yield fail(
+        "variants",
+        "no variant of graphcrate runs here: CUDA " + out,
+        f"driver {nvidia.driver} is older than all of them need",
+        f"update the driver to {oldest} or newer",
+    )
+
+
+def _no_code(capabilities: Tuple[str, ...]) -> Finding:
+    """No variant has code for all of these GPUs, whatever the driver."""
+    built = sorted({code for _, _, codes in VARIANTS for code in codes}, key=numbers)
+    kinds = sorted(capabilities, key=numbers)
+    without = [kind for kind in kinds if not has_code(built, kind)]
+    seen = "no variant of graphcrate has code for " + listed(map(_sm, without or kinds))
+    if not without:
+        why = "each has code for some of these GPUs, none for all of them"
+        return fail("gpu-code", seen, why, "CUDA_VISIBLE_DEVICES=0    shows a program one GPU alone")
+    why = "no torch of theirs was built for it, and no driver changes that"
+    fix = f"take a GPU from {_sm(built[0])} to {_sm(built[-1])}: srun --gres=gpu:MODEL:1 …"
+    if numbers(without[-1]) > numbers(built[0]):
+        fix = f"./build.py lock mine.toml    locks a newer torch by a recipe of your own; or {fix}"
+    return fail("gpu-code", seen, why, fix)
+
+
+def _sm(capability: str) -> str:
+    return "sm_" + capability.replace(".", "")
 
 
 def _devices(host: Host, nvidia: Nvidia, container: str) -> Iterator[Finding]:

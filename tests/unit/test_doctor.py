@@ -35,6 +35,9 @@ gpu = gpu_in("")
 VERSION = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Tue Sep 19 19:17:35 UTC 2023\nGCC version: 12\n"
 DEVICES = {"/dev/nvidia0": "", "/dev/nvidiactl": "", "/dev/nvidia-uvm": ""}
 V100 = ["Tesla V100-SXM3-32GB", 32 * GIB, 7, 0, 0, 1]
+B200, THOR = ["NVIDIA B200", 180 * GIB, 10, 0, 0, 1], ["NVIDIA Thor", 128 * GIB, 11, 0, 0, 0]
+K40, K80 = ["Tesla K40m", 12 * GIB, 3, 5, 0, 1], ["Tesla K80", 12 * GIB, 3, 7, 0, 1]
+NEWER_TORCH = "./build.py lock mine.toml"
 NO_LIBCUDA = {"libcuda": json.dumps({"loaded": False, "error": "libcuda.so.1: cannot open shared object file"})}
 BUS = {"/sys/bus/pci/devices/0000:3b:00.0/vendor": "0x10de\n", "/sys/bus/pci/devices/0000:3b:00.0/class": "0x030200\n"}
 
@@ -85,7 +88,15 @@ GPUS = [
     ),
     card("595.45.04", {"variants": "| CUDA 11.6, 11.7, 11.8, 12.1, 12.6, 12.8 run"}),
     card("595.45.04", {"variants-out": "| 13.0 torch 2.12.1 has no code for sm_70"}),
-    card("418.39", {"variants": "fail | 450.80.02"}),
+    card("418.39", {"variants": "fail | driver 418.39 is older than all of them need | driver to 450.80.02"}),
+    card("418.39", {"variants": "fail | driver to 525.60.13"}, gpus=[B200]),
+    *[
+        card(driver, {"gpu-code": f"fail | code for sm_110 | no driver | {NEWER_TORCH}"}, gpus=[THOR])
+        for driver in ("580.65.06", "418.39")
+    ],
+    card("595.45.04", {"gpu-code": "fail | code for sm_35 | no driver | take a GPU from sm_37 to sm_120"}, gpus=[K40]),
+    card("595.45.04", {"gpu-code": f"fail | code for sm_35, sm_110 | {NEWER_TORCH}"}, gpus=[K40, THOR]),
+    card("595.45.04", {"gpu-code": "fail | sm_37, sm_100 | none for all | CUDA_VISIBLE_DEVICES=0"}, gpus=[K80, B200]),
     card("535.54.03", {"libcuda": "fail | reboot"}, library="/usr/lib/libcuda.so.550.54.14"),
     *[card("535.54.03", {"libcuda": f"fail | {words}"}, code=code, gpus=[]) for code, words in CUINIT.items()],
     *[card("535.54.03", {"libcuda": f"fail | {words}"}, python={"libcuda": done}) for words, done in ENDINGS.items()],
