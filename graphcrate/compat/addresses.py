@@ -41,5 +41,5 @@ def alibaba_registry(region: str, instance: str = "") -> str:
 
 def inside_vpc(host: str) -> str:
     """The same registry's host in its region's network, free of charge for PAI; empty where it has no such host."""
-    found = next(filter(None, (pattern.fullmatch(host) for pattern in _ALIBABA)), None)
-    return f"{found[1]}-vpc{found[2]}" if found else ""
+    match = next(filter(None, (pattern.fullmatch(host) for pattern in _ALIBABA)), None)
+    return f"{match[1]}-vpc{match[2]}" if match else ""

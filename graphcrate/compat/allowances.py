@@ -33,35 +33,39 @@ def of_labels(labels: Mapping[str, str]) -> tuple[Allowance, ...]:
         return ()
 
 
-def why(one: AuditFinding, allow: Sequence[Allowance]) -> str:
+def why(finding: AuditFinding, allow: Sequence[Allowance]) -> str:
     """Why a finding is allowed, by the first that is about it; empty where none is."""
-    return next((each.why for each in allow if _is_about(each, one)), "")
+    return next((allowance.why for allowance in allow if _is_about(allowance, finding)), "")
 
 
-def judged(one: AuditFinding, allow: Sequence[Allowance]) -> AuditFinding:
+def judged(finding: AuditFinding, allow: Sequence[Allowance]) -> AuditFinding:
     """The finding, as a warning that says why it is allowed where it is."""
-    reason = why(one, allow) if one.severity != "note" else ""
-    return msgspec.structs.replace(one, severity="warn", allowed=reason) if reason else one
+    reason = why(finding, allow) if finding.severity != "note" else ""
+    return msgspec.structs.replace(finding, severity="warn", allowed=reason) if reason else finding
 
 
-def line(one: Allowance) -> str:
+def line(allowance: Allowance) -> str:
     """For people: `libraries of rdkit (libX*): nothing is drawn`."""
-    patterns = [pattern for pattern in (one.file, one.library) if pattern != "*"]
-    return f"{one.check} of {one.package}" + (f" ({', '.join(patterns)})" if patterns else "") + f": {one.why}"
+    patterns = [pattern for pattern in (allowance.file, allowance.library) if pattern != "*"]
+    return (
+        f"{allowance.check} of {allowance.package}"
+        + (f" ({', '.join(patterns)})" if patterns else "")
+        + f": {allowance.why}"
+    )
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
     """What a plan says of them."""
-    for one in of_labels(plan.config.labels):
-        yield f"  allowed   {line(one)}"
+    for label in of_labels(plan.config.labels):
+        yield f"  allowed   {line(label)}"
 
 
-def _is_about(each: Allowance, one: AuditFinding) -> bool:
-    missing = [name for group in one.missing for name in group]
+def _is_about(allowance: Allowance, finding: AuditFinding) -> bool:
+    missing = [name for group in finding.missing for name in group]
     return (
-        each.check == one.check
-        and fnmatch.fnmatchcase(one.package, re.sub("[_.]", "-", each.package).lower())
-        and fnmatch.fnmatchcase(one.file, each.file)
-        and (each.library == "*" or bool(missing))
-        and all(fnmatch.fnmatchcase(name, each.library) for name in missing)
+        allowance.check == finding.check
+        and fnmatch.fnmatchcase(finding.package, re.sub("[_.]", "-", allowance.package).lower())
+        and fnmatch.fnmatchcase(finding.file, allowance.file)
+        and (allowance.library == "*" or bool(missing))
+        and all(fnmatch.fnmatchcase(name, allowance.library) for name in missing)
     )

@@ -57,11 +57,11 @@ def refuse_unknown_cuda(recipe: Recipe, cuda: str, again: Again | None = None) -
     variant = recipe.variant(cuda)
     if variant is None:
         near = nearest_cuda(cuda, [variant.cuda for variant in recipe.variants])
-        found = again(near[0]) if again else command("image", recipe.name, cuda=near[0])
+        step = again(near[0]) if again else command("image", recipe.name, cuda=near[0])
         raise UsageError(
             f"recipe {recipe.name} has no variant for CUDA {cuda!r}; the nearest {'are' if len(near) > 1 else 'is'} "
             f"{' and '.join(near)}",
-            next_step=f"{found}    ({command('list')} shows all)",
+            next_step=f"{step}    ({command('list')} shows all)",
         )
     return variant
 
@@ -122,7 +122,7 @@ def read_proof(path: Path, lock: Lock) -> LockProof | None:
 
 
 def renewal_of(ctx: Context, path: Path) -> Command:
-    """The command that makes the lock of this path again, committed or beside a recipe of a person's own."""
+    """The command that makes the lock of this path again, committed or beside a recipe of the user's own."""
     stem, *rest = path.name.removesuffix(".lock.json").rsplit(".", 2)
     if len(rest) > 1 and (recipe := path.with_name(f"{stem}.toml")).is_file():
         return command("lock", recipe, cuda=rest[0])

@@ -60,20 +60,20 @@ def of_package(
 
     None where nobody knows: nothing is at hand, and it is not of a stack.
     """
-    known = next((one for one in _packages() if one.name == package.name), None)
+    known = next((entry for entry in _packages() if entry.name == package.name), None)
     if files is None:
         count = _counted().get(package.name)
         if count is None:
             return None
         cpp, cu = count.cpp, count.cu
     else:
-        mine = [one for one in files if known is None or fnmatch.fnmatchcase(one, known.files)]
-        cu = sum(one.endswith(".cu") for one in mine)
+        mine = [file for file in files if known is None or fnmatch.fnmatchcase(file, known.files)]
+        cu = sum(file.endswith(".cu") for file in mine)
         cpp = len(mine) - cu
     toolkit = compilation.toolkit
-    asked = [one.removesuffix("+PTX") for one in compilation.architectures] if toolkit else []
+    asked = [architecture.removesuffix("+PTX") for architecture in compilation.architectures] if toolkit else []
     able = nvcc(toolkit.version).sm if toolkit else ()
-    makes = tuple(one for one in known.makes if one in able) if known else ()
+    makes = tuple(capability for capability in known.makes if capability in able) if known else ()
     made = makes or tuple(asked)
     rate = _rates()["small" if folder_for(package.name) else "torch" if has_torch or cu else "plain"]
     each = (known.architecture if known else 0.0) or rate.architecture
@@ -85,7 +85,7 @@ def of_package(
         cu=cu if toolkit else 0,
         seconds=seconds,
         makes=makes,
-        lacks=tuple(one for one in asked if makes and not _covered(one, makes)),
+        lacks=tuple(capability for capability in asked if makes and not _covered(capability, makes)),
         because=filled(known.because) if known else "",
     )
 
@@ -93,26 +93,26 @@ def of_package(
 def _covered(capability: str, made: Sequence[str]) -> bool:
     """Whether machine code of these runs on a GPU of this capability: the same major number, and not above it."""
     major, _, minor = capability.partition(".")
-    return any(one.partition(".")[0] == major and int(one.partition(".")[2]) <= int(minor) for one in made)
+    return any(other.partition(".")[0] == major and int(other.partition(".")[2]) <= int(minor) for other in made)
 
 
 def lines(works: Sequence[CompileTime], cores: int) -> Iterator[str]:
     """What a plan says of compiling: how long on these cores, what takes longest, which GPUs get no code."""
-    busy = sorted((one for one in works if one.seconds), key=lambda one: -one.seconds)
+    busy = sorted((work for work in works if work.seconds), key=lambda work: -work.seconds)
     if busy:
-        total = sum(one.seconds for one in busy) / cores + _around()["seconds"]
-        parts = [f"{one.package.name} {_files(one)}" for one in busy[:3]]
+        total = sum(work.seconds for work in busy) / cores + _around()["seconds"]
+        parts = [f"{work.package.name} {_files(work)}" for work in busy[:3]]
         on = "1 core" if cores == 1 else f"{cores} cores"
         more = f" and {len(busy) - 3} more" if len(busy) > 3 else ""
         yield f"some {_duration(total)} on {on}: files of {', '.join(parts)}{more}"
-    for one in works:
-        if not one.seconds and one.because:
-            yield f"{one.package.name}: {one.because}"
-        if one.lacks:
-            gpus = ",".join(models[0].lower() for models in map(_models, one.makes) if models)
+    for work in works:
+        if not work.seconds and work.because:
+            yield f"{work.package.name}: {work.because}"
+        if work.lacks:
+            gpus = ",".join(models[0].lower() for models in map(_models, work.makes) if models)
             yield (
-                f"{one.package.name} gets no code for {listed(_named(one.lacks))}: {one.because} "
-                f"({', '.join(one.makes)}); {setting(gpu=gpus or 'MODEL')} asks for no other"
+                f"{work.package.name} gets no code for {listed(_named(work.lacks))}: {work.because} "
+                f"({', '.join(work.makes)}); {setting(gpu=gpus or 'MODEL')} asks for no other"
             )
 
 
@@ -134,4 +134,6 @@ def _models(capability: str) -> tuple[str, ...]:
 
 
 def _named(capabilities: Sequence[str]) -> list[str]:
-    return [f"{one} ({_models(one)[0]})" if _models(one) else one for one in capabilities]
+    return [
+        f"{capability} ({_models(capability)[0]})" if _models(capability) else capability for capability in capabilities
+    ]

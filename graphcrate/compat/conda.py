@@ -77,7 +77,7 @@ def environment(text: str, name: str) -> Translated:
         if isinstance(node, yaml.ScalarNode):
             specs.append((where, node.value))
         elif isinstance(part := _mapping(node).get("pip"), yaml.SequenceNode):
-            pip += [(f"{name}:{one.start_mark.line + 1}", one.value) for one in part.value if _is_line(one)]
+            pip += [(f"{name}:{node.start_mark.line + 1}", node.value) for node in part.value if _is_line(node)]
         else:
             raise UsageError(
                 f"{where}: neither a package nor a list under `pip:`", next_step="conda env export shows its form"
@@ -164,18 +164,21 @@ def _notes(
         are = "is a package" if len(system) == 1 else "are packages"
         yield f"{name}: {joined(system)} {are} of conda's own system, and passed over"
     if debian:
-        wanted = " ".join(dict.fromkeys(debian.values()))
-        yield f"{name}: Debian has {joined(debian)}, which is not taken by itself: {setting(apt=wanted)}"
+        of_debian = " ".join(dict.fromkeys(debian.values()))
+        yield f"{name}: Debian has {joined(debian)}, which is not taken by itself: {setting(apt=of_debian)}"
     if unknown:
-        told = ", ".join(f"{one} (line {where.rpartition(':')[2]}{_near(one)})" for one, where in unknown.items())
+        names = ", ".join(
+            f"{unknown_name} (line {where.rpartition(':')[2]}{_near(unknown_name)})"
+            for unknown_name, where in unknown.items()
+        )
         takes = setting(with_="…")
-        yield f"{name}: not taken, as the index may have another package of that name: {told}; {takes} takes them"
+        yield f"{name}: not taken, as the index may have another package of that name: {names}; {takes} takes them"
 
 
 def _near(name: str) -> str:
     known = _names()
-    found = difflib.get_close_matches(name, [*known.index.values(), *known.same], n=1, cutoff=0.8)
-    return f", did you mean {found[0]}?" if found else ""
+    near = difflib.get_close_matches(name, [*known.index.values(), *known.same], n=1, cutoff=0.8)
+    return f", did you mean {near[0]}?" if near else ""
 
 
 def _parts(spec: str, where: str) -> tuple[str, str]:
@@ -183,15 +186,15 @@ def _parts(spec: str, where: str) -> tuple[str, str]:
 
     Raises UsageError.
     """
-    found = _SPEC.fullmatch(spec.partition(" #")[0].strip())
-    if not found:
+    match = _SPEC.fullmatch(spec.partition(" #")[0].strip())
+    if not match:
         raise UsageError(
             f"{where}: {printable(spec)!r} is not a package of conda's",
             next_step="numpy, numpy=1.26, 'numpy>=1.26' or conda-forge::numpy",
         )
-    name, rest = str(canonicalize_name(found["name"])), (found["rest"] or "").strip()
-    if found["inner"] is not None:
-        inner = _INNER_VERSION.search(found["inner"])
+    name, rest = str(canonicalize_name(match["name"])), (match["rest"] or "").strip()
+    if match["inner"] is not None:
+        inner = _INNER_VERSION.search(match["inner"])
         return name, inner[1] if inner else ""
     if rest.startswith("=") and not rest.startswith("=="):
         version, _, build = rest[1:].partition("=")

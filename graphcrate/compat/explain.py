@@ -86,19 +86,19 @@ class VariantChoice(NamedTuple):
     out: tuple[CandidateOutcome, ...] = ()
 
 
-def find_target(ctx: Context, said: MachineRequest) -> Target:
+def find_target(ctx: Context, described: MachineRequest) -> Target:
     """Join what was said of the machine with the target that it names. Raises UsageError, RecipeError."""
-    if not said.target:
-        return targets.merge_target(said, Target())
+    if not described.target:
+        return targets.merge_target(described, Target())
     paths = {path.stem: path for path in sorted((ctx.root / "targets").glob("*.toml"))}
-    path = Path(said.target) if said.target.endswith(".toml") else paths.get(said.target.lower())
+    path = Path(described.target) if described.target.endswith(".toml") else paths.get(described.target.lower())
     if path is None or not path.is_file():
-        near = difflib.get_close_matches(said.target.lower(), paths, n=2, cutoff=0.3)
+        near = difflib.get_close_matches(described.target.lower(), paths, n=2, cutoff=0.3)
         raise UsageError(
-            f"there is no target {said.target!r}" + (f"; the nearest is {' or '.join(near)}" if near else ""),
+            f"there is no target {described.target!r}" + (f"; the nearest is {' or '.join(near)}" if near else ""),
             next_step=f"choose one of: {', '.join(paths)}    (or the path of a .toml like those in targets/)",
         )
-    return targets.merge_target(said, targets.load(path))
+    return targets.merge_target(described, targets.load(path))
 
 
 def find_partition(ctx: Context, name: str, target: str) -> tuple[str, Partition] | None:
@@ -107,11 +107,11 @@ def find_partition(ctx: Context, name: str, target: str) -> tuple[str, Partition
     Raises UsageError, RecipeError.
     """
     names = [target] if target else [path.stem for path in sorted((ctx.root / "targets").glob("*.toml"))]
-    for one in names:
-        known = find_target(ctx, MachineRequest(target=one)).partitions
-        wanted = next(iter(known)) if target and not name and len(known) == 1 else name
-        if wanted in known:
-            return wanted, known[wanted]
+    for target_name in names:
+        known = find_target(ctx, MachineRequest(target=target_name)).partitions
+        chosen = next(iter(known)) if target and not name and len(known) == 1 else name
+        if chosen in known:
+            return chosen, known[chosen]
     return None
 
 
@@ -154,12 +154,12 @@ def _usable(variant: Variant, explanation: Explanation) -> tuple[tuple[Candidate
     verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == variant.cuda}
     out = tuple(
         CandidateOutcome(
-            candidate=one.name, chosen=False, constraint=verdict.reasons[0].what, fix=verdict.reasons[0].fix
+            candidate=candidate.name, chosen=False, constraint=verdict.reasons[0].what, fix=verdict.reasons[0].fix
         )
-        for one in variant.candidates
-        if not (verdict := verdicts[one.name]).accepted
+        for candidate in variant.candidates
+        if not (verdict := verdicts[candidate.name]).accepted
     )
-    if fitting := tuple(one for one in variant.candidates if verdicts[one.name].accepted):
+    if fitting := tuple(candidate for candidate in variant.candidates if verdicts[candidate.name].accepted):
         return fitting, out
     row = chosen_row(explanation)
     accepted = dict.fromkeys(row.cuda for row in explanation.rows if row.verdict.accepted)
@@ -236,12 +236,12 @@ def _apart(target: Target) -> str:
 
 def _with_support(row: ExplainRow, rows: Sequence[ExplainRow], today: datetime.date) -> ExplainRow:
     """The row with what is to be said of its base."""
-    found = suites.standing(row.base, today)
-    if found is None or found.state != "ended" or not row.verdict.accepted:
+    its_standing = suites.standing(row.base, today)
+    if its_standing is None or its_standing.state != "ended" or not row.verdict.accepted:
         return row
     newer = on_newer_base(row.cuda, rows, today)
-    told = f"{suites.titled(row.base)}: {suites.described(row.base, today)}"
-    return msgspec.structs.replace(row, support=f"{told}; on a newer one: {newer.command}" if newer else told)
+    support = f"{suites.titled(row.base)}: {suites.described(row.base, today)}"
+    return msgspec.structs.replace(row, support=f"{support}; on a newer one: {newer.command}" if newer else support)
 
 
 def on_newer_base(cuda: str, rows: Sequence[ExplainRow], today: datetime.date) -> ExplainRow | None:
@@ -251,8 +251,8 @@ def on_newer_base(cuda: str, rows: Sequence[ExplainRow], today: datetime.date) -
         for row in rows
         if row.verdict.accepted
         and (row.cuda == "cpu") == (cuda == "cpu")
-        and (found := suites.standing(row.base, today))
-        and found.has_updates
+        and (its_standing := suites.standing(row.base, today))
+        and its_standing.has_updates
     ]
     above = [row for row in fitting if numbers(row.cuda) > numbers(cuda)]
     nearest = min(above, key=lambda row: numbers(row.cuda), default=None)
@@ -261,8 +261,8 @@ def on_newer_base(cuda: str, rows: Sequence[ExplainRow], today: datetime.date) -
 
 def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Sequence[str] | None) -> Software:
     """What an image would hold, with extensions compiled for these GPUs (none named: for those of the recipe)."""
-    wanted = [Requirement(text) for text in (*recipe.requirements, *variant.requirements, *variant.extensions)]
-    pins = (one for wish in wanted if canonicalize_name(wish.name) == glt.NAME for one in wish.specifier)
+    requirements = [Requirement(text) for text in (*recipe.requirements, *variant.requirements, *variant.extensions)]
+    pins = (bounds for wish in requirements if canonicalize_name(wish.name) == glt.NAME for bounds in wish.specifier)
     architectures, nvcc, impossible = variant.architectures, "", ""
     options = toolkits.options(candidate.torch_cuda) if variant.extensions else ()
     if options:
@@ -282,8 +282,8 @@ def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Seque
         nvcc=nvcc,
         impossible=impossible,
         torch_geometric=variant.torch_geometric,
-        glt=next((one.version for one in pins if one.operator == "=="), ""),
-        packages=tuple(canonicalize_name(one.name) for one in wanted),
+        glt=next((pin.version for pin in pins if pin.operator == "=="), ""),
+        packages=tuple(canonicalize_name(requirement.name) for requirement in requirements),
     )
 
 
@@ -291,11 +291,11 @@ def by_capability(
     recipe: Recipe, variant: Variant, candidate: Candidate, *, named: bool = False
 ) -> Mapping[str, GpuVerdict]:
     """What the GPUs of each capability that lists name run of the published image, or (`named`) of one for that GPU."""
-    found = {}
+    verdicts = {}
     for capability, models in facts.models_by_capability().items():
         stack = stack_of(recipe, variant, candidate, models[:1] if named else None)
-        found[capability] = rules.gpu_code(stack, models[0])
-    return found
+        verdicts[capability] = rules.gpu_code(stack, models[0])
+    return verdicts
 
 
 def _rows(

@@ -101,8 +101,8 @@ def limit(name: str) -> MinimumVersion:
 
 def numbers(version: str) -> tuple[int, ...]:
     """The numbers that a version begins with, without trailing zeros: `3.10.0-1160.el7` → (3, 10), empty for none."""
-    found = _VERSION.match(version.strip().removeprefix("v"))
-    parts = [int(part) for part in found[0].split(".")] if found else []
+    match = _VERSION.match(version.strip().removeprefix("v"))
+    parts = [int(part) for part in match[0].split(".")] if match else []
     while parts and not parts[-1]:
         parts.pop()
     return tuple(parts)
@@ -126,18 +126,18 @@ _foreign = functools.cache(functools.partial(table, "gpus", tuple[_Foreign, ...]
 @functools.cache
 def models_by_capability() -> dict[str, tuple[str, ...]]:
     """Compute capability → GPU models of it that lists name."""
-    found: dict[str, tuple[str, ...]] = {}
+    models: dict[str, tuple[str, ...]] = {}
     for model, capability in gpus().items():
-        found[capability] = (*found.get(capability, ()), model)
-    return found
+        models[capability] = (*models.get(capability, ()), model)
+    return models
 
 
 def gpu_model(gpu: str) -> str:
     """The model named as by people (`v100`) or nvidia-smi, or `sm_70` of `7.0`. Raises UsageError with the nearest."""
-    if found := _ARCHITECTURE.fullmatch(gpu.strip()):
+    if match := _ARCHITECTURE.fullmatch(gpu.strip()):
         known = {*all_gpus().values(), *(capability for build in torch_builds() for capability in build.sm)}
-        if f"{found['major']}.{found['minor']}" in known:
-            return f"sm_{found['major']}{found['minor']}"
+        if f"{match['major']}.{match['minor']}" in known:
+            return f"sm_{match['major']}{match['minor']}"
     words = re.findall(r"[A-Z0-9]+", gpu.upper())
     joined = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}
     fitting = {name.replace("_", ""): name for name in all_gpus() if name.replace("_", "") in joined}

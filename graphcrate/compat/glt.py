@@ -64,7 +64,7 @@ _checks = functools.cache(functools.partial(table, "glt", tuple[_Check, ...], "c
 
 def known(version: str) -> GltRelease | None:
     """The release of this version, if its wheels were read."""
-    return next((one for one in releases() if one.version == version), None)
+    return next((release for release in releases() if release.version == version), None)
 
 
 def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Collection[str]) -> GltAdvice:
@@ -95,14 +95,16 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
             f"{release.driver}"
         )
     missing = hidden(NAME, version, {canonicalize_name(package) for package in packages})
-    reasons += [f"{NAME} {wanted.why}; its metadata does not say so." for wanted in missing]
+    reasons += [f"{NAME} {lacked.why}; its metadata does not say so." for lacked in missing]
     fitting = [
-        one.version for one in releases() if python in one.python and not any(_torch_reasons(one, torch, torch_cuda))
+        release.version
+        for release in releases()
+        if python in release.python and not any(_torch_reasons(release, torch, torch_cuda))
     ]
     return GltAdvice(
         reasons=tuple(reasons),
         fitting=max(fitting, key=Version, default=None),
-        absent=tuple(wanted.one_of[0] for wanted in missing),
+        absent=tuple(lacked.one_of[0] for lacked in missing),
         notes=(note,),
     )
 

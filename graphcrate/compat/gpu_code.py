@@ -41,8 +41,8 @@ def tells(path: str, code: GpuCode) -> bool:
     """Whether a library has code, and all of it where code for GPUs usually is."""
     if code == GpuCode():
         return False
-    here = [one for one in elsewhere() if path.rpartition("/")[2].startswith(one.stem)]
-    return not any(code == GpuCode(sass=(name,)) for one in here for name in one.section)
+    here = [entry for entry in elsewhere() if path.rpartition("/")[2].startswith(entry.stem)]
+    return not any(code == GpuCode(sass=(name,)) for entry in here for name in entry.section)
 
 
 def deciding(package: str, codes: Mapping[str, GpuCode]) -> dict[str, GpuCode]:
@@ -68,17 +68,17 @@ def together(package: str, codes: Mapping[str, GpuCode]) -> GpuCode:
     every = {name for code in ours for name in (*code.sass, *code.some)}
     sass = {name for code in ours for name in code.sass if all_serve(ours, name.rstrip("af")) == "native"}
     ptx = {name for code in ours for name in code.ptx if all(_no_newer(code, name) for code in ours)}
-    found = GpuCode(sass=ordered(sass), some=ordered(every - sass), ptx=ordered(ptx))
+    combined = GpuCode(sass=ordered(sass), some=ordered(every - sass), ptx=ordered(ptx))
     for capability in dict.fromkeys(all_gpus().values()):
-        one, other = serves(found, capability), all_serve(ours, capability)
-        if one != other and {one, other} != {"few", "none"}:
+        of_combined, of_all = serves(combined, capability), all_serve(ours, capability)
+        if of_combined != of_all and {of_combined, of_all} != {"few", "none"}:
             raise IntegrityError(
                 f"{package} has code for {capability} in another way in each library: {', '.join(codes)}",
                 cause="No list of architectures for all of them says what each GPU runs.",
             )
-    return found
+    return combined
 
 
 def _no_newer(code: GpuCode, ptx: str) -> bool:
     """Whether a library has PTX that serves each GPU which this PTX serves."""
-    return any(one == ptx or (one[-1] not in "af" and compiles_for(one, ptx.rstrip("af"))) for one in code.ptx)
+    return any(name == ptx or (name[-1] not in "af" and compiles_for(name, ptx.rstrip("af"))) for name in code.ptx)

@@ -41,7 +41,7 @@ identities = functools.cache(functools.partial(table, "identities", tuple[Identi
 @functools.cache
 def pattern() -> re.Pattern[str]:
     """Match every path of the list, from the root of a base and without the first slash."""
-    patterns = (_translated(path.strip("/")) for one in identities() for path in one.paths)
+    patterns = (_translated(path.strip("/")) for identity in identities() for path in identity.paths)
     return re.compile(f"(?:{'|'.join(patterns)})(?:/.*)?", re.DOTALL)
 
 
@@ -52,7 +52,7 @@ def _translated(path: str) -> str:
 
 def of(packages: Collection[str]) -> tuple[Identity, ...]:
     """Return what these packages of Debian make."""
-    return tuple(one for one in identities() if not set(one.packages).isdisjoint(packages))
+    return tuple(identity for identity in identities() if not set(identity.packages).isdisjoint(packages))
 
 
 def key(packages: Collection[str]) -> str:
@@ -66,10 +66,12 @@ def after_install(packages: Collection[str]) -> tuple[str, ...]:
 
     A line is a command, which ` \` at its end continues. They can run again.
     """
-    found = of(packages)
-    lines = [line for one in found for path in one.paths for line in _removed(path)]
-    for program in dict.fromkeys(program for one in found for program in one.programs):
-        lines += _diverted(program, wrapper(program, [one for one in found if program in one.programs]))
+    members = of(packages)
+    lines = [line for identity in members for path in identity.paths for line in _removed(path)]
+    for program in dict.fromkeys(program for identity in members for program in identity.programs):
+        lines += _diverted(
+            program, wrapper(program, [identity for identity in members if program in identity.programs])
+        )
     return tuple(lines)
 
 
@@ -108,8 +110,8 @@ def wrapper(program: str, making: Sequence[Identity]) -> str:
     waited for it finds them made. What fails is left to the program itself to tell.
     """
     waiting, (folder, _, name) = _waiting(program), program.rpartition("/")
-    steps = [f"[ -w {one.folder} ]" for one in making]
-    steps += [f"{{ {command}; }}" for one in making for command in one.commands]
+    steps = [f"[ -w {identity.folder} ]" for identity in making]
+    steps += [f"{{ {command}; }}" for identity in making for command in identity.commands]
     steps += [
         f"[ -w {folder} ]",
         f"dpkg-divert --quiet --local --no-rename --remove {program}",

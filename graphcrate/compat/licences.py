@@ -66,28 +66,28 @@ def of_metadata(expression: str, classifiers: Sequence[str], field: str) -> tupl
         return (spdx(field) or field,) if field else ()
     known, families = _names("classifiers"), table("licences", dict[str, tuple[str, ...]], "families")
     named = (spdx(field) or bsd(field)) if field else ""
-    found = []
+    licences = []
     for name in classifiers:
         fits = name in families and named and (not families[name] or named in families[name])
-        found.append(known.get(name) or (named if fits else name))
-    return tuple(dict.fromkeys(found))
+        licences.append(known.get(name) or (named if fits else name))
+    return tuple(dict.fromkeys(licences))
 
 
 def bsd(text: str) -> str:
     """Which BSD licence a whole text begins with (numpy's, scipy's and pandas' field has one); empty: another."""
-    found = _BSD.search(" ".join(text.split()))
-    if not found:
+    match = _BSD.search(" ".join(text.split()))
+    if not match:
         return ""
-    return "BSD-3-Clause" if "neither the name" in found[1].lower() else "BSD-2-Clause"
+    return "BSD-3-Clause" if "neither the name" in match[1].lower() else "BSD-2-Clause"
 
 
-def of_package(name: str, said: Sequence[str]) -> tuple[str, ...]:
+def of_package(name: str, licences: Sequence[str]) -> tuple[str, ...]:
     """The same with NVIDIA's terms by their name, where a package of theirs says no more than "proprietary"."""
     vague = table("licences", dict[str, tuple[str, ...]], "vague")["names"]
-    if not said or not slim.is_from_nvidia(name):
-        return tuple(said)
+    if not licences or not slim.is_from_nvidia(name):
+        return tuple(licences)
     row = next(row for row in table("licences", tuple[_Nvidia, ...], "nvidia") if re.fullmatch(row.package, name))
-    return tuple(dict.fromkeys(row.licence if one.lower() in vague else one for one in said))
+    return tuple(dict.fromkeys(row.licence if licence.lower() in vague else licence for licence in licences))
 
 
 def of_library(name: str) -> str:
@@ -111,7 +111,7 @@ def is_ref(licence: str) -> bool:
 def of_debian(name: str) -> str:
     """SPDX expression of a short name in a copyright file, "GPL-2+ or Artistic, and Expat"; empty: unknown."""
     parts = _GROUPS.split(" ".join(name.split()))
-    groups = [_joined(one, nested=len(parts) > 1) for one in parts[::2]]
+    groups = [_joined(part, nested=len(parts) > 1) for part in parts[::2]]
     words = {word.lower() for word in parts[1::2]}
     if len(words) > 1 or not all(groups):
         return ""
@@ -121,7 +121,7 @@ def of_debian(name: str) -> str:
 def _joined(text: str, *, nested: bool) -> str:
     """ "A or B and C": `and` binds as in SPDX."""
     parts = _WORDS.split(text)
-    names = [_short(one) for one in parts[::2]]
+    names = [_short(part) for part in parts[::2]]
     if not all(names):
         return ""
     if len(names) == 1:
@@ -135,8 +135,8 @@ def _short(name: str) -> str:
     """One short name of Debian's."""
     lower = name.lower()
     if lower in (known := _names("debian")):
-        found = known[lower]
-        return f"({found})" if " OR " in found else found
+        licence = known[lower]
+        return f"({licence})" if " OR " in licence else licence
     if gnu := _GNU.fullmatch(lower):
         version = gnu["version"] if "." in gnu["version"] else f"{gnu['version']}.0"
         niv = "-no-invariants" if gnu["niv"] else ""
@@ -150,12 +150,12 @@ def of_lock(lock: Lock, *, devel: bool = False) -> str:
     `LicenseRef-…` stands for what SPDX has no id for, what says none, and what says too many: Debian's copyright files.
     """
     compilation = lock.compilation if devel else None
-    found = {_OWN, _DEBIAN if isinstance(lock.base, DebianBase) else _BASE}
+    parts = {_OWN, _DEBIAN if isinstance(lock.base, DebianBase) else _BASE}
     if compilation is not None and compilation.toolkit is not None:
-        found.add(_CUDA)
+        parts.add(_CUDA)
     for package in (*lock.packages, *(compilation.tools if compilation else ())):
-        found.update(part for one in _of_locked(package) for part in parts_of(one))
-    return all_of(sorted(found))
+        parts.update(part for expression in _of_locked(package) for part in parts_of(expression))
+    return all_of(sorted(parts))
 
 
 def _of_locked(package: LockedPackage) -> Iterable[str]:
@@ -173,25 +173,30 @@ def _of_locked(package: LockedPackage) -> Iterable[str]:
 def parts_of(expression: str) -> tuple[str, ...]:
     """What stands between `AND` outside of brackets; all of it where it is a choice, as `OR` binds less."""
     parts, start, depth = [], 0, 0
-    for found in _TOKENS.finditer(expression):
-        depth += {"(": 1, ")": -1}.get(found[0], 0)
+    for token in _TOKENS.finditer(expression):
+        depth += {"(": 1, ")": -1}.get(token[0], 0)
         if depth:
             continue
-        if found[0] == " OR ":
+        if token[0] == " OR ":
             return (expression,)
-        if found[0] == " AND ":
-            parts.append(expression[start : found.start()])
-            start = found.end()
+        if token[0] == " AND ":
+            parts.append(expression[start : token.start()])
+            start = token.end()
     return (*parts, expression[start:])
 
 
 def all_of(licences: Sequence[str]) -> str:
     """One expression that says all of these; empty where one of them has no id. `OR` stays together."""
-    expressions = [spdx(one) for one in licences]
+    expressions = [spdx(licence) for licence in licences]
     if not expressions or not all(expressions):
         return ""
     # one that is whole in brackets has them already
     bare = dict.fromkeys(
-        one[1:-1] if one[0] == "(" and one[-1] == ")" and one.count("(") == 1 else one for one in expressions
+        expression[1:-1]
+        if expression[0] == "(" and expression[-1] == ")" and expression.count("(") == 1
+        else expression
+        for expression in expressions
     )
-    return spdx(" AND ".join(f"({one})" if len(bare) > 1 and " OR " in one else one for one in bare))
+    return spdx(
+        " AND ".join(f"({expression})" if len(bare) > 1 and " OR " in expression else expression for expression in bare)
+    )

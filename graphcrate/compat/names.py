@@ -51,25 +51,25 @@ folders = functools.cache(functools.partial(table, "names", tuple[Folder, ...], 
 
 def trap(name: str) -> Trap | None:
     """What is to know of this name, in any spelling; None of most."""
-    return next((one for one in traps() if one.name == canonicalize_name(name)), None)
+    return next((trap for trap in traps() if trap.name == canonicalize_name(name)), None)
 
 
-def refused(wanted: Requirement) -> Trap | None:
+def refused(requirement: Requirement) -> Trap | None:
     """The trap that this requirement is in; None where it means what it says."""
-    found = trap(wanted.name)
-    is_exact = any(part.operator in ("==", "===") for part in wanted.specifier)
-    return None if found is None or found.kind == "works" or (found.kind == "other" and is_exact) else found
+    entry = trap(requirement.name)
+    is_exact = any(part.operator in ("==", "===") for part in requirement.specifier)
+    return None if entry is None or entry.kind == "works" or (entry.kind == "other" and is_exact) else entry
 
 
 def package_of(module: str) -> str:
     """The package that has a module by this name, where it is called otherwise: cv2 → opencv-python-headless."""
-    found = trap(module.partition(".")[0])
-    return found.instead if found and found.kind in ("import", "placeholder", "works") else ""
+    entry = trap(module.partition(".")[0])
+    return entry.instead if entry and entry.kind in ("import", "placeholder", "works") else ""
 
 
 def twice(packages: Collection[str]) -> str:
     """Which of these packages (normalised names) bring one folder, as a clause; empty where none do."""
-    for one in folders():
-        if len(both := sorted(set(one.packages) & set(packages))) > 1:
-            return f"{listed(both)} each bring the folder {one.name}"
+    for folder in folders():
+        if len(both := sorted(set(folder.packages) & set(packages))) > 1:
+            return f"{listed(both)} each bring the folder {folder.name}"
     return ""

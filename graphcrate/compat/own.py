@@ -87,9 +87,9 @@ def load(path: Path) -> tuple[OwnRecipe, Additions]:
     fields = f"{command('schema', own=True)} lists every field, docs/customize.md shows them"
     recipe = toml.load(path, OwnRecipe, _contradictions, fields)
     folder = path.absolute().parent
-    found = read_requirements(folder / recipe.requirements) if recipe.requirements else Additions()
+    from_file = read_requirements(folder / recipe.requirements) if recipe.requirements else Additions()
     return recipe, msgspec.structs.replace(
-        _over(_named(recipe.pip, folder, f"{path}: pip"), found, recipe.requirements),
+        _over(_named(recipe.pip, folder, f"{path}: pip"), from_file, recipe.requirements),
         apt=recipe.apt,
         environment=recipe.env,
         files={target: _content(folder, source) for target, source in recipe.files.items()},
@@ -104,40 +104,47 @@ def given(
     packages: Sequence[str], requirements: Sequence[Path] = (), apt: Sequence[str] = (), flavour: str = ""
 ) -> Additions:
     """What the command line adds: each of `packages` one or several, separated by spaces. Raises UsageError."""
-    wanted = _named([word for text in packages for word in _words(text)], Path.cwd(), "--with")
-    words = wanted
+    additions = _named([word for text in packages for word in _words(text)], Path.cwd(), "--with")
+    words = additions
     for path in requirements:
-        wanted = merge_additions(wanted, _over(words, read_requirements(path), str(path), alone=True))
+        additions = merge_additions(additions, _over(words, read_requirements(path), str(path), alone=True))
     debian = tuple(name for text in apt for name in text.replace(",", " ").split())
     for name in debian:
         if not _APT.fullmatch(name):
             raise UsageError(
                 f"--apt: {name!r} is not a name of a Debian package", next_step=setting(apt="git graphviz").both()
             )
-    return msgspec.structs.replace(wanted, apt=debian, flavour=flavour if flavour in FLAVOURS else "")
+    return msgspec.structs.replace(additions, apt=debian, flavour=flavour if flavour in FLAVOURS else "")
 
 
-def _over(words: Additions, found: Additions, file: str, *, alone: bool = False) -> Additions:
+def _over(words: Additions, from_file: Additions, file: str, *, alone: bool = False) -> Additions:
     """What a file adds beside packages that were typed, which go before what it says of them; `alone`: without those.
 
     So `WITH=torch` takes the stack's torch in place of the file's.
     """
-    names = {name_of(one) for one in words.packages}
-    dropped = [one for one in found.packages if not is_local(one) and name_of(one) in names]
-    told = [
-        Expected(name=name_of(one), where=file, specifier=str(specifier))
-        for one in dropped
-        if (specifier := Requirement(one).specifier) and not is_stacks(name_of(one))
+    names = {name_of(package) for package in words.packages}
+    dropped = [package for package in from_file.packages if not is_local(package) and name_of(package) in names]
+    typed = [
+        Expected(name=name_of(package), where=file, specifier=str(specifier))
+        for package in dropped
+        if (specifier := Requirement(package).specifier) and not is_stacks(name_of(package))
     ]
     rest = msgspec.structs.replace(
-        found,
-        packages=tuple(one for one in found.packages if one not in dropped),
-        constraints=tuple(one for one in found.constraints if is_local(one) or name_of(one) not in names),
-        expected=(
-            *(msgspec.structs.replace(one, binding=one.binding and one.name not in names) for one in found.expected),
-            *told,
+        from_file,
+        packages=tuple(package for package in from_file.packages if package not in dropped),
+        constraints=tuple(
+            constraint
+            for constraint in from_file.constraints
+            if is_local(constraint) or name_of(constraint) not in names
         ),
-        hashes={name: hashes for name, hashes in found.hashes.items() if name not in names},
+        expected=(
+            *(
+                msgspec.structs.replace(expected, binding=expected.binding and expected.name not in names)
+                for expected in from_file.expected
+            ),
+            *typed,
+        ),
+        hashes={name: hashes for name, hashes in from_file.hashes.items() if name not in names},
     )
     return rest if alone else merge_additions(words, rest)
 
@@ -174,7 +181,7 @@ def merge_additions(first: Additions, second: Additions) -> Additions:
 
 def recorded(additions: Additions) -> Additions:
     """As provenance has them: without paths and addresses of this machine, nor what is about a file alone."""
-    names = tuple(name_of(one) if is_local(one) else one for one in additions.packages)
+    names = tuple(name_of(package) if is_local(package) else package for package in additions.packages)
     return msgspec.structs.replace(additions, packages=names, channels=(), expected=(), hashes={}, notes=())
 
 
@@ -194,7 +201,7 @@ def suffix(additions: Additions, added: Collection[str]) -> str:
 
     `added`: normalised names. What the stack has already, or a marker excludes, is none of them.
     """
-    packages = [one for one in additions.packages if is_local(one) or name_of(one) in added]
+    packages = [package for package in additions.packages if is_local(package) or name_of(package) in added]
     rest = [*map(name_of, packages), *additions.apt]
     text = f"-{additions.flavour}" if additions.flavour else ""
     if additions.name:
@@ -262,19 +269,19 @@ def _package(text: str, folder: Path, where: str) -> str:
     if text.startswith((".", "/", "~", "file:")) or (text.endswith(".whl") and "@" not in text):
         return _local(text, folder, where)
     try:
-        wanted = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement as error:
-        if one := re.fullmatch(r"([\w.-]+(?:\[[^]]*\])?)\s*=\s*(\d[\w.+!*-]*)", text):
+        if match := re.fullmatch(r"([\w.-]+(?:\[[^]]*\])?)\s*=\s*(\d[\w.+!*-]*)", text):
             raise UsageError(
-                f"{where}: {text!r} has one = as conda writes it", next_step=f"write {one[1]}=={one[2]}"
+                f"{where}: {text!r} has one = as conda writes it", next_step=f"write {match[1]}=={match[2]}"
             ) from error
         raise UsageError(
             f"{where}: {text!r} is not a package: {str(error).splitlines()[0]}",
             next_step="lightning, 'dgl==2.1', './mypkg', './file.whl' or 'git+https://HOST/PATH@COMMIT'",
         ) from error
-    if wanted.url:
+    if requirement.url:
         raise UsageError(
-            f"{where}: {wanted.name} is given by an address, which may have another file tomorrow",
+            f"{where}: {requirement.name} is given by an address, which may have another file tomorrow",
             next_step="download it and give the wheel: ./file.whl",
         )
     return text
@@ -313,11 +320,11 @@ def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
             yield "files", f"{name!r} is not an absolute path in the image, without . and .. and //"
         if WHITEOUT in name:
             yield "files", f"{name!r} is a whiteout: in a layer it removes what is below it, and not a file"
-    for one in recipe.allow:
-        if any(_CONTROL.search(text) for text in (one.package, one.why, one.file, one.library)):
-            yield "allow", f"a control character in what is allowed of {one.package!r}: each is one line of text"
-        if (one.package, one.file, one.library) == ("*", "*", "*"):
-            yield "allow", f"it allows every finding of the check {one.check}: name the package"
+    for allowance in recipe.allow:
+        if any(_CONTROL.search(text) for text in (allowance.package, allowance.why, allowance.file, allowance.library)):
+            yield "allow", f"a control character in what is allowed of {allowance.package!r}: each is one line of text"
+        if (allowance.package, allowance.file, allowance.library) == ("*", "*", "*"):
+            yield "allow", f"it allows every finding of the check {allowance.check}: name the package"
     if len(recipe.allow) > allowances.MOST:
         yield "allow", f"at most {allowances.MOST}"
     yield from (("env", what) for what in reserved.of_environment(recipe.env))

@@ -97,26 +97,26 @@ _coverage = functools.cache(functools.partial(table, "pyg", dict[str, tuple[str,
 
 def reason(package: str, file: str, torch: str = "") -> str | None:
     """What is lost where this file of a package cannot be loaded, with this torch; None for a file that has to be."""
-    entries = (one for one in optional() if matches(one, package, file))
-    return next((one.why for one in entries if not (one.by_torch and is_for(file, torch))), None)
+    entries = (entry for entry in optional() if matches(entry, package, file))
+    return next((entry.why for entry in entries if not (entry.by_torch and is_for(file, torch))), None)
 
 
-def matches(one: Optional, package: str, file: str) -> bool:
+def matches(entry: Optional, package: str, file: str) -> bool:
     """Whether the entry is about this file of a package."""
-    return fnmatch.fnmatchcase(package, one.package) and fnmatch.fnmatchcase(file, one.file)
+    return fnmatch.fnmatchcase(package, entry.package) and fnmatch.fnmatchcase(file, entry.file)
 
 
 def of_feature(file: str) -> OfFeature | None:
     """The feature that a library is for, by its path; None for one that all of its package needs."""
     name = file.rpartition("/")[2]
-    return next((one for one in of_features() if name.startswith(one.stem)), None)
+    return next((feature for feature in of_features() if name.startswith(feature.stem)), None)
 
 
 def is_for(file: str, torch: str) -> bool:
     """Whether a library's name has this version of torch: `_pytorch_2.0.1` its release, `_torch24-` its series."""
     name, version = file.rpartition("/")[2], torch.partition("+")[0]
-    if found := re.search(r"(?<![\d.])(\d+\.\d+\.\d+)(?!\d)", name):
-        return found[1] == version
+    if match := re.search(r"(?<![\d.])(\d+\.\d+\.\d+)(?!\d)", name):
+        return match[1] == version
     series = re.search(r"torch(\d)(\d+)", name)
     return series is not None and version.split(".")[:2] == [series[1], series[2]]
 
@@ -128,17 +128,17 @@ def hidden(package: str, version: str, there: Collection[str]) -> tuple[Hidden, 
     except InvalidVersion:
         return ()
     return tuple(
-        one
-        for one in _hidden()
-        if one.package == package
-        and SpecifierSet(one.versions).contains(parsed, prereleases=True)
-        and set(one.one_of).isdisjoint(there)
+        hidden
+        for hidden in _hidden()
+        if hidden.package == package
+        and SpecifierSet(hidden.versions).contains(parsed, prereleases=True)
+        and set(hidden.one_of).isdisjoint(there)
     )
 
 
 def pyg_release(version: str) -> PygRelease | None:
     """A release of PyG ("2.3.1"), if it is known."""
-    return next((one for one in _releases() if one.version == version), None)
+    return next((release for release in _releases() if release.version == version), None)
 
 
 def lost(extension: str, version: str, there: Collection[str]) -> str:
@@ -182,6 +182,6 @@ def requirements(lines: Iterable[str], python: str) -> Iterator[Requirement]:
     """What counts under `markers`; lines that are no requirement, or cannot be evaluated, are left out."""
     for line in lines:
         with contextlib.suppress(InvalidRequirement, UndefinedComparison, InvalidVersion):
-            wanted = Requirement(line)
-            if wanted.marker is None or wanted.marker.evaluate(markers(python)):
-                yield wanted
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate(markers(python)):
+                yield requirement

@@ -39,7 +39,7 @@ _later = functools.cache(functools.partial(table, "pairs", dict[str, str], "late
 
 def pair_of(torch: str) -> TorchCompanion | None:
     """What goes with a torch ("2.0.1+cu118"), if the table has it."""
-    return next((one for one in pairs() if one.torch == Version(torch).public), None)
+    return next((pair for pair in pairs() if pair.torch == Version(torch).public), None)
 
 
 def constraints(torch: str) -> tuple[str, ...]:
@@ -67,8 +67,8 @@ def other_cuda(package: str, version: str, torch_cuda: str) -> str:
     Empty: it does not fail, or nobody knows what it was built with. A torch for the CPU is never compared.
     """
     release = Version(version)
-    strict = any(one.package == package and SpecifierSet(one.versions).contains(release) for one in _strict())
-    built = next((one.cuda for one in pairs() if getattr(one, package, "") == release.public), "") if strict else ""
+    strict = any(entry.package == package and SpecifierSet(entry.versions).contains(release) for entry in _strict())
+    built = next((pair.cuda for pair in pairs() if getattr(pair, package, "") == release.public), "") if strict else ""
     if strict and release.local:
         local = re.fullmatch(r"cu(\d+)(\d)", release.local)
         built = f"{local[1]}.{local[2]}" if local else ""

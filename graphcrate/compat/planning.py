@@ -40,7 +40,7 @@ _TORCH_NEEDS = {
     "scipy",
 }  # fmt: skip
 ADDED_SOURCES = "added packages, compiled"  #: title of a step
-MOST_ADDED = 20  #: layers of a person's own large packages
+MOST_ADDED = 20  #: layers of the user's own large packages
 _Layer = tuple[str, tuple[LockedPackage, ...]]  #: title and packages
 #: channel → title of the layer with its libraries and those that change together with them
 FAMILIES = {channel: f"{row.owner} family" for channel, row in CHANNELS.items() if row.libraries}
@@ -61,7 +61,7 @@ def make_plan(
     """Order the lock's contents into layers, those that change least first.
 
     `examples`: name below PROGRAMS → text. `created`: Unix seconds, else the lock's.
-    `devel`: keep compiler and toolkit. `additions`: a person's own, on top. `slim`: cut to some GPUs.
+    `devel`: keep compiler and toolkit. `additions`: the user's own, on top. `slim`: cut to some GPUs.
     """
     versions = {package.name: package.version for package in lock.packages}
     stack = steps.Stack(
@@ -88,8 +88,8 @@ def make_plan(
         compilation = lock.compilation
         assert compilation is not None, "a devel image is planned of a lock with a compiler"
         image = base.image
-        wanted = tuple(sorted({*image.packages, *compilers.packages(compilation.compiler)}))
-        base = steps.BaseStep(base=compilation.base, image=msgspec.structs.replace(image, packages=wanted))
+        with_compiler = tuple(sorted({*image.packages, *compilers.packages(compilation.compiler)}))
+        base = steps.BaseStep(base=compilation.base, image=msgspec.structs.replace(image, packages=with_compiler))
         if tools := tuple(package for package in compilation.tools if package.name not in versions):
             installs.append(steps.WheelsStep(title="build tools", python=lock.python, packages=tools))
         if toolkit := compilation.toolkit:
@@ -126,7 +126,7 @@ def _cut_wheels(given: Iterable[Step], slim: Slim | None) -> Iterator[Step]:
 
 
 def _with_additions(plan: Plan, lock: Lock, additions: Additions, slim: Slim | None) -> Plan:
-    """The plan with a person's own packages and files, in layers above all others, and their variables."""
+    """The plan with the user's own packages and files, in layers above all others, and their variables."""
     names = lock.additions.packages
     packages = [package for package in lock.packages if package.name in names and not package.compiled]
     large = [package for package in packages if package.file.size >= _OWN_LAYER][:MOST_ADDED]
@@ -162,7 +162,7 @@ def short_name(plan: Plan, candidate: Candidate) -> str:
 
 
 def compile_steps(lock: Lock) -> tuple[steps.CompileStep, ...]:
-    """What is compiled, and against what: the stack's extensions, then what a person added (`ADDED_SOURCES`)."""
+    """What is compiled, and against what: the stack's extensions, then what the user added (`ADDED_SOURCES`)."""
     added = lock.additions.packages
     compiled = [package for package in lock.packages if package.compiled]
     torch = [
@@ -179,7 +179,9 @@ def compile_steps(lock: Lock) -> tuple[steps.CompileStep, ...]:
                     title=title,
                     python=lock.python,
                     packages=packages,
-                    against=tuple(dict.fromkeys([*torch, *(one for package in packages for one in package.build)])),
+                    against=tuple(
+                        dict.fromkeys([*torch, *(requirement for package in packages for requirement in package.build)])
+                    ),
                     compilation=lock.compilation,
                 )
             )
@@ -214,7 +216,7 @@ def make_open_plan(recipe: Recipe, variant: Variant, candidate: Candidate, *, ex
         others.append(f"torch-geometric=={variant.torch_geometric}")
     extending = next((channel for channel in candidate.channels if channel in FAMILIES), Channel.PYG)
     first = Channel.PYTORCH if Channel.PYTORCH in candidate.channels else Channel.PYPI
-    wanted = [
+    groups = [
         ("torch and its libraries", first, [f"torch=={candidate.torch}", *candidate.overrides]),
         (
             f"compiled extensions of {CHANNELS[extending].owner}",
@@ -225,7 +227,7 @@ def make_open_plan(recipe: Recipe, variant: Variant, candidate: Candidate, *, ex
     ]
     installs = [
         steps.RequirementsStep(title=title, python=variant.python, channel=channel, requirements=tuple(requirements))
-        for title, channel, requirements in wanted
+        for title, channel, requirements in groups
         if requirements
     ]
     base = steps.BaseStep(base=None, image=_wanted_image(variant))
@@ -291,8 +293,8 @@ def _layers(packages: Iterable[LockedPackage]) -> list[_Layer]:
 
 def _own_layers(members: Sequence[LockedPackage], large: Sequence[LockedPackage], title: str) -> list[_Layer]:
     """Each of the large ones alone, then all others as `title`."""
-    layers: list[_Layer] = [(f"{one.name} {one.version}", (one,)) for one in members if one in large]
-    small = tuple(one for one in members if one not in large)
+    layers: list[_Layer] = [(f"{member.name} {member.version}", (member,)) for member in members if member in large]
+    small = tuple(member for member in members if member not in large)
     return [*layers, (title, small)] if small else layers
 
 
@@ -346,9 +348,9 @@ def _environment(stack: steps.Stack, compilation: Compilation | None) -> dict[st
         if compilation.toolkit is not None:
             environment["PATH"] = f"{VENV}/bin:{CUDA_HOME}/bin:{SYSTEM_PATH}"
         # No GPU may be there while something is compiled.
-        wanted = ("CC", "CXX", "CUDA_HOME", "NVCC_PREPEND_FLAGS", "FORCE_CUDA", "TORCH_CUDA_ARCH_LIST")
+        names = ("CC", "CXX", "CUDA_HOME", "NVCC_PREPEND_FLAGS", "FORCE_CUDA", "TORCH_CUDA_ARCH_LIST")
         variables = compilers.variables(compilation)
-        environment |= {name: variables[name] for name in wanted if name in variables}
+        environment |= {name: variables[name] for name in names if name in variables}
     return environment
 
 
@@ -385,19 +387,21 @@ def drifted(drift: Sequence[Drift]) -> list[str]:
     """List what is not what was locked: "bash 5.2-1 → 5.2-2", "liba 1 (new)", "libb 1 (gone)"."""
     return list(
         dict.fromkeys(
-            f"{one.name} {one.locked} → {one.taken}"
-            if one.locked and one.taken
-            else f"{one.name} {one.taken} (new)"
-            if one.taken
-            else f"{one.name} {one.locked} (gone)"
-            for one in drift
+            f"{package.name} {package.locked} → {package.taken}"
+            if package.locked and package.taken
+            else f"{package.name} {package.taken} (new)"
+            if package.taken
+            else f"{package.name} {package.locked} (gone)"
+            for package in drift
         )
     )
 
 
 def drift_line(drift: Sequence[Drift]) -> str:
     """Say what of Debian is of today and not the lock's; a report and a label have all of it."""
-    where = listed(sorted({"the base with the compiler" if one.of == "compiler" else "the base" for one in drift}))
+    where = listed(
+        sorted({"the base with the compiler" if package.of == "compiler" else "the base" for package in drift})
+    )
     changes = drifted(drift)
     return f"no place has all that was locked of {where}; of today are {joined(changes)}"
 

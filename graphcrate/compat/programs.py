@@ -54,12 +54,12 @@ def doctor(folder: Path) -> str:
     for path in sorted(folder.glob("*.py")):
         if (name := path.stem) == "__init__":
             continue
-        found = _MODULE.match(path.read_text(encoding="utf-8"))
-        if found is None:
+        match = _MODULE.match(path.read_text(encoding="utf-8"))
+        if match is None:
             raise ValueError(f"{path} does not begin with a docstring and imports")
-        parts[name], needs[name] = found, []
-        whole.update(re.findall(r"^import (\S+)$", found["imports"], re.MULTILINE))
-        for module, imported in _FROM.findall(found["imports"]):
+        parts[name], needs[name] = match, []
+        whole.update(re.findall(r"^import (\S+)$", match["imports"], re.MULTILINE))
+        for module, imported in _FROM.findall(match["imports"]):
             if module.startswith(_PACKAGE):
                 needs[name].append(module.removeprefix(_PACKAGE))
             else:

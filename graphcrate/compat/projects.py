@@ -154,7 +154,7 @@ def pyproject(text: str, name: str, extras: tuple[str, ...] = ()) -> Translated:
             next_step=f"give the project itself, which is built then: {setting(with_='./folder')}",
         )
     if project is not None:
-        made.lines += [(_place(text, name, one), one) for one in project.dependencies]
+        made.lines += [(_place(text, name, dependency), dependency) for dependency in project.dependencies]
         _expect_python(made, project.requires_python, name)
         if "dependencies" in project.dynamic:
             made.lines += [(name, f"-r '{path}'") for path in _files(value, name)]
@@ -163,36 +163,38 @@ def pyproject(text: str, name: str, extras: tuple[str, ...] = ()) -> Translated:
         python = poetry.dependencies.get("python")
         _expect_python(made, ",".join(_caret(python)) if isinstance(python, str) else "", name)
     made.lines += _extras(value, text, name, extras)
-    made.lines += _indexes([(_place(text, name, one.url), one.url) for one in value.tool.uv.index])
+    made.lines += _indexes([(_place(text, name, index.url), index.url) for index in value.tool.uv.index])
     return made
 
 
-def extras(text: str, name: str, wanted: tuple[str, ...]) -> Lines:
+def extras(text: str, name: str, names: tuple[str, ...]) -> Lines:
     """What these extras or groups of a project need besides. Raises UsageError."""
-    return _extras(_read(text, name, _Pyproject), text, name, wanted)
+    return _extras(_read(text, name, _Pyproject), text, name, names)
 
 
-def uv_lock(text: str, name: str, wanted: tuple[str, ...] = ()) -> Translated:
+def uv_lock(text: str, name: str, asked: tuple[str, ...] = ()) -> Translated:
     """What the projects of a uv.lock need, in its versions. Raises UsageError."""
     lock, made = _read(text, name, _UvLock), Translated()
-    roots = [one for one in lock.package if {"editable", "virtual"} & one.source.keys()]
-    own, at = {one.name for one in roots}, _places(text, name)
-    gits = {one.name: git for one in lock.package if isinstance(git := one.source.get("git"), str)}
+    roots = [package for package in lock.package if {"editable", "virtual"} & package.source.keys()]
+    own, at = {root.name for root in roots}, _places(text, name)
+    gits = {package.name: git for package in lock.package if isinstance(git := package.source.get("git"), str)}
     for root in roots:
-        for one in root.metadata.requires_dist:
-            marker = _chosen(one.marker, wanted)
-            if marker is None or one.name in own:
+        for requirement in root.metadata.requires_dist:
+            marker = _chosen(requirement.marker, asked)
+            if marker is None or requirement.name in own:
                 continue
-            git = gits.get(one.name)
-            line = _git(git) if git else f"{one.name}{_bracketed(one.extras)}{one.specifier}"
-            folder = one.editable or one.directory or one.virtual or one.path
+            git = gits.get(requirement.name)
+            line = _git(git) if git else f"{requirement.name}{_bracketed(requirement.extras)}{requirement.specifier}"
+            folder = requirement.editable or requirement.directory or requirement.virtual or requirement.path
             line = f"./{folder}" if folder else line
             made.lines.append((at(root.name), f"{line} ; {marker}" if marker and not (git or folder) else line))
     if not roots:
         raise UsageError(f"{name} locks no project", next_step="uv export > pylock.toml    (or give requirements.txt)")
-    registries = [one for one in lock.package if isinstance(one.source.get("registry"), str)]
-    made.lines += _indexes([(at(one.name), one.source["registry"]) for one in registries])
-    versions = [(one.name, one.version, _hashes([one.sdist, *one.wheels])) for one in registries]
+    registries = [package for package in lock.package if isinstance(package.source.get("registry"), str)]
+    made.lines += _indexes([(at(registry.name), registry.source["registry"]) for registry in registries])
+    versions = [
+        (registry.name, registry.version, _hashes([registry.sdist, *registry.wheels])) for registry in registries
+    ]
     _constrain(made, versions, at)
     _expect_python(made, lock.requires_python, name)
     return made
@@ -201,22 +203,22 @@ def uv_lock(text: str, name: str, wanted: tuple[str, ...] = ()) -> Translated:
 def pylock(text: str, name: str) -> Translated:
     """All packages of a pylock.toml, which does not say which of them were asked for. Raises UsageError."""
     lock, made, at = _read(text, name, _Pylock), Translated(), _places(text, name)
-    for one in lock.packages:
-        where = at(one.name)
-        if one.directory is not None:
-            made.lines.append((where, f"./{one.directory.path}"))
-        elif one.vcs is not None:
-            made.lines.append((where, _git(f"{one.vcs.url}#{one.vcs.commit_id}")))
-        elif one.archive is not None or not one.version:
-            made.notes.append(f"{where}: {printable(one.name)} is passed over: an address, or without a version")
-        elif is_stacks(one.name):
-            made.expected.append(_pinned(one.name, where, one.version))
+    for package in lock.packages:
+        where = at(package.name)
+        if package.directory is not None:
+            made.lines.append((where, f"./{package.directory.path}"))
+        elif package.vcs is not None:
+            made.lines.append((where, _git(f"{package.vcs.url}#{package.vcs.commit_id}")))
+        elif package.archive is not None or not package.version:
+            made.notes.append(f"{where}: {printable(package.name)} is passed over: an address, or without a version")
+        elif is_stacks(package.name):
+            made.expected.append(_pinned(package.name, where, package.version))
         else:
-            files = [file for file in [one.sdist, *one.wheels] if file]
+            files = [file for file in [package.sdist, *package.wheels] if file]
             sha256s = [sha256 for file in files if (sha256 := file.hashes.get("sha256"))]
-            marker = f" ; {one.marker}" if one.marker else ""
-            made.lines.append((where, f"{one.name}=={one.version}{marker}{_options(sha256s)}"))
-    made.lines += _indexes([(at(one.name), one.index) for one in lock.packages if one.index])
+            marker = f" ; {package.marker}" if package.marker else ""
+            made.lines.append((where, f"{package.name}=={package.version}{marker}{_options(sha256s)}"))
+    made.lines += _indexes([(at(package.name), package.index) for package in lock.packages if package.index])
     _expect_python(made, lock.requires_python, name)
     return made
 
@@ -224,9 +226,11 @@ def pylock(text: str, name: str) -> Translated:
 def poetry_lock(text: str, name: str, project: Translated) -> Translated:
     """What a project needs, in the versions of its poetry.lock. Raises UsageError."""
     lock, at = _read(text, name, _PoetryLock), _places(text, name)
-    public = [one for one in lock.package if one.source.get("type", "legacy") == "legacy"]
-    project.lines += _indexes([(at(one.name), one.source.get("url", "")) for one in public if one.source])
-    _constrain(project, [(one.name, one.version, _hashes(one.files)) for one in public], at)
+    public = [package for package in lock.package if package.source.get("type", "legacy") == "legacy"]
+    project.lines += _indexes(
+        [(at(package.name), package.source.get("url", "")) for package in public if package.source]
+    )
+    _constrain(project, [(package.name, package.version, _hashes(package.files)) for package in public], at)
     return project
 
 
@@ -246,18 +250,18 @@ def _read(text: str, name: str, kind: type[_Kind]) -> _Kind:
         ) from error
 
 
-def _extras(value: _Pyproject, text: str, name: str, wanted: Iterable[str]) -> Lines:
+def _extras(value: _Pyproject, text: str, name: str, asked: Iterable[str]) -> Lines:
     """Lines of extras and groups, with those that they include (`mypkg[dev]` in an extra of mypkg, include-group)."""
     project, poetry = value.project or _Project(), value.tool.poetry or _Poetry()
     known: dict[str, list[str]] = {_canonical(key): ones for key, ones in project.optional_dependencies.items()}
     for key, group in value.dependency_groups.items():
-        lines = [one if isinstance(one, str) else f"[{one.get('include-group', '')}]" for one in group]
+        lines = [entry if isinstance(entry, str) else f"[{entry.get('include-group', '')}]" for entry in group]
         known.setdefault(_canonical(key), lines)
     for key, part in poetry.group.items():
         known.setdefault(_canonical(key), [line for _, line in _of_poetry(part.dependencies, text, name)])
     for key, names in poetry.extras.items():
-        known.setdefault(_canonical(key), [f"{one}{''.join(_caret(_poetry_version(poetry, one)))}" for one in names])
-    made, done, to_do = Lines(), set[str](), [_canonical(one) for one in wanted]
+        known.setdefault(_canonical(key), [f"{name}{''.join(_caret(_poetry_version(poetry, name)))}" for name in names])
+    made, done, to_do = Lines(), set[str](), [_canonical(extra) for extra in asked]
     while to_do:
         extra = to_do.pop(0)
         if extra in done:
@@ -272,7 +276,7 @@ def _extras(value: _Pyproject, text: str, name: str, wanted: Iterable[str]) -> L
         for line in known[extra]:
             own = re.fullmatch(r"([\w.-]*)\[([\w\s.,-]+)\]", line.strip())
             if own and _canonical(own[1]) in ("", _canonical(project.name)):
-                to_do += [_canonical(one) for one in own[2].split(",")]
+                to_do += [_canonical(extra) for extra in own[2].split(",")]
             else:
                 made.append((_place(text, name, line), line))
     return made
@@ -280,9 +284,9 @@ def _extras(value: _Pyproject, text: str, name: str, wanted: Iterable[str]) -> L
 
 def _files(value: _Pyproject, name: str) -> list[str]:
     """The requirements files that setuptools reads a project's dependencies from. Raises UsageError for none."""
-    said = value.tool.setuptools.dynamic.get("dependencies")
-    files = said.get("file", ()) if isinstance(said, dict) else ()
-    paths = [files] if isinstance(files, str) else [one for one in files if isinstance(one, str)]
+    dependencies = value.tool.setuptools.dynamic.get("dependencies")
+    files = dependencies.get("file", ()) if isinstance(dependencies, dict) else ()
+    paths = [files] if isinstance(files, str) else [file for file in files if isinstance(file, str)]
     if not paths:
         raise UsageError(
             f"{name} calls its dependencies dynamic: its own program says them when the project is built",
@@ -300,8 +304,8 @@ def _of_poetry(dependencies: Mapping[str, Any], text: str, name: str) -> Lines:
     """Poetry's table as lines; optional ones are its extras'."""
     made = Lines()
     for key, value in dependencies.items():
-        for one in value if isinstance(value, list) else [value]:
-            table = one if isinstance(one, dict) else {"version": one}
+        for entry in value if isinstance(value, list) else [value]:
+            table = entry if isinstance(entry, dict) else {"version": entry}
             if key == "python" or table.get("optional") is True:
                 continue
             where, path, git = _place(text, name, key), table.get("path"), table.get("git")
@@ -319,33 +323,33 @@ def _of_poetry(dependencies: Mapping[str, Any], text: str, name: str) -> Lines:
 
 
 def _poetry_version(poetry: _Poetry, name: str) -> str:
-    found = poetry.dependencies.get(name, "*")
-    found = found.get("version", "*") if isinstance(found, dict) else found
-    return found if isinstance(found, str) else "*"
+    dependency = poetry.dependencies.get(name, "*")
+    dependency = dependency.get("version", "*") if isinstance(dependency, dict) else dependency
+    return dependency if isinstance(dependency, str) else "*"
 
 
 def _caret(version: str) -> list[str]:
     """A version as poetry writes it (`^1.2`, `~1.2`, `1.2`, `*`) in parts of a specifier."""
     made = []
-    for part in (one.strip() for one in version.split(",")):
-        found = re.fullmatch(r"([\^~])\s*(\d+(?:\.\d+)*)(\S*)", part)
-        if not found:
+    for part in (clause.strip() for clause in version.split(",")):
+        match = re.fullmatch(r"([\^~])\s*(\d+(?:\.\d+)*)(\S*)", part)
+        if not match:
             is_plain = part[:1].isdigit()
             made += [f"=={part}"] if is_plain else [part] if part not in ("", "*") else []
             continue
-        numbers = [int(number) for number in found[2].split(".")]
-        if found[1] == "^":  # the first number that is not zero may not change
+        numbers = [int(number) for number in match[2].split(".")]
+        if match[1] == "^":  # the first number that is not zero may not change
             at = next((at for at, number in enumerate(numbers) if number), len(numbers) - 1)
         else:
             at = min(1, len(numbers) - 1)
         above = [*numbers[:at], numbers[at] + 1]
-        made += [f">={found[2]}{found[3]}", f"<{'.'.join(map(str, above))}"]
+        made += [f">={match[2]}{match[3]}", f"<{'.'.join(map(str, above))}"]
     return [",".join(made)] if made else []
 
 
-def _chosen(marker: str, wanted: Iterable[str]) -> str | None:
+def _chosen(marker: str, asked: Iterable[str]) -> str | None:
     """A marker without its extra, for one that was asked for; None for another's."""
-    names = {_canonical(one) for one in wanted}
+    names = {_canonical(extra) for extra in asked}
     if any(_canonical(extra) not in names for extra in _EXTRA.findall(marker)):
         return None
     return _EXTRA.sub(_ALWAYS, marker)
@@ -356,9 +360,9 @@ def _constrain(made: Translated, versions: Iterable[tuple[str, str, list[str]]],
     of: dict[str, list[tuple[str, list[str]]]] = {}
     for name, version, hashes in versions:
         of.setdefault(name, []).append((version, hashes))
-    for name, found in of.items():
-        version, hashes = found[0]
-        if len(found) > 1 or not version:
+    for name, releases in of.items():
+        version, hashes = releases[0]
+        if len(releases) > 1 or not version:
             continue
         if is_stacks(name):
             made.expected.append(_pinned(name, at(name), version))
@@ -376,13 +380,13 @@ def _hashes(files: Iterable[_UvFile | None]) -> list[str]:
 
 
 def _options(hashes: Iterable[str]) -> str:
-    return "".join(f" --hash=sha256:{one}" for one in hashes if re.fullmatch("[0-9a-f]{64}", one))
+    return "".join(f" --hash=sha256:{digest}" for digest in hashes if re.fullmatch("[0-9a-f]{64}", digest))
 
 
-def _indexes(found: Iterable[tuple[str, str]]) -> Lines:
+def _indexes(indexes: Iterable[tuple[str, str]]) -> Lines:
     """One line for each index that a lock names."""
     first = dict[str, str]()
-    for where, address in found:
+    for where, address in indexes:
         if address:
             first.setdefault(address, where)
     return [(where, f"--extra-index-url '{address.replace(chr(39), '')}'") for address, where in first.items()]
@@ -401,16 +405,16 @@ def _bracketed(extras: Iterable[str]) -> str:
 
 def _place(text: str, name: str, line: str) -> str:
     """Where a text stands in a file."""
-    before, found, _ = text.partition(line)
-    return f"{name}:{before.count(chr(10)) + 1}" if found else name
+    before, separator, _ = text.partition(line)
+    return f"{name}:{before.count(chr(10)) + 1}" if separator else name
 
 
 def _places(text: str, name: str) -> _At:
     """Find the line of a package of a lock by its name."""
     lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if found := re.match(r'name = "([^"]+)"', line):
-            lines.setdefault(found[1], number)
+        if match := re.match(r'name = "([^"]+)"', line):
+            lines.setdefault(match[1], number)
     return lambda package: f"{name}:{lines[package]}" if package in lines else name
 
 

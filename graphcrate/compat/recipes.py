@@ -55,10 +55,10 @@ def _malformed(value: msgspec.Struct, where: str = "") -> _Wrong:
     """Texts of a recipe, a variant or a candidate that do not have their field's form."""
     for field in msgspec.structs.fields(value):
         given, path = getattr(value, field.name), f"{where}{field.encode_name}"
-        for index, one in enumerate(given if isinstance(given, tuple) else [given]):
-            if isinstance(one, msgspec.Struct):
-                yield from _malformed(one, f"{path}[{index}]." if isinstance(given, tuple) else f"{path}.")
-            elif what := _wrong(field.name, one):
+        for index, item in enumerate(given if isinstance(given, tuple) else [given]):
+            if isinstance(item, msgspec.Struct):
+                yield from _malformed(item, f"{path}[{index}]." if isinstance(given, tuple) else f"{path}.")
+            elif what := _wrong(field.name, item):
                 yield path, what
 
 
@@ -107,7 +107,10 @@ def _bad_architectures(variant: Variant) -> _Wrong:
         yield field, 'extensions may have to be compiled, so say for which GPUs: architectures = ["7.0", "8.0"]'
     for architecture in given if variant.candidates else ():
         capability = architecture.removesuffix("+PTX")
-        if all(torch_runs_on(one.torch, one.torch_cuda, capability) is False for one in variant.candidates):
+        if all(
+            torch_runs_on(candidate.torch, candidate.torch_cuda, capability) is False
+            for candidate in variant.candidates
+        ):
             torches = list(dict.fromkeys(candidate.torch for candidate in variant.candidates))
             verb = "have" if len(torches) > 1 else "has"
             yield field, f"torch {' and '.join(torches)} {verb} no code for {capability}, so no extension needs any"

@@ -139,13 +139,13 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
             "keep-going": suites.keep_going,
             "device": suites.device.replace("auto", ""),
         }
-        said = {name: value for name, value in options.items() if value}
+        given = {name: value for name, value in options.items() if value}
         verb = self.verb
         if verb == "publish":
-            said.pop("engine", None)  # of what is published, always our own
-            verb = "publish" if said.keys() <= set(OPTIONS["publish"]) else "image"
+            given.pop("engine", None)  # of what is published, always our own
+            verb = "publish" if given.keys() <= set(OPTIONS["publish"]) else "image"
         return command(
-            verb, self.recipe or self.name, **{name: value for name, value in said.items() if name in OPTIONS[verb]}
+            verb, self.recipe or self.name, **{name: value for name, value in given.items() if name in OPTIONS[verb]}
         )
 
     def _words(self) -> tuple[str, ...]:

@@ -68,13 +68,13 @@ def read(path: Path, package: Package) -> Additions:
 def without_build(text: str, where: str) -> tuple[str, tuple[Expected, ...]]:
     """A requirement without the local part that names a CUDA (`torch==2.0.1+cu118`), and that part to be compared."""
     try:
-        wanted = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement:
         return text, ()
-    for part in wanted.specifier:
+    for part in requirement.specifier:
         public, plus, local = part.version.partition("+")
         if plus and part.operator in ("==", "===") and _BUILD.fullmatch(local):
-            name = str(canonicalize_name(wanted.name))
+            name = str(canonicalize_name(requirement.name))
             expected = Expected(name=name, where=where, specifier=f"=={public}", build=local)
             # pt20cu118: what PyG's page had for a torch and a CUDA, as the stack's is what it has for these
             is_pages = local.startswith("pt") and is_stacks(name)
@@ -118,14 +118,14 @@ class _Reader:
         if (same, constrains) in self._done:
             return
         self._done.add((same, constrains))
-        found = _translated(path, text, extras)
-        for where, line in found.lines:
+        translated = _translated(path, text, extras)
+        for where, line in translated.lines:
             self._take(line, path, where, constrains, (*chain, same))
-        for where, line in found.constraints:
+        for where, line in translated.constraints:
             self._take(line, path, where, True, (*chain, same))
-        self.expected += found.expected
-        self.notes += found.notes
-        if not (found.lines or found.expected or found.notes):
+        self.expected += translated.expected
+        self.notes += translated.notes
+        if not (translated.lines or translated.expected or translated.notes):
             raise UsageError(f"{path} has no packages", next_step="one on each line, such as lightning==2.1")
 
     def _take(self, line: str, path: Path, where: str, constrains: bool, chain: tuple[Path, ...]) -> None:
@@ -142,9 +142,9 @@ class _Reader:
             raise UsageError(f"{where}: {error}", next_step="close the quotation") from error
         while words:
             word = words.pop(0)
-            found = _OPTION.fullmatch(word)
-            option = (found[1] or found[3]) if found else word
-            value = (found[2] if found[1] else found[4] or None) if found else None
+            match = _OPTION.fullmatch(word)
+            option = (match[1] or match[3]) if match else word
+            value = (match[2] if match[1] else match[4] or None) if match else None
             if option in _IDLE and value is None:
                 self.notes.append(f"{where}: {option} is passed over: an image has the files of its lock, with hashes")
                 continue
@@ -174,13 +174,13 @@ class _Reader:
             self.expected.append(pinned)
             return
         self.expected += expected
-        one = self._package(text, folder, where)
-        taken.append(one)
-        self.expected += _binding(one, where)
+        package = self._package(text, folder, where)
+        taken.append(package)
+        self.expected += _binding(package, where)
         if extras:
-            self._add_extras(Path(one), extras, where)
-        if hashes and not one.startswith(("/", "git+")):
-            self.hashes.setdefault(str(canonicalize_name(Requirement(one).name)), []).extend(hashes)
+            self._add_extras(Path(package), extras, where)
+        if hashes and not package.startswith(("/", "git+")):
+            self.hashes.setdefault(str(canonicalize_name(Requirement(package).name)), []).extend(hashes)
 
     def _add_extras(self, project: Path, extras: tuple[str, ...], where: str) -> None:
         """Add what extras of a project's folder need, as its pyproject.toml says."""
@@ -233,21 +233,21 @@ def _translated(path: Path, text: str, extras: tuple[str, ...]) -> Translated:
 def _binding(package: str, where: str) -> Iterator[Expected]:
     """What a requirement says of a package that stacks have, with its line."""
     if not package.startswith(("/", "git+")):
-        wanted = Requirement(package)
-        if wanted.specifier and is_stacks(wanted.name):
-            name = str(canonicalize_name(wanted.name))
-            yield Expected(name=name, where=where, specifier=str(wanted.specifier), binding=True)
+        requirement = Requirement(package)
+        if requirement.specifier and is_stacks(requirement.name):
+            name = str(canonicalize_name(requirement.name))
+            yield Expected(name=name, where=where, specifier=str(requirement.specifier), binding=True)
 
 
 def _torchs_pin(text: str, where: str) -> Expected | None:
     """A pin of one of torch's own libraries, as `pip freeze` writes it: the stack's is taken, and compared with it."""
     try:
-        wanted = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement:
         return None
-    if not is_torchs(wanted.name) or not any(part.operator == "==" for part in wanted.specifier):
+    if not is_torchs(requirement.name) or not any(part.operator == "==" for part in requirement.specifier):
         return None
-    return Expected(name=str(canonicalize_name(wanted.name)), where=where, specifier=str(wanted.specifier))
+    return Expected(name=str(canonicalize_name(requirement.name)), where=where, specifier=str(requirement.specifier))
 
 
 def _is_for_others(text: str) -> bool:
@@ -261,16 +261,16 @@ def _is_for_others(text: str) -> bool:
 
 def _with_extras(path: Path) -> tuple[Path, tuple[str, ...]]:
     """A path and the extras after it: `pyproject.toml[train]`, for which there is no such file."""
-    found = _EXTRAS.fullmatch(str(path))
-    if not found or not found[1].endswith(("pyproject.toml", "uv.lock", "poetry.lock")):
+    match = _EXTRAS.fullmatch(str(path))
+    if not match or not match[1].endswith(("pyproject.toml", "uv.lock", "poetry.lock")):
         return path, ()
-    return Path(found[1]), tuple(name.strip() for name in found[2].split(","))
+    return Path(match[1]), tuple(name.strip() for name in match[2].split(","))
 
 
 def _extras_of_path(text: str) -> tuple[str, tuple[str, ...]]:
-    found = _EXTRAS.fullmatch(text)
-    if found and text.startswith((".", "/", "~")):
-        return found[1], tuple(name.strip() for name in found[2].split(","))
+    match = _EXTRAS.fullmatch(text)
+    if match and text.startswith((".", "/", "~")):
+        return match[1], tuple(name.strip() for name in match[2].split(","))
     return text, ()
 
 
@@ -279,15 +279,15 @@ def _by_address(text: str, where: str) -> str:
 
     Raises UsageError for a wheel of another address.
     """
-    found = _WHEEL.fullmatch(text)
-    if not found:
+    match = _WHEEL.fullmatch(text)
+    if not match:
         return text
-    parts = urllib.parse.urlsplit(found[1])
+    parts = urllib.parse.urlsplit(match[1])
     try:
         name, version, _, _ = parse_wheel_filename(urllib.parse.unquote(parts.path.rpartition("/")[2]))
     except (InvalidWheelFilename, InvalidVersion):
         return text
-    if host_of(found[1]) in _OURS:
+    if host_of(match[1]) in _OURS:
         return f"{name}=={version}"
     raise UsageError(
         f"{where}: {name} is given by an address, which may have another file tomorrow",
@@ -312,9 +312,9 @@ def _channel(option: str, value: str, path: Path, where: str) -> FurtherChannel:
             return FurtherChannel(kind="folder", location=str(folder), where=where)
     except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, no such user or a circle of links
         pass
-    said = printable(redacted(value) if "//" in value else value)
+    shown = printable(redacted(value) if "//" in value else value)
     raise UsageError(
-        f"{where}: {option} {said} is {'not an address' if is_index else 'neither an address nor a folder'}",
+        f"{where}: {option} {shown} is {'not an address' if is_index else 'neither an address nor a folder'}",
         next_step="https://HOST/simple" if is_index else "https://HOST/page.html or ./folder",
     )
 

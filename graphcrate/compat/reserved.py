@@ -34,19 +34,19 @@ _OWN_PATH = re.compile(r"\$(?:PATH\b|\{PATH\})")
 
 def of_environment(environment: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with variables of a recipe."""
-    for one in variables():
-        value = environment.get(one.name)
-        if value is not None and not (one.allowed and re.fullmatch(one.allowed, value)):
-            yield f"{one.name} = {value!r} does not fit: {one.why}; {one.instead}"
+    for variable in variables():
+        value = environment.get(variable.name)
+        if value is not None and not (variable.allowed and re.fullmatch(variable.allowed, value)):
+            yield f"{variable.name} = {value!r} does not fit: {variable.why}; {variable.instead}"
 
 
 def of_files(paths: Iterable[str]) -> Iterator[str]:
     """What is wrong with where a recipe puts files."""
     known = sorted(paths)
     for path in known:
-        for one in places():
-            if path == one.path.rstrip("/") or (one.path.endswith("/") and path.startswith(one.path)):
-                yield f"{path} is not for files of a recipe: {one.why}; /opt/mine is free"
+        for place in places():
+            if path == place.path.rstrip("/") or (place.path.endswith("/") and path.startswith(place.path)):
+                yield f"{path} is not for files of a recipe: {place.why}; /opt/mine is free"
         if under := next((other for other in known if other.startswith(f"{path}/")), None):
             yield f"{path} is a file, and {under} makes it a folder"
 

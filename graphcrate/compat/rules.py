@@ -101,7 +101,7 @@ def _judge(stack: Software, target: Target, driver: str) -> Judgement:
         for effect, what, source, fix in rule(stack, target, driver):
             if effect == "rejects":
                 if name == "driver" and not (rest := _judge(stack, target, "")).accepted:
-                    other = rest.reasons[0]  # in the way besides the driver, which a person would update in vain
+                    other = rest.reasons[0]  # in the way besides the driver, which the user would update in vain
                     fix = f"no driver is enough: {other.what}" + (f"; {other.fix}" if other.fix else "")
                 reason = Reason(rule=name, what=what, source=source, fix=fix)
                 return Judgement(status="rejected", reasons=(reason,), driver=driver)
@@ -110,9 +110,9 @@ def _judge(stack: Software, target: Target, driver: str) -> Judgement:
     return Judgement(
         status=status,
         reasons=(*by_effect["unknown"], *by_effect["jit"]),
-        assumes=tuple(dict.fromkeys(one.what for one in by_effect["assumes"])),
-        notes=tuple(dict.fromkeys(one.what for one in by_effect["note"])),
-        lost=tuple(dict.fromkeys(one.what for one in by_effect["loses"])),
+        assumes=tuple(dict.fromkeys(reason.what for reason in by_effect["assumes"])),
+        notes=tuple(dict.fromkeys(reason.what for reason in by_effect["note"])),
+        lost=tuple(dict.fromkeys(reason.what for reason in by_effect["loses"])),
         driver=driver,
     )
 
@@ -122,11 +122,11 @@ def gpu_code(stack: Software, model: str) -> GpuVerdict:
     if stack.torch_cuda == "cpu":
         return GpuVerdict(status="fails", why=f"torch {stack.torch} is for the CPU")
     target = Target(gpus=(model,))
-    found = [one for rule in (_torch, _extensions, _glt_code) for one in rule(stack, target, "")]
-    lost = tuple(dict.fromkeys(one.source for one in found if one.effect == "loses"))
+    findings = [finding for rule in (_torch, _extensions, _glt_code) for finding in rule(stack, target, "")]
+    lost = tuple(dict.fromkeys(finding.source for finding in findings if finding.effect == "loses"))
     verdicts: dict[str, Literal["fails", "unknown", "jit"]] = {"rejects": "fails", "unknown": "unknown", "jit": "jit"}
     for effect, status in verdicts.items():
-        if why := next((one.what for one in found if one.effect == effect), ""):
+        if why := next((finding.what for finding in findings if finding.effect == effect), ""):
             return GpuVerdict(status=status, why=why, lost=lost)
     return GpuVerdict(status="native", lost=lost)
 
@@ -204,8 +204,8 @@ def _runs(code: _Code, target: Target, driver: str) -> Iterator[_Found]:
         what = f"{code.owner} PTX alone for {name}"
         yield _Found("jit", f"{what}: the driver compiles it at the first start", _BINARY, code.instead)
         if code.driver:
-            wanted, fix = f"{what}, which drivers from {code.driver} on compile", f"driver >= {code.driver}"
-            yield from _wants(driver, code.driver, wanted, f"{fix}, or {code.instead}", _COMPATIBILITY)
+            needed, fix = f"{what}, which drivers from {code.driver} on compile", f"driver >= {code.driver}"
+            yield from _wants(driver, code.driver, needed, f"{fix}, or {code.instead}", _COMPATIBILITY)
         else:
             yield _Found("unknown", f"{what}; which driver compiles that is not known", _COMPATIBILITY)
 
@@ -257,7 +257,9 @@ def _torch_with(stack: Software, capability: str) -> str:
     """Which torch has code: the same release for another CUDA, else the newest that has."""
     having = [build for build in facts.torch_builds() if facts.has_code(build.sm, capability)]
     version, name = stack.torch.partition("+")[0], f"sm_{capability.replace('.', '')}"
-    best = max(having, key=lambda one: (one.torch == version, numbers(one.torch), numbers(one.cuda)), default=None)
+    best = max(
+        having, key=lambda build: (build.torch == version, numbers(build.torch), numbers(build.cuda)), default=None
+    )
     if best is None:
         return f"no torch is known to have {name}"
     if best.torch == version:
@@ -298,9 +300,9 @@ def _python(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     """The image's Python with what torch and PyG declare."""
     build = facts.torch_build(stack.torch, stack.torch_cuda)
     release = packages.pyg_release(stack.torch_geometric)
-    wanted = [(f"torch {stack.torch}", build.python, _who_says(build))] if build is not None else []
-    wanted += [(f"PyG {release.version}", release.python, release.known)] if release is not None else []
-    for name, python, source in wanted:
+    supported = [(f"torch {stack.torch}", build.python, _who_says(build))] if build is not None else []
+    supported += [(f"PyG {release.version}", release.python, release.known)] if release is not None else []
+    for name, python, source in supported:
         if python and not SpecifierSet(python).contains(stack.python):
             what = f"{name} needs Python {python}; the image has {stack.python}"
             yield _Found("rejects", what, source, f"a base with Python {python} in the recipe")
@@ -354,9 +356,9 @@ def _base(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         its = f"glibc {suite.glibc} of {suites.titled(stack.suite)}"
         what = f"{its} needs Linux {suite.kernel}, and this is {target.kernel}"
         yield _Found("rejects", what, suite.known, f"Linux {suite.kernel} or newer")
-    wanted = facts.limit("driver-glibc")
-    if _uses_gpu(stack, target) and numbers(suite.glibc) < numbers(wanted.since):
-        yield _Found("rejects", f"the driver's libraries need glibc {wanted.since}; {has}", wanted.source, newer)
+    limit = facts.limit("driver-glibc")
+    if _uses_gpu(stack, target) and numbers(suite.glibc) < numbers(limit.since):
+        yield _Found("rejects", f"the driver's libraries need glibc {limit.since}; {has}", limit.source, newer)
     lends = any(row.lends_libraries for name, row in RUNTIMES.items() if name in target.runtimes)
     if target.glibc and lends and numbers(suite.glibc) < numbers(target.glibc):
         what = f"glibc {suite.glibc} is older than the host's {target.glibc}: graphics libraries of --nv may not load"

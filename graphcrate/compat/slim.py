@@ -74,7 +74,7 @@ def is_nvidias_library(name: str) -> bool:
 
 def applies(packages: Iterable[LockedPackage], slim: Slim) -> bool:
     """Whether one of these packages may be cut."""
-    return any(one.file.size >= LARGE and (slim.everything or not is_nvidias(one.name)) for one in packages)
+    return any(package.file.size >= LARGE and (slim.everything or not is_nvidias(package.name)) for package in packages)
 
 
 def may_cut(package: str, path: str, size: int, slim: Slim) -> bool:
@@ -98,12 +98,22 @@ def plan_lines(plan: Plan) -> list[str]:
     if slim is None:
         return []
     packages = [package for step in steps for package in step.packages]
-    cut = [one for one in packages if not one.compiled and applies((one,), slim) and _may_have_code(one.name)]
-    whole = [one for one in packages if is_nvidias(one.name) and not slim.everything and one.file.size >= 20 * LARGE]
-    lines = [f"  slim      GPU code for {', '.join(slim.capabilities)} alone: {', '.join(one.name for one in cut)}"]
+    cut = [
+        package
+        for package in packages
+        if not package.compiled and applies((package,), slim) and _may_have_code(package.name)
+    ]
+    whole = [
+        package
+        for package in packages
+        if is_nvidias(package.name) and not slim.everything and package.file.size >= 20 * LARGE
+    ]
+    lines = [
+        f"  slim      GPU code for {', '.join(slim.capabilities)} alone: {', '.join(package.name for package in cut)}"
+    ]
     if whole:
-        size = sum(one.file.size for one in whole) / 1e6
-        names = ", ".join(one.name for one in whole)
+        size = sum(package.file.size for package in whole) / 1e6
+        names = ", ".join(package.name for package in whole)
         lines.append(
             f"            whole by NVIDIA's terms ({TERMS}), {size:.0f} MB: {names}; {setting(slim='all')} cuts them "
             "too"
@@ -119,14 +129,14 @@ def saved(layers: Sequence[LayerRecord]) -> str:
     made = [layer for layer in layers if layer.cut]
     if not made:
         return ""
-    less = sum(one.before - one.packed for layer in made for one in layer.cut)
+    less = sum(file.before - file.packed for layer in made for file in layer.cut)
     size = sum(layer.size for layer in layers)
-    zeros = sum(one.bytes for layer in made for one in layer.cut)
+    zeros = sum(file.bytes for layer in made for file in layer.cut)
     text = (
         f"slim: {size / 1e6:.0f} MB packed, {less / 1e6:.0f} MB less than whole; "
         f"{zeros / 1e6:.0f} MB of code in {sum(len(layer.cut) for layer in made)} libraries are zeros"
     )
-    whole = [f"{one.path.rpartition('/')[2]} ({one.whole})" for layer in made for one in layer.cut if one.whole]
+    whole = [f"{file.path.rpartition('/')[2]} ({file.whole})" for layer in made for file in layer.cut if file.whole]
     return text + (f"; parts with several modules stay whole: {', '.join(whole)}" if whole else "")
 
 

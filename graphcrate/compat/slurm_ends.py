@@ -25,9 +25,9 @@ ends = functools.cache(functools.partial(table, "slurm_ends", tuple[End, ...], "
 
 def taken_away(lines: Iterable[str]) -> str:
     """What Slurm says of a step that it, or a node that failed, took away; empty where what ran in it is the cause."""
-    said = [match["said"] for line in lines if (match := _SPEAKER.match(line.strip()))]
+    messages = [match["said"] for line in lines if (match := _SPEAKER.match(line.strip()))]
     for end in ends():
-        for words in said:
+        for words in messages:
             if re.match(end.says, words):
                 return words.strip() if end.lost else ""
     return ""

@@ -47,11 +47,11 @@ def is_tied(name: str, file: str) -> bool:
 
 def cuda_of(soname: str) -> tuple[str, ...]:
     """The major versions of CUDA that a library of this name comes with; empty for one that is not known as CUDA's."""
-    found = _SONAME.fullmatch(soname)
-    row = _libraries().get(found["library"]) if found else None
-    if found is None or row is None:
+    match = _SONAME.fullmatch(soname)
+    row = _libraries().get(match["library"]) if match else None
+    if match is None or row is None:
         return ()
-    return row.cuda.get(found["number"], ()) if row.cuda else (found["number"],)
+    return row.cuda.get(match["number"], ()) if row.cuda else (match["number"],)
 
 
 def misfits(package: str, needed: Mapping[str, Collection[str]], torch: str, torch_cuda: str) -> tuple[Misfit, ...]:
@@ -60,14 +60,14 @@ def misfits(package: str, needed: Mapping[str, Collection[str]], torch: str, tor
     `needed`: path → the libraries that it needs. What the package does without (`compat.packages.optional`) does not
     count, but for that of which it takes one, where none loads.
     """
-    found = _found(needed, torch_cuda.partition(".")[0])
+    misfits_by_path = _found(needed, torch_cuda.partition(".")[0])
 
     def counts(path: str) -> bool:
-        entries = (one for one in optional() if matches(one, package, path))
-        about = [one for one in entries if not (one.by_torch and is_for(path, torch))]
-        return all(one.one_of and _none_loads(one, package, needed, found) for one in about)
+        entries = (entry for entry in optional() if matches(entry, package, path))
+        about = [entry for entry in entries if not (entry.by_torch and is_for(path, torch))]
+        return all(optional.one_of and _none_loads(optional, package, needed, misfits_by_path) for optional in about)
 
-    return tuple(dict.fromkeys(one for path, one in sorted(found.items()) if counts(path)))
+    return tuple(dict.fromkeys(misfit for path, misfit in sorted(misfits_by_path.items()) if counts(path)))
 
 
 def _found(needed: Mapping[str, Collection[str]], major: str) -> dict[str, Misfit]:
@@ -75,20 +75,24 @@ def _found(needed: Mapping[str, Collection[str]], major: str) -> dict[str, Misfi
     there: dict[str, list[str]] = {}
     for path in needed:
         there.setdefault(path.rpartition("/")[2], []).append(path)
-    found: dict[str, Misfit] = {}
+    misfits_by_path: dict[str, Misfit] = {}
     for path, names in needed.items():
         if wrong := [name for name in names if name not in there and (cuda := cuda_of(name)) and major not in cuda]:
             clearest = min(wrong, key=lambda name: (len(cuda_of(name)), name))
-            found[path] = Misfit(file=path, soname=clearest, cuda=cuda_of(clearest))
+            misfits_by_path[path] = Misfit(file=path, soname=clearest, cuda=cuda_of(clearest))
     before = -1
-    while len(found) > before:  # what needs one of these does not load either
-        before = len(found)
-        broken = {name: found[paths[0]] for name, paths in there.items() if all(path in found for path in paths)}
+    while len(misfits_by_path) > before:  # what needs one of these does not load either
+        before = len(misfits_by_path)
+        broken = {
+            name: misfits_by_path[paths[0]]
+            for name, paths in there.items()
+            if all(path in misfits_by_path for path in paths)
+        }
         for path, names in needed.items():
             if blamed := next(filter(None, map(broken.get, names)), None):
-                found.setdefault(path, blamed)
-    return found
+                misfits_by_path.setdefault(path, blamed)
+    return misfits_by_path
 
 
-def _none_loads(one: Optional, package: str, needed: Collection[str], found: Collection[str]) -> bool:
-    return all(path in found for path in needed if matches(one, package, path))
+def _none_loads(optional_: Optional, package: str, needed: Collection[str], misfitting: Collection[str]) -> bool:
+    return all(path in misfitting for path in needed if matches(optional_, package, path))

@@ -97,8 +97,8 @@ _document = functools.cache(functools.partial(table, "suites", _Document))
 @functools.cache
 def distributions() -> Mapping[str, Distribution]:
     """Every distribution that is known, by name."""
-    found = _document().distributions.items()
-    return {name: msgspec.structs.replace(distribution, name=name) for name, distribution in found}
+    rows = _document().distributions.items()
+    return {name: msgspec.structs.replace(distribution, name=name) for name, distribution in rows}
 
 
 def distribution_of(suite: str) -> Distribution:
@@ -125,13 +125,13 @@ def bases() -> Mapping[str, BaseFacts]:
 
 def base_of(suite: str) -> BaseFacts:
     """What a base of a suite has. Raises ResolutionError for one that none is made of: a lock may name any."""
-    if (found := bases().get(suite)) is None:
+    if (base := bases().get(suite)) is None:
         raise ResolutionError(
             f"no base is made of the suite {suite!r}",
             cause=f"A base is made of {', '.join(bases())}.",
             next_step=f"name one of these in the recipe (base.suite), and lock again: {LOCK_AGAIN}",
         )
-    return found
+    return base
 
 
 def of_release(number: str, distribution: str = _DEBIAN) -> str:
@@ -171,22 +171,24 @@ def last_day(name: str) -> datetime.date | None:
 
 def described(name: str, today: datetime.date) -> str:
     """How a suite is kept, as a clause; empty for one that is not known."""
-    found = standing(name, today)
-    if found is None:
+    its_standing = standing(name, today)
+    if its_standing is None:
         return ""
-    if found.state == "ended":
-        return f"no security updates since {found.until}"
-    if found.state == "LTS":
-        return f"security updates by LTS until {found.until}"
-    if found.state == "unreleased":
+    if its_standing.state == "ended":
+        return f"no security updates since {its_standing.until}"
+    if its_standing.state == "LTS":
+        return f"security updates by LTS until {its_standing.until}"
+    if its_standing.state == "unreleased":
         return "not released yet"
-    more = f", by LTS until {last}" if (last := last_day(name)) and last != found.until else ""
-    return f"security updates until {found.until}{more}" if found.until else "security updates"
+    more = f", by LTS until {last}" if (last := last_day(name)) and last != its_standing.until else ""
+    return f"security updates until {its_standing.until}{more}" if its_standing.until else "security updates"
 
 
 def updated(today: datetime.date) -> tuple[str, ...]:
     """The suites that get security updates on a day, the newest first."""
-    return tuple(name for name in reversed(known()) if (found := standing(name, today)) and found.has_updates)
+    return tuple(
+        name for name in reversed(known()) if (its_standing := standing(name, today)) and its_standing.has_updates
+    )
 
 
 def retired(name: str, today: datetime.date) -> Retired:
@@ -200,5 +202,5 @@ def retired(name: str, today: datetime.date) -> Retired:
         return "no"
     if suite.archived is not None and suite.archived <= today:
         return "yes"
-    found = standing(name, today)
-    return "perhaps" if found is not None and found.state == "ended" else "no"
+    its_standing = standing(name, today)
+    return "perhaps" if its_standing is not None and its_standing.state == "ended" else "no"

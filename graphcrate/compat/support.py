@@ -62,22 +62,31 @@ class Support(NamedTuple):
 
 def support(recipe: Recipe) -> Support:
     """Judge every CUDA variant of a recipe on every GPU that lists name."""
-    variants = sorted((one for one in recipe.variants if one.cuda != "cpu"), key=lambda one: numbers(one.cuda))
+    variants = sorted(
+        (variant for variant in recipe.variants if variant.cuda != "cpu"), key=lambda variant: numbers(variant.cuda)
+    )
     rows = []
     for capability, names in facts.models_by_capability().items():
         cells = {variant.cuda: _cell(recipe, variant, names[0]) for variant in reversed(variants)}
         rows.append(GpuRow(capability, names, cells))
-    return Support(recipe.name, {one.cuda: facts.oldest_driver(one.cuda) for one in reversed(variants)}, tuple(rows))
+    return Support(
+        recipe.name, {variant.cuda: facts.oldest_driver(variant.cuda) for variant in reversed(variants)}, tuple(rows)
+    )
 
 
 def _cell(recipe: Recipe, variant: Variant, model: str) -> SupportCell:
-    judged = {one: judge_target(recipe, variant, one, Target(gpus=(model,))) for one in candidates_of(variant)}
-    marks = {one: _mark(found) for one, found in judged.items()}
-    best = min(judged, key=lambda one: [*MARKS].index(marks[one]))
+    judged = {
+        candidate: judge_target(recipe, variant, candidate, Target(gpus=(model,)))
+        for candidate in candidates_of(variant)
+    }
+    marks = {candidate: _mark(verdicts) for candidate, verdicts in judged.items()}
+    best = min(judged, key=lambda candidate: [*MARKS].index(marks[candidate]))
     reasons = judged[best].plain.reasons
     why = reasons[0].what if reasons and marks[best] != "native" else ""
     alike = ("native", "jit") if marks[best] != "built" else ("built",)
-    return SupportCell(marks[best], best.torch, why, tuple(one.name for one, mark in marks.items() if mark in alike))
+    return SupportCell(
+        marks[best], best.torch, why, tuple(candidate.name for candidate, mark in marks.items() if mark in alike)
+    )
 
 
 def _mark(judged: Judgements) -> Mark:

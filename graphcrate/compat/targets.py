@@ -25,7 +25,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine, as `targets/*.toml` or a person describes it. What is empty or None is not known."""
+    """A machine, as `targets/*.toml` or the user describes it. What is empty or None is not known."""
 
     description: str = ""
     known: str = ""  #: who says so
@@ -78,81 +78,85 @@ class MachineRequest(msgspec.Struct, frozen=True, kw_only=True):
     glibc: str = ""
 
 
-def merge_target(said: MachineRequest, known: Target) -> Target:
+def merge_target(described: MachineRequest, known: Target) -> Target:
     """The named target (or an empty one) with what was said besides. Raises UsageError where they contradict."""
-    named = runtimes_of(said.runtimes)
-    if said.runtime_version and len(named) != 1:
+    named = runtimes_of(described.runtimes)
+    if described.runtime_version and len(named) != 1:
         raise UsageError("a version of which runtime?", next_step="--runtime pyxis --runtime-version 3.4.1")
-    _check_versions(said)
+    _check_versions(described)
     gpus = None if known.gpus is None else tuple(map(facts.gpu_model, known.gpus))
-    models = facts.gpu_models(said.gpu) if said.gpu else gpus
-    for has, option, value in _contradicted(said, known, named, gpus, models):
+    models = facts.gpu_models(described.gpu) if described.gpu else gpus
+    for has, option, value in _contradicted(described, known, named, gpus, models):
         raise UsageError(
-            f"target {said.target} has {has}, and --{option} says {value}",
-            next_step=f"leave out --{option}, or {setting(target=said.target).both()} and say all of the machine",
+            f"target {described.target} has {has}, and --{option} says {value}",
+            next_step=f"leave out --{option}, or {setting(target=described.target).both()} and say all of the machine",
         )
     return msgspec.structs.replace(
         known,
         gpus=models,
-        drivers=(said.driver,) if said.driver else known.drivers,
-        kernel=said.kernel or known.kernel,
-        glibc=said.glibc or known.glibc,
-        runtimes={name: said.runtime_version or known.runtimes.get(name, "") for name in named} or known.runtimes,
+        drivers=(described.driver,) if described.driver else known.drivers,
+        kernel=described.kernel or known.kernel,
+        glibc=described.glibc or known.glibc,
+        runtimes={name: described.runtime_version or known.runtimes.get(name, "") for name in named} or known.runtimes,
     )
 
 
-def _check_versions(said: MachineRequest) -> None:
+def _check_versions(described: MachineRequest) -> None:
     """Raises UsageError for versions that no driver, kernel, C library or runtime has."""
     for option in ("driver", "kernel", "glibc", "runtime_version"):
-        if (value := getattr(said, option)) and not facts.numbers(value):
+        if (value := getattr(described, option)) and not facts.numbers(value):
             raise UsageError(f"--{option.replace('_', '-')} {value!r} is not a version", next_step=_VERSION_LIKE)
     ask = "nvidia-smi --query-gpu=driver_version --format=csv,noheader    says it alone"
-    if said.driver in facts.toolkit_drivers():
+    if described.driver in facts.toolkit_drivers():
         raise UsageError(
-            f"{said.driver} is a CUDA version, and --driver takes the version of the driver",
+            f"{described.driver} is a CUDA version, and --driver takes the version of the driver",
             cause="nvidia-smi shows both in its first lines: Driver Version, and CUDA Version beside it.",
             next_step=ask,
         )
-    if said.driver and facts.numbers(said.driver)[0] not in _DRIVERS:
+    if described.driver and facts.numbers(described.driver)[0] not in _DRIVERS:
         raise UsageError(
-            f"there is no NVIDIA driver {said.driver}: their versions begin with three digits", next_step=ask
+            f"there is no NVIDIA driver {described.driver}: their versions begin with three digits", next_step=ask
         )
-    if said.glibc and not re.match(r"v?2\.\d", said.glibc.strip()):
+    if described.glibc and not re.match(r"v?2\.\d", described.glibc.strip()):
         raise UsageError(
-            f"there is no glibc {said.glibc}: its versions are 2.17, 2.36 and the like",
+            f"there is no glibc {described.glibc}: its versions are 2.17, 2.36 and the like",
             next_step="ldd --version    says it in its first line",
         )
 
 
 def _contradicted(
-    said: MachineRequest, known: Target, named: Sequence[str], gpus: Sequence[str] | None, models: Sequence[str] | None
+    described: MachineRequest,
+    known: Target,
+    named: Sequence[str],
+    gpus: Sequence[str] | None,
+    models: Sequence[str] | None,
 ) -> Iterator[tuple[str, str, str]]:
     """What the target has, and the option that says otherwise with its value."""
     for name in named:
         has = known.runtimes.get(name, "")
         if known.runtimes and name not in known.runtimes:
             yield " and ".join(known.runtimes), "runtime", name
-        if has and said.runtime_version and has != said.runtime_version:
-            yield f"{name} {has}", "runtime-version", said.runtime_version
+        if has and described.runtime_version and has != described.runtime_version:
+            yield f"{name} {has}", "runtime-version", described.runtime_version
     architectures = [facts.gpu_model(facts.compute_capability(model)) for model in gpus or ()]
     if gpus is not None and not {*gpus, *architectures}.issuperset(models or ()):
-        yield f"GPU {', '.join(known.gpus or ()) or 'none'}", "gpu", said.gpu
-    if said.driver and (known.gpus == () or (known.drivers and said.driver not in known.drivers)):
-        yield f"driver {' or '.join(known.drivers)}" if known.drivers else "no GPU", "driver", said.driver
-    for option, new, old in (("kernel", said.kernel, known.kernel), ("glibc", said.glibc, known.glibc)):
+        yield f"GPU {', '.join(known.gpus or ()) or 'none'}", "gpu", described.gpu
+    if described.driver and (known.gpus == () or (known.drivers and described.driver not in known.drivers)):
+        yield f"driver {' or '.join(known.drivers)}" if known.drivers else "no GPU", "driver", described.driver
+    for option, new, old in (("kernel", described.kernel, known.kernel), ("glibc", described.glibc, known.glibc)):
         if new and old and facts.numbers(new) != facts.numbers(old):
             yield f"{option} {old}", option, new
 
 
 def runtimes_of(names: Sequence[str]) -> tuple[RuntimeName, ...]:
-    """The runtimes that a person named, in any form of their names. Raises UsageError."""
-    found: list[RuntimeName] = []
+    """The runtimes that the user named, in any form of their names. Raises UsageError."""
+    runtimes: list[RuntimeName] = []
     for name in names:
         runtime = runtime_name(name.lower())
         if runtime is None:
             raise UsageError(f"there is no runtime {name!r}", next_step=f"choose from: {', '.join(RUNTIMES)}")
-        found.append(runtime)
-    return tuple(dict.fromkeys(found))
+        runtimes.append(runtime)
+    return tuple(dict.fromkeys(runtimes))
 
 
 def host_of(machine: Target, shm: str, today: datetime.date | None = None) -> Host:

@@ -34,9 +34,9 @@ class KnownPair(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def without(self) -> str:
         """A constraint that leaves these releases out."""
-        found = re.fullmatch(r"(>=|<|==|!=)(.*)", self.versions)
-        assert found is not None, "the table's own test"
-        return f"{self.package}{_CONTRARY[found[1]]}{found[2]}"
+        match = re.fullmatch(r"(>=|<|==|!=)(.*)", self.versions)
+        assert match is not None, "the table's own test"
+        return f"{self.package}{_CONTRARY[match[1]]}{match[2]}"
 
 
 class _Undeclared(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,37 +90,38 @@ _raised = functools.cache(functools.partial(table, "together", tuple[_Raised, ..
 def broken(versions: Mapping[str, str]) -> tuple[KnownPair, ...]:
     """The pairs that do not fit among packages, normalised name → version."""
     return tuple(
-        one
-        for one in pairs()
-        if one.package in versions
-        and _has(SpecifierSet(one.versions), versions[one.package])
-        and one.needed in versions
-        and not _has(Requirement(one.needs).specifier, versions[one.needed])
+        pair
+        for pair in pairs()
+        if pair.package in versions
+        and _has(SpecifierSet(pair.versions), versions[pair.package])
+        and pair.needed in versions
+        and not _has(Requirement(pair.needs).specifier, versions[pair.needed])
     )
 
 
 def undeclared(versions: Mapping[str, str]) -> dict[str, str]:
     """What is imported among packages, normalised name → version, and is not there → by which package."""
     return {
-        need: one.package
-        for one in _undeclared()
-        if one.package in versions and _has(SpecifierSet(one.versions), versions[one.package])
-        for need in one.needs
+        need: entry.package
+        for entry in _undeclared()
+        if entry.package in versions and _has(SpecifierSet(entry.versions), versions[entry.package])
+        for need in entry.needs
         if canonicalize_name(Requirement(need).name) not in versions
     }
 
 
-def _has(wanted: SpecifierSet, version: str) -> bool:
-    return wanted.contains(Version(version).public, prereleases=True)
+def _has(versions: SpecifierSet, version: str) -> bool:
+    return versions.contains(Version(version).public, prereleases=True)
 
 
 def complaint(lines: Sequence[str]) -> str:
     """The first line by which a package says that it does without what is there; empty where none does."""
-    return next((line.strip() for line in lines if any(one.pattern in line for one in _said())), "")
+    return next((line.strip() for line in lines if any(entry.pattern in line for entry in _said())), "")
 
 
 def remedy(package: str, raised: str) -> str:
     """What to ask for so that the import of a package does not end with this; empty where nobody knows."""
     return next(
-        (one.ask for one in _raised() if one.pattern in raised and fnmatch.fnmatchcase(package, one.package)), ""
+        (entry.ask for entry in _raised() if entry.pattern in raised and fnmatch.fnmatchcase(package, entry.package)),
+        "",
     )

@@ -48,8 +48,8 @@ def parse(text: str, name: str, kind: type[Value], contradictions: Contradiction
     try:
         value: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        found = _AT_LINE.search(str(error))
-        line = int(found[1]) if found and found[1] else text.count("\n") + 1
+        match = _AT_LINE.search(str(error))
+        line = int(match[1]) if match and match[1] else text.count("\n") + 1
         raise failure(line, _AT_LINE.sub("", str(error))) from error
     except (ValueError, RecursionError) as error:
         raise failure(1, _unreadable(error)) from error
@@ -83,10 +83,10 @@ def _explain(what: str) -> tuple[str, str]:
 
 
 def _hint(path: str, what: str, kind: type[msgspec.Struct], document: dict[str, Any]) -> str:
-    """What the person most likely meant: a field of a similar name, a list of one."""
-    if found := _FIELD.search(what):
+    """What the user most likely meant: a field of a similar name, a list of one."""
+    if match := _FIELD.search(what):
         names = {name for part in _objects(kind) for name in part.get("properties", ())}
-        near = difflib.get_close_matches(found[1], sorted(names), n=1)
+        near = difflib.get_close_matches(match[1], sorted(names), n=1)
         return f": did you mean {near[0]}?" if near else ""
     value = document.get(path)
     if isinstance(value, str) and what.startswith("Expected `array`, got `str`"):

@@ -67,17 +67,21 @@ def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
 
 def nvcc(version: str) -> Nvcc:
     """The nvcc of a CUDA version ("11.8", "11.8.89"), or the nearest older one that is known."""
-    older = [one for one in _nvccs() if numbers(one.cuda) <= numbers(version)[:2]]
-    return max(older, key=lambda one: numbers(one.cuda))
+    older = [nvcc for nvcc in _nvccs() if numbers(nvcc.cuda) <= numbers(version)[:2]]
+    return max(older, key=lambda candidate: numbers(candidate.cuda))
 
 
-def to_compile(wanted: Sequence[str], version: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def to_compile(capabilities: Sequence[str], version: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """TORCH_CUDA_ARCH_LIST for these capabilities, and those newer than the nvcc, with PTX alone. Raises UsageError."""
     made = nvcc(version).sm
-    newer = tuple(one for one in wanted if one not in made and numbers(one) > numbers(made[-1]))
-    chosen = tuple(dict.fromkeys(f"{made[-1]}+PTX" if one in newer else one for one in wanted))
+    newer = tuple(
+        capability for capability in capabilities if capability not in made and numbers(capability) > numbers(made[-1])
+    )
+    chosen = tuple(
+        dict.fromkeys(f"{made[-1]}+PTX" if capability in newer else capability for capability in capabilities)
+    )
     if newer:
-        chosen = tuple(one for one in chosen if one != made[-1])
+        chosen = tuple(capability for capability in chosen if capability != made[-1])
     refuse_impossible(chosen, version)
     return chosen, newer
 
@@ -89,19 +93,21 @@ def architectures_of(torch: str, cuda: str, version: str) -> tuple[str, ...]:
     """
     build = facts.torch_build(torch, cuda)
     known = build.sm if build else ()
-    return tuple(one for one in nvcc(version).sm if one in known and numbers(one) >= numbers("7.0"))
+    return tuple(
+        capability for capability in nvcc(version).sm if capability in known and numbers(capability) >= numbers("7.0")
+    )
 
 
-def refuse_impossible(wanted: Sequence[str], version: str) -> None:
+def refuse_impossible(architectures: Sequence[str], version: str) -> None:
     """Raises UsageError, with the nearest fix, when the nvcc of this version cannot make one of these architectures."""
     able = nvcc(version).sm
-    capabilities = {architecture: architecture.removesuffix("+PTX") for architecture in wanted}
+    capabilities = {architecture: architecture.removesuffix("+PTX") for architecture in architectures}
     missing = {architecture: needed for architecture, needed in capabilities.items() if needed not in able}
     if not missing:
         return
     fixes = dict.fromkeys(_fix(capability, version) for capability in missing.values())
-    same_major = [one for one in _nvccs() if numbers(one.cuda)[0] == numbers(version)[0]]
-    elsewhere = any(set(missing.values()) <= set(one.sm) for one in same_major)
+    same_major = [nvcc for nvcc in _nvccs() if numbers(nvcc.cuda)[0] == numbers(version)[0]]
+    elsewhere = any(set(missing.values()) <= set(nvcc.sm) for nvcc in same_major)
     raise UsageError(
         f"nvcc {version} makes code for {able[0]} to {able[-1]}; {'; '.join(fixes)}",
         cause="nvcc knows the GPUs of its own time, and a new major version drops the oldest.",
@@ -112,7 +118,7 @@ def refuse_impossible(wanted: Sequence[str], version: str) -> None:
 
 def _fix(capability: str, version: str) -> str:
     """ "10.0 needs CUDA 12.8": the nearest version that makes this code, where there is one, newer ones first."""
-    able = [one.cuda for one in _nvccs() if capability in one.sm]
+    able = [nvcc.cuda for nvcc in _nvccs() if capability in nvcc.sm]
     if newer := [cuda for cuda in able if numbers(cuda) > numbers(version)]:
         return f"{capability} needs CUDA {min(newer, key=numbers)}"
     if able:
@@ -122,8 +128,8 @@ def _fix(capability: str, version: str) -> str:
 
 def assembly(toolkit: DebianToolkit | WheelToolkit) -> tuple[str, ...]:
     """Commands, each on one line and wanted to succeed, that make CUDA_HOME out of the packages in PACKAGES."""
-    wanted = ("both", "debian" if isinstance(toolkit, DebianToolkit) else "wheels")
+    titles = ("both", "debian" if isinstance(toolkit, DebianToolkit) else "wheels")
     sections = (part.partition("\n") for part in facts.data("toolkit.sh.in").decode().split("# -- ")[1:])
-    text = "".join(lines for title, _, lines in sections if title in wanted)
+    text = "".join(lines for title, _, lines in sections if title in titles)
     text = text.replace("@VERSION@", toolkit.version).replace("@MTIME@", str(LAYER_MTIME))
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
