@@ -30,7 +30,7 @@ def links(world):  # noqa: F811
     return {f"{path.parent.name}:{path.name}": os.readlink(path) for path in found}  # noqa: PTH115
 
 
-def test_a_failed_image_does_not_take_the_name_and_one_of_the_same_tag_gives_it_back(world):  # noqa: F811
+def test_failed_image_gets_no_short_name_and_a_failed_rebuild_loses_it(world):  # noqa: F811
     good = world.built()
     assert links(world)["torch:cpu"] == good.name
     # The same tag again, of other bytes: what had the name is gone, and nothing that passed is left.
@@ -46,7 +46,7 @@ def test_a_failed_image_does_not_take_the_name_and_one_of_the_same_tag_gives_it_
     assert world.typed("inspect", f"torch:{good.name}")[0] == 0, "it goes by its whole name"
 
 
-def test_the_name_moves_after_the_last_test(world):  # noqa: F811
+def test_short_name_is_linked_after_the_last_test(world):  # noqa: F811
     seen = []
 
     def run_in(rootfs, command):
@@ -60,7 +60,7 @@ def test_the_name_moves_after_the_last_test(world):  # noqa: F811
 
 
 @pytest.mark.parametrize("options", [("--no-smoke",), ()], ids=["not tested", "broken libraries"])
-def test_an_image_that_was_not_tested_or_cannot_work_does_not_take_the_name(world, options):  # noqa: F811
+def test_untested_or_broken_image_gets_no_short_name(world, options):  # noqa: F811
     if not options:
         world.lock(library=BROKEN)
     assert world.typed(*BUILD, *options)[0] == (0 if options else 15)
@@ -68,7 +68,7 @@ def test_an_image_that_was_not_tested_or_cannot_work_does_not_take_the_name(worl
     assert world.typed("run", "torch:cpu", "--", "true")[0] == 2
 
 
-def test_an_image_with_additions_has_a_name_of_its_own(mine):  # noqa: F811
+def test_image_with_additions_has_a_short_name_of_its_own(mine):  # noqa: F811
     mine.world.built()
     before = links(mine.world)
     image = mine.image(packages={"more": {"more/__init__.py": b"1\n"}})
@@ -89,7 +89,7 @@ def test_an_image_with_additions_has_a_name_of_its_own(mine):  # noqa: F811
         ({"slim": Slim(capabilities=("7.0",), ptx=False, everything=False)}, "cu118-sm70-slim"),
     ],
 )
-def test_a_short_name_says_what_was_added_and_not_which_source_was_taken(made, short):
+def test_short_name_has_the_additions_and_no_channel(made, short):
     candidate = RECIPE.variant("11.8").candidates[1]
     assert candidate.suffix
     packages = tuple(map(own.name_of, made.get("additions", Additions()).packages))
@@ -97,7 +97,7 @@ def test_a_short_name_says_what_was_added_and_not_which_source_was_taken(made, s
     assert planning.short_name(planning.make_plan(RECIPE, lock, candidate, examples={}, **made), candidate) == short
 
 
-def test_a_target_that_was_removed_by_hand_leaves_the_newest_good_image_and_no_link_to_nowhere(world):  # noqa: F811
+def test_short_name_of_a_removed_image_is_relinked_to_the_newest_passed_image(world):  # noqa: F811
     newest = world.built()
     older = newest.with_name("0.9-cpu-py311")
     shutil.copytree(newest, older)
@@ -137,26 +137,26 @@ def test_a_target_that_was_removed_by_hand_leaves_the_newest_good_image_and_no_l
     ],
     ids=lambda command: command[0],
 )
-def test_a_command_says_which_image_a_short_name_is_once(world, command):  # noqa: F811
+def test_command_given_a_short_name_prints_its_image_once(world, command):  # noqa: F811
     tag = world.built().name
     _, out, err = world.typed(*command)
     assert err.count(f"torch:cpu is torch:{tag}") == 1, err
     assert "torch:cpu" not in out
 
 
-def test_publish_says_which_image_it_takes(world):  # noqa: F811
+def test_publish_of_a_short_name_prints_its_image_once(world):  # noqa: F811
     tag = world.built().name
     code, out, err = world.typed("publish", "torch:cpu", "--to", f"{world.registry.host}/team", "--allow-cpu-only")
     assert (code, f":{tag}@" in out, err.count(f"torch:cpu is torch:{tag}")) == (0, True, 1), err
 
 
-def test_a_folder_that_a_person_gave_that_name_stays_theirs(world):  # noqa: F811
+def test_existing_folder_is_not_replaced_by_a_short_name(world):  # noqa: F811
     (world.root / "dist/torch/cpu").mkdir(parents=True)
     world.built()
     assert "torch:cpu" not in links(world)
 
 
-def test_a_report_of_an_older_version_gets_its_short_name_at_the_next_build(world):  # noqa: F811
+def test_report_without_a_short_name_gets_it_at_the_next_build(world):  # noqa: F811
     folder = world.built()
     report = json.loads((folder / "report.json").read_bytes())
     del report["short"]
@@ -167,13 +167,13 @@ def test_a_report_of_an_older_version_gets_its_short_name_at_the_next_build(worl
     assert json.loads((folder / "report.json").read_bytes())["short"] == "cpu"
 
 
-def test_a_name_is_not_that_of_a_path(tmp_path, monkeypatch):
+def test_full_name_returns_paths_and_registry_references_unchanged(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for ref in ("docker:pyg", "a/b:1", "registry.example/team/pyg:1", "../x", "", ":", "pyg:a:b", "@sha256:0"):
         assert names.full_name(ref, tmp_path, SimpleNamespace) == ref
 
 
-def test_an_image_that_is_being_built_again_is_not_what_its_short_name_means(world):  # noqa: F811
+def test_short_name_of_a_half_replaced_image_is_refused(world):  # noqa: F811
     """Its layout is the new one, and its report still the old."""
     good = world.built()
     other = small_layouts.layout(world.root / "other")

@@ -23,7 +23,7 @@ def front(**changes):
     return sif.front(BLOBS, **{**values, **changes})
 
 
-def test_its_bytes_are_these():
+def test_sif_front_has_its_golden_digest():
     """Golden: a change of any byte needs `artifacts.convert.SIF_FORMAT` raised. Apptainer reads it in tests/engines."""
     assert hashlib.sha256(front()).hexdigest() == "6342312c9a666a01628b1760770074fd08188dfc488be9be8b49ccef3d85188f"
 
@@ -44,7 +44,7 @@ KIND, PLACE, SIZE, SYSTEM, PURPOSE = (DESCRIPTOR + offset for offset in (0, 17, 
         (PLACE + 4, -1, "cut short"),
     ],
 )
-def test_what_is_written_is_read_unless_its_partition_cannot_be(tmp_path, offset, value, message):
+def test_sif_partition_offset_is_read_and_a_damaged_descriptor_refused(tmp_path, offset, value, message):
     path, data = tmp_path / "image.sif", bytearray(front() + PARTITION)
     path.write_bytes(data)
     assert sif.is_sif(data[:64])
@@ -55,13 +55,13 @@ def test_what_is_written_is_read_unless_its_partition_cannot_be(tmp_path, offset
         sif.root_offset(path)
 
 
-def test_the_partition_is_aligned_whatever_stands_before():
+def test_sif_partition_is_aligned_to_4096_for_every_front_size():
     for size in (0, 1, 592, 593, 100_000):
         place = sif.partition_offset((DataObject(TYPE_JSON, "x", bytes(size)),))
         assert (place % 4096, 0 <= place - 32176 - size < 4096) == (0, True)
 
 
-def test_unknown_architectures_are_refused():
+def test_sif_of_unknown_architecture_is_refused():
     assert front(architecture="arm64")[45:48] == b"04\0"
     with pytest.raises(LayoutError, match="'vax'"):
         front(architecture="vax")

@@ -34,7 +34,7 @@ LARGE = 2 << 20
         ("torchvision", False, ["torchvision.libs/libnvjpeg.36e11081.so.13", "torchvision.libs/libcudart.faf0.so.13"]),
     ],
 )
-def test_what_may_be_cut(package, free, names):
+def test_may_cut_takes_large_libraries_of_free_packages_only(package, free, names):
     for name in names:
         assert slim.may_cut(package, name, LARGE, VOLTA) is free
         assert slim.may_cut(package, name, LARGE, ALL)
@@ -42,7 +42,7 @@ def test_what_may_be_cut(package, free, names):
     assert not slim.may_cut(package, f"{package}/__init__.py", LARGE, ALL)
 
 
-def test_the_wish_needs_gpus_and_cuda():
+def test_slim_without_a_gpu_or_for_cpu_is_a_usage_error():
     lock = compiled_lock(TOOLKITS["debian"])
     assert slim.wanted("no", "", lock) is None
     assert slim.wanted("yes", "a100,v100", lock) == Slim(capabilities=("7.0", "8.0"), ptx=True, everything=False)
@@ -59,7 +59,7 @@ def planned(cut):
     return make_plan(RECIPE, lock, VARIANT.candidates[0], examples={}, slim=cut)
 
 
-def test_a_plan_cuts_what_may_be_cut_and_says_what_stays():
+def test_slim_plan_cuts_free_packages_and_gets_its_tag_and_label():
     whole, free, everything = planned(None), planned(VOLTA), planned(ALL)
     cut = [
         [step.packages[0].name for step in plan.steps if isinstance(step, WheelsStep) and step.slim]
@@ -90,7 +90,7 @@ def layer(tmp_path, cache, cut, content=LIBRARY):
     return record, unpacked(cache, record)
 
 
-def test_a_layer_has_zeros_where_nobody_loads(tmp_path, cache):
+def test_slim_layer_has_zeros_in_place_of_other_gpus_code(tmp_path, cache):
     whole, before = layer(tmp_path, cache, None)
     record, files = layer(tmp_path, cache, VOLTA)
     content = files[PATH][0]
@@ -111,7 +111,7 @@ def test_a_layer_has_zeros_where_nobody_loads(tmp_path, cache):
 
 
 @pytest.mark.parametrize("content", [make_elf(soname="libx.so") + bytes(LARGE), b"text" * LARGE, LIBRARY[:-100]])
-def test_what_has_no_code_or_is_not_understood_is_copied_as_it_is(tmp_path, cache, content):
+def test_library_without_readable_gpu_code_is_copied_unchanged(tmp_path, cache, content):
     record, files = layer(tmp_path, cache, VOLTA, content)
     assert files[PATH][0] == content
     assert record == layer(tmp_path, cache, None, content)[0]
@@ -142,7 +142,7 @@ def start(tmp_path, monkeypatch):
 A100 = "NVIDIA A100-SXM4-80GB"
 
 
-def test_python_starts_unless_all_gpus_are_others_and_used(start):
+def test_python_in_a_slim_image_exits_if_no_visible_gpu_has_code(start):
     start()
     with pytest.raises(SystemExit, match=r"compute capability 7\.0 .* here is NVIDIA A100-SXM4-80GB \(8\.0\)"):
         start(A100)

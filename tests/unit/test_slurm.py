@@ -50,29 +50,29 @@ SIF = Artifact(engine="apptainer", kind="sif", reference="/a.sif", digest="x", b
         (slurm.last_error, [], ""),
     ],
 )
-def test_what_slurm_prints_is_read(read, text, expected):
+def test_slurm_output_is_parsed(read, text, expected):
     assert read(text) == expected
 
 
-def test_a_job_that_ended_waits_for_nothing():
+def test_ended_job_states_are_not_waiting_states():
     assert not slurm.WAITING & slurm.ENDED
     assert JobView("NODE_FAIL", "n1", "NodeDown").words == "NODE_FAIL on n1 (NodeDown)"
 
 
-def test_some_reasons_are_hopeless():
+def test_pending_reasons_that_cannot_change_are_hopeless():
     hopeless = ("BadConstraints", "PartitionTimeLimit", "AssocMaxCpuPerJobLimit", "QOSMaxGRESPerJob")
     others = ("Resources", "Priority", "PartitionDown", "QOSMaxJobsPerUserLimit", "ReqNodeNotAvail")
     assert [reason for reason in (*hopeless, *others) if slurm.HOPELESS.search(reason)] == [*hopeless]
 
 
 @given(st.text(max_size=300))
-def test_no_output_breaks_the_parsers(text):
+def test_slurm_parsers_take_any_text(text):
     slurm.read_jobs(text)
     slurm.offers_pyxis(text)
     slurm.last_error(text.splitlines())
 
 
-def test_the_time_of_a_job_is_what_its_suites_may_take():
+def test_job_time_limit_is_that_of_its_suites_unless_given():
     order = TrialOrder(artifact=None, suites=("torch",), device="auto", folder="/out", passes="/p")
     options = slurm.parameters(order, Resources(partition="a100", gres="gpu:1", account="gnn"))
     fixed = {"job-name": "graphcrate-test", "nodes": "1", "ntasks": "1"}
@@ -94,7 +94,7 @@ def test_time_limits_are_read_as_sbatch_reads_them(text, seconds):
     assert slurm_batch.seconds(text) == seconds
 
 
-def test_unknown_partitions_are_refused_with_those_that_exist(tmp_path, monkeypatch):
+def test_unknown_partition_is_refused_with_the_existing_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(slurm, "find", lambda environment: SimpleNamespace(partitions=lambda: ["dgx2", "old"]))
     ctx = Context(root=tmp_path, environment={})
     assert slurm.connect(ctx, tmp_path, ["dgx2"]).slurm
@@ -102,13 +102,13 @@ def test_unknown_partitions_are_refused_with_those_that_exist(tmp_path, monkeypa
         slurm.connect(ctx, tmp_path, ["dgx2", "a100"])
 
 
-def test_no_slurm_here_says_where_else(monkeypatch):
+def test_missing_slurm_is_a_host_error_with_another_runner(monkeypatch):
     monkeypatch.setattr(slurm.process, "find", lambda _: None)
     with refused(HostError, "Slurm is not installed here", "--runner apptainer"):
         slurm.find({"PATH": "/nowhere"})
 
 
-def test_a_job_knows_where_it_is(monkeypatch):
+def test_slurm_here_reads_job_node_and_partition_from_the_environment(monkeypatch):
     for name in [name for name in os.environ if name.startswith("SLURM")]:
         monkeypatch.delenv(name)
     assert slurm.here() == {}
@@ -117,7 +117,7 @@ def test_a_job_knows_where_it_is(monkeypatch):
     assert slurm.here() == {"job": "12", "node": "n1", "partition": "a100"}
 
 
-def test_the_log_and_the_result_of_a_job(tmp_path):
+def test_job_log_gives_whole_lines_and_an_invalid_result_is_an_error(tmp_path):
     scheduler = Scheduler(Slurm(version="22.05.8", environment={}), tmp_path, {})
     scheduler.log("12").write_text("line\nrest")
     assert scheduler.new_lines("12") == ["line"]
@@ -132,7 +132,7 @@ def test_the_log_and_the_result_of_a_job(tmp_path):
     assert scheduler.log("12").exists()
 
 
-def test_a_job_is_never_run_again_by_itself(tmp_path, monkeypatch):
+def test_sbatch_submits_with_no_requeue(tmp_path, monkeypatch):
     """Of one whose node died would be said that it waits: the report of the first run is never awaited again."""
     asked = []
 
@@ -148,13 +148,13 @@ def test_a_job_is_never_run_again_by_itself(tmp_path, monkeypatch):
     assert (program, "--no-requeue" in options, "--requeue" in options) == ("sbatch", True, False)
 
 
-def test_a_job_inherits_no_job_around_it_and_the_choices_of_the_site():
+def test_submit_environment_drops_the_outer_job_and_keeps_site_variables():
     site = {"PATH": "/bin", "SLURM_CONF": "/c", "SBATCH_ACCOUNT": "gnn", "SLURM_CLUSTERS": "a"}
     around = {"SLURM_JOB_ID": "1", "SBATCH_TIMELIMIT": "1", "SLURMD_NODENAME": "n1", "RANK": "0", "MASTER_ADDR": "n1"}
     assert submit_environment(site | around) == site
 
 
-def test_a_node_says_why_it_broke_off(tmp_path):
+def test_node_program_writes_its_exception_as_the_result(tmp_path):
     """Here by an order that it cannot read."""
     assert slurm_node.__name__ == NODE_PROGRAM
     (tmp_path / "order.json").write_text("{half")
@@ -164,7 +164,7 @@ def test_a_node_says_why_it_broke_off(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_job_that_slurm_ends_says_so_in_a_line_and_clears_up_undisturbed(tmp_path, monkeypatch, capsys, number):
+def test_signalled_node_program_writes_a_line_and_finishes_its_cleanup(tmp_path, monkeypatch, capsys, number):
     """Slurm sends its signals more than once: what is removed meanwhile goes on being removed."""
     removed = []
 
@@ -194,7 +194,7 @@ def test_a_job_that_slurm_ends_says_so_in_a_line_and_clears_up_undisturbed(tmp_p
         assert (code, (tmp_path / "12.json").exists()) == (130, False)
 
 
-def test_the_batch_script_outlives_python_and_removes_its_container():
+def test_batch_script_traps_signals_and_removes_its_container():
     given = {"root": Path("/a b"), "python": "/p y/python", "module": "m"}
     text = slurm_batch.script(Path("/o ut/order.json"), **given, has_container=True)
     assert "'/p y/python' -sP -m m '/o ut/order.json' '/o ut'/\"$SLURM_JOB_ID\".json &\n" in text
@@ -240,7 +240,7 @@ STEP = "slurmstepd: error: *** STEP 16.0 ON n1 CANCELLED AT 2026-11-24T20:01:02"
         ([], ""),
     ],
 )
-def test_who_ended_a_step(lines, why):
+def test_log_lines_of_slurm_tell_why_a_step_was_cancelled(lines, why):
     said = slurm_ends.taken_away(lines)
     assert said.startswith(why)
     assert bool(said) == bool(why)

@@ -25,7 +25,7 @@ from graphcrate.compat.sonames import Misfit, cuda_of, is_tied, misfits
         ("libtorch.so", ()),
     ],
 )
-def test_the_cuda_of_a_library_s_name(soname, cuda):
+def test_cuda_of_a_soname(soname, cuda):
     assert cuda_of(soname) == cuda
 
 
@@ -44,7 +44,7 @@ def test_the_cuda_of_a_library_s_name(soname, cuda):
         ("storchastic", "storchastic-1.0-cp311-cp311-linux_x86_64.whl", False),
     ],
 )
-def test_wheels_that_are_compiled_for_a_torch_are_known_by_their_names(name, file, tied):
+def test_wheel_name_tells_whether_it_is_compiled_for_a_torch(name, file, tied):
     assert is_tied(name, file) == tied
 
 
@@ -72,11 +72,11 @@ CUDA_13 = ("libcudart.so.13", "libcurand.so.10")
         ("torch-c-dlpack-ext", {ADDON.format("210"): CUDA_13}, "12.8", (ADDON.format("210"),)),
     ],
 )
-def test_libraries_that_do_not_load(package, needed, cuda, files):
+def test_libraries_of_another_cuda_or_torch_are_misfits(package, needed, cuda, files):
     found = misfits(package, needed, "2.10.0", cuda)
     assert tuple(one.file for one in found) == files
 
 
-def test_the_library_that_tells_most_is_named():
+def test_misfit_of_several_sonames_names_libcudart():
     (found,) = misfits("torchaudio", {AUDIO: ("libcusolver.so.11", "libcufft.so.11", "libcudart.so.12")}, "2", "13.0")
     assert found == Misfit(file=AUDIO, soname="libcudart.so.12", cuda=("12",))

@@ -49,13 +49,13 @@ def whole(path, offset=0):
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("offset", [0, 4096])
-def test_everything_in_it_is_found(tmp_path, compression, offset):
+def test_squashfs_entries_and_contents_are_read_with_each_compression(tmp_path, compression, offset):
     path = tmp_path / "image"
     path.write_bytes(bytes(offset) + sample(compression))
     assert whole(path, offset) == (ENTRIES, CONTENTS)
 
 
-def test_an_unknown_compression_is_named(tmp_path):
+def test_squashfs_with_unknown_compression_is_an_error_with_unsquashfs(tmp_path):
     data = bytearray(sample("gzip"))
     data[20:22] = (2).to_bytes(2, "little")
     (tmp_path / "image").write_bytes(data)
@@ -70,7 +70,7 @@ def test_an_unknown_compression_is_named(tmp_path):
     ids=["lzo", "lz4"],
 )
 @pytest.mark.parametrize("size", [8192, 8193, 1_000_000])
-def test_more_than_a_block_can_hold_is_refused(tmp_path, number, compress, size):
+def test_squashfs_metadata_block_above_8192_bytes_is_refused(tmp_path, number, compress, size):
     """A squashfs with a table of ids in one block, and nothing else."""
     compressed, places = compress(bytes(size)), (0, 0, 96, 0, 0, 0, 0, 0)
     head = SUPERBLOCK.pack(MAGIC, 0, 0, 4096, 0, number, 12, 0, 2048, 4, 0, *places)

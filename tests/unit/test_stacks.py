@@ -43,13 +43,13 @@ def test_every_channel_but_the_users_own_has_a_row():
         ),
     ],
 )
-def test_what_comes_of_a_row(channel, where, option):
+def test_channel_row_gives_source_kind_location_and_option(channel, where, option):
     kind = SourceKind.INDEX if CHANNELS[channel].is_index else SourceKind.LINKS
     (source,) = sources(channel, "2.0.1+cu118", "11.8", SourceOptions(), USER)
     assert (source.kind, source.location, layout.where(channel)) == (kind, where, option)
 
 
-def test_a_channel_like_pygs_is_a_row(monkeypatch):
+def test_channel_row_of_dgl_gives_its_address_layout_and_group(monkeypatch):
     """As a stack of DGL would have it: in the place of PyG's, since a name of an enumeration cannot be made here."""
     monkeypatch.setitem(CHANNELS, Channel.PYG, DGL)
     monkeypatch.setitem(addresses.ROOTS, Channel.PYG, DGL.root)
@@ -60,7 +60,7 @@ def test_a_channel_like_pygs_is_a_row(monkeypatch):
     assert planning.group("torch-scatter") != planning.FAMILIES[Channel.PYG]
 
 
-def test_layers_stages_and_colours_are_those_of_images_that_there_are():
+def test_layer_groups_stages_and_colours_are_those_of_existing_images():
     assert planning.GROUPS[:4] == ("CUDA libraries", "torch and libraries", "tools", "PyG family")
     assert steps.STAGES["PyG family"] == "pyg"
     names = (

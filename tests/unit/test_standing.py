@@ -94,7 +94,7 @@ def ends(found):
     return 0
 
 
-def test_whole_locks_are_looked_for_once_and_end_well(world):
+def test_locks_with_all_files_available_are_asked_once_and_end_with_0(world):
     put_everywhere(world)
     toolkit = DebianToolkit(version="11.8.89", suite="bookworm", packages=(BASH,), wheels=(locked(TQDM),))
     compiling = Compilation(architectures=(), compiler="g++", base=lock().base, tools=(locked(TQDM),), toolkit=toolkit)
@@ -127,7 +127,7 @@ def test_whole_locks_are_looked_for_once_and_end_well(world):
         ("snapshot", f"/file/{'1' * 40}", ["snapshot"]),
     ],
 )
-def test_a_package_that_one_place_alone_has(world, server, path, kinds):
+def test_deb_on_one_server_alone_is_there_and_counted_as_single(world, server, path, kinds):
     getattr(world, server).put(path, CONTENT)
     by_name = {"result": [{"hash": "2" * 40, "architecture": "arm64"}, {"hash": "1" * 40, "architecture": "amd64"}]}
     if "/file/" in path:
@@ -140,14 +140,14 @@ def test_a_package_that_one_place_alone_has(world, server, path, kinds):
     assert ends(found) == 0
 
 
-def test_a_package_of_an_old_lock_is_found_by_todays_lists(world):
+def test_deb_without_a_path_is_found_by_the_current_package_list(world):
     world.debian.put("bookworm", [stanza("bash", "5", SHA256=BASH.file.sha256, Filename=TWIN)])
     world.mirror.put(f"/debian/{TWIN}", CONTENT)
     world.environment["DEBIAN_SNAPSHOT"] = "none"
     assert only(world.check(lock(debs=(msgspec.structs.replace(BASH, path=""),)))) == ("there", ["mirror"])
 
 
-def test_a_package_that_is_nowhere(world):
+def test_deb_on_no_server_is_a_locked_error(world):
     found = world.check(lock())
     assert only(found) == ("nowhere", [])
     assert {(one.place.kind, one.why) for one in found.files[0].sightings} == {
@@ -157,7 +157,7 @@ def test_a_package_that_is_nowhere(world):
         standing.raise_if_gone(found)
 
 
-def test_another_file_at_the_same_address_is_not_the_locked_one(world):
+def test_file_of_another_size_at_the_address_is_not_the_locked_file(world):
     put_everywhere(world)
     world.mirror.put(f"/debian-security/{PATH}", CONTENT + b"!")
     found = world.check(lock())
@@ -169,13 +169,13 @@ def test_another_file_at_the_same_address_is_not_the_locked_one(world):
 
 
 @pytest.mark.parametrize("odd", ["pool/../../etc/passwd.deb", "http://elsewhere.example/pool/a.deb"])
-def test_an_odd_path_of_a_lock_is_not_asked_for(world, odd):
+def test_invalid_path_in_a_lock_is_not_requested(world, odd):
     found = world.check(lock(debs=(msgspec.structs.replace(BASH, path=odd),)))
     assert [one.path for one in world.snapshot.asked] == ["/mr/binary/bash/5/binfiles"]
     assert found.files[0].state == "nowhere"
 
 
-def test_what_one_silent_place_may_have_is_not_called_gone(world):
+def test_deb_with_a_silent_archive_is_unknown_and_not_nowhere(world):
     """Of mirrors, which are copies of each other, one answer is enough."""
     silence(world, "DEBIAN_SNAPSHOT")
     found = world.check(lock())
@@ -195,7 +195,7 @@ def silence(world, variable, more=""):
     world.environment[variable] = f"http://127.0.0.1:1/debian {more}".strip()
 
 
-def test_a_server_that_refuses_says_nothing_of_the_file(world):
+def test_http_403_makes_a_file_unknown(world):
     """A proxy that forbids a host answers for it."""
     answer_all(world.mirror, 403)
     answer_all(world.other, 403)
@@ -212,7 +212,7 @@ def answer_all(server, status):
     server.faults = Always()
 
 
-def test_nothing_is_known_where_nobody_answers(world):
+def test_silent_servers_make_all_files_unknown_and_are_a_network_error(world):
     for variable in ("DEBIAN_MIRROR", "DEBIAN_ARCHIVE", "DEBIAN_SNAPSHOT", "UV_DEFAULT_INDEX"):
         silence(world, variable)
     found = world.check(lock(NUMPY))
@@ -223,7 +223,7 @@ def test_nothing_is_known_where_nobody_answers(world):
     assert found.suites[0].error
 
 
-def test_an_index_on_this_machine_is_a_last_resort_and_answers_for_nobody_else(world, tmp_path):
+def test_local_index_gives_its_own_wheels_and_others_stay_unknown(world, tmp_path):
     page = tmp_path / "simple/numpy/index.html"
     page.parent.mkdir(parents=True)
     page.write_text(f'<a href="{NUMPY[0]}#sha256={locked(NUMPY).file.sha256}">numpy</a>')
@@ -236,7 +236,7 @@ def test_an_index_on_this_machine_is_a_last_resort_and_answers_for_nobody_else(w
     assert ends(world.check(lock(NUMPY, debs=()))) == 0
 
 
-def test_a_silent_server_is_asked_once_by_many_threads():
+def test_silent_server_is_asked_once_by_all_threads():
     reach, asked, url = Reach(), [], "http://127.0.0.1:1/a.deb"
 
     def question():
@@ -266,7 +266,7 @@ def wheels(world):
     return world
 
 
-def test_a_wheel_that_the_index_does_not_list(wheels):
+def test_wheel_missing_from_the_index_is_nowhere_with_its_reason(wheels):
     wheels.index.simple("numpy", {NUMPY[0]: b"other bytes"})
     wheels.index.simple("tqdm", {})
     found = wheels.look(NUMPY, TQDM, small_wheel("gone", "1.0"))
@@ -276,13 +276,13 @@ def test_a_wheel_that_the_index_does_not_list(wheels):
     assert ends(found) == 18
 
 
-def test_a_page_that_a_cache_on_the_way_kept_is_read_again(wheels):
+def test_stale_index_page_is_requested_again(wheels):
     wheels.index.simple("numpy", dict([NUMPY]), stale={})
     assert only(wheels.look(NUMPY)) == ("there", ["index"])
     assert len(wheels.index.asked) == 2
 
 
-def test_a_wheel_that_a_mirror_alone_has(wheels):
+def test_wheel_on_a_public_mirror_alone_is_there_as_a_copy(wheels):
     """As a build does, no public mirror is asked for what may be a company's own."""
     own = f"--index-url {wheels.index.url('/simple')}"
     wheels.patch.setattr("graphcrate.resolve.offers.emitted_indexes", lambda *_: own)
@@ -303,7 +303,7 @@ def test_a_wheel_that_a_mirror_alone_has(wheels):
     assert only(wheels.look(NUMPY)) == ("nowhere", [])
 
 
-def test_all_of_a_persons_indexes_have_to_answer(wheels):
+def test_wheel_with_a_silent_extra_index_is_unknown(wheels):
     """Each may be the one that the wheel is from."""
     wheels.environment["UV_INDEX"] = wheels.mirror.url("/more")
     assert only(wheels.look(NUMPY)) == ("nowhere", [])
@@ -313,14 +313,14 @@ def test_all_of_a_persons_indexes_have_to_answer(wheels):
     assert only(wheels.look(NUMPY)) == ("there", ["index"])
 
 
-def test_a_page_without_hashes_is_believed_where_the_size_is_right(wheels):
+def test_index_page_without_hashes_counts_if_the_size_matches(wheels):
     wheels.index.simple("numpy", dict([NUMPY]), hashes=False)
     assert only(wheels.look(NUMPY)) == ("there", ["index"])
     wheels.index.put(f"/files/{NUMPY[0]}", b"less")
     assert only(wheels.look(NUMPY)) == ("nowhere", [])
 
 
-def test_what_was_yanked_is_told_with_the_reason(wheels):
+def test_yanked_wheel_is_counted_with_its_reason(wheels):
     wheels.index.simple("numpy", dict([NUMPY]), yanked=(NUMPY[0],))
     wheels.index.simple("tqdm", dict([TQDM]))
     found = wheels.look(NUMPY, TQDM)
@@ -329,7 +329,7 @@ def test_what_was_yanked_is_told_with_the_reason(wheels):
     assert ends(found) == 0
 
 
-def test_a_persons_own_wheels_are_not_looked_for(wheels):
+def test_local_wheels_of_a_lock_are_not_requested(wheels):
     found = wheels.look(locked(NUMPY, Channel.LOCAL))
     assert only(found) == ("own", [])
     assert wheels.index.asked == []
@@ -338,7 +338,7 @@ def test_a_persons_own_wheels_are_not_looked_for(wheels):
 # --- updates ----------------------------------------------------------------------------------------------------------
 
 
-def test_updates_are_told_apart_by_the_archive_that_has_them(world):
+def test_updates_are_split_into_security_and_others_by_archive(world):
     put_everywhere(world)
     same, old, both = deb("same", "1"), deb("old", "1"), deb("both", "1")
     security = "pool/updates/main/p_amd64.deb"
@@ -361,7 +361,7 @@ def test_updates_are_told_apart_by_the_archive_that_has_them(world):
     assert (suite.suite, suite.has_security, suite.error) == ("bookworm", True, "")
 
 
-def test_lists_that_are_not_there_are_said(world):
+def test_missing_or_expired_package_lists_are_reported_and_end_with_0(world):
     put_everywhere(world)
     world.debian.put("bookworm", [stanza("bash", "6")])
     found = world.check(lock())
@@ -373,7 +373,7 @@ def test_lists_that_are_not_there_are_said(world):
     assert "was valid until" in world.check(lock()).suites[0].error
 
 
-def test_a_retired_suite_is_said(world):
+def test_retired_suite_is_read_from_its_archive_and_reported(world):
     put_everywhere(world)
     world.debian = Debian(world.retired, world.signer, world.cache, world.progress)
     world.debian.put("bullseye", [stanza("bash", "6")], root="/all/debian")
@@ -396,7 +396,7 @@ def mine(world, context):
     return world
 
 
-def test_the_table_has_a_line_for_each_lock_and_says_what_there_is_to_tell(mine, typed):
+def test_lock_check_prints_a_line_per_lock_with_its_notes(mine, typed):
     put_everywhere(mine)
     code, out, err = typed("lock", "--check", "mine.toml")
     assert code == 0, err
@@ -416,7 +416,7 @@ def test_the_table_has_a_line_for_each_lock_and_says_what_there_is_to_tell(mine,
         assert told in out
 
 
-def test_json_has_all_of_it(mine, typed):
+def test_lock_check_json_has_all_locks_and_files(mine, typed):
     put_everywhere(mine)
     code, out, _ = typed("lock", "--check", "mine.toml", "--json")
     found = msgspec.json.decode(out, type=LocksStanding)
@@ -425,7 +425,7 @@ def test_json_has_all_of_it(mine, typed):
     assert {*found.locks[0].files} == {one.sha256 for one in found.files}
 
 
-def test_what_is_gone_is_the_last_word(mine, typed):
+def test_lock_check_of_a_gone_file_ends_with_18_and_the_lock_command(mine, typed):
     code, out, err = typed("lock", "--check", "mine.toml", "--cuda", "12.1")
     assert code == 18
     assert f"nowhere  {BASH.file.name} (bash 5)" in out
@@ -433,7 +433,7 @@ def test_what_is_gone_is_the_last_word(mine, typed):
     assert "./build.py lock mine.toml --cuda 12.1" in err
 
 
-def test_that_one_place_alone_answers_is_said(mine, typed, context):
+def test_lock_check_names_the_only_server_that_answers(mine, typed, context):
     put_everywhere(mine)
     mirror = mine.mirror.url("/debian")
     nobody = "http://127.0.0.1:1/debian"
@@ -453,6 +453,6 @@ def test_that_one_place_alone_answers_is_said(mine, typed, context):
         (("lock", "--check", "mine.toml", "--cuda", "12.8"), 9, "has no lock beside it"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(mine, typed, arguments, code, says):
+def test_lock_check_with_invalid_arguments_is_refused(mine, typed, arguments, code, says):
     ended, _, err = typed(*arguments)
     assert (ended, says in err) == (code, True), err

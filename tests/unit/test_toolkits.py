@@ -24,7 +24,7 @@ DEBIAN = DebianToolkit(version="11.8.89", suite="bookworm", packages=(DEB,), whe
 WHEELS = WheelToolkit(version="13.0.88", wheels=(RUNTIME,))
 
 
-def test_options_fit_torchs_major_version_and_an_nvcc_takes_and_makes_what_is_of_its_time():
+def test_toolkit_options_match_the_cuda_major_version_and_nvcc_its_gcc_and_sm():
     options = {"11.7": ["debian 11.8.89", "image 11.7"], "13.0": ["pypi 13.0.88", "image 13.0"], "cpu": []}
     for cuda, expected in options.items():
         assert [f"{option.provider} {option.version}" for option in facts.options(cuda)] == expected
@@ -43,7 +43,7 @@ def test_options_fit_torchs_major_version_and_an_nvcc_takes_and_makes_what_is_of
         ("9.9", "11.7", "11.7", ()),
     ],
 )
-def test_what_is_compiled_beside_a_torch_is_for_its_gpus(torch, cuda, version, architectures):
+def test_architectures_of_a_torch_are_its_gpus(torch, cuda, version, architectures):
     assert facts.architectures_of(torch, cuda, version) == architectures
 
 
@@ -57,7 +57,7 @@ def test_what_is_compiled_beside_a_torch_is_for_its_gpus(torch, cuda, version, a
         (("8.4",), "11.8", ["8.4 is known to no CUDA"]),
     ],
 )
-def test_architectures_that_cannot_be_made(wanted, version, words):
+def test_impossible_architectures_are_refused(wanted, version, words):
     with refused(UsageError, *words):
         facts.refuse_impossible(wanted, version)
 

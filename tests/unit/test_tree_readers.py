@@ -144,7 +144,7 @@ def test_an_archive_is_read_in_one_pass(tmp_path, tools, archive):
     assert opened.read(PYC) == b"bytecode"
 
 
-def test_a_layer_that_docker_saved_twice_is_a_link(tmp_path, tools):
+def test_linked_layer_in_a_docker_archive_is_read(tmp_path, tools):
     manifest = [{"Config": "c.json", "RepoTags": None, "Layers": ["one/layer.tar", "two/layer.tar"]}]
     layers = [file("one/layer.tar", tar([file("a", b"a")])), symlink("two/layer.tar", "../one/layer.tar")]
     (tmp_path / "image.tar").write_bytes(tar([*layers, *as_files({"c.json": CONFIG, "manifest.json": manifest})]))
@@ -172,7 +172,7 @@ def itself():
         (gzip.compress(docker_archive())[:500], "broken"),
     ],
 )
-def test_what_is_no_image_says_why_and_which(tmp_path, tools, data, message):
+def test_file_that_is_no_image_is_a_layout_error_with_its_name(tmp_path, tools, data, message):
     (tmp_path / "image.tar").write_bytes(data)
     with pytest.raises(LayoutError, match=message) as caught:
         archives.read_file("the name", tmp_path / "image.tar", tools)
@@ -197,7 +197,7 @@ def test_a_folder_is_read_without_following_links(tmp_path, tools):
     assert owners_known({"/": Entry("folder", 0o755), "/a": Entry("file", 0o644, 0, 8)})
 
 
-def test_a_folder_that_may_not_be_read(tmp_path, tools, monkeypatch):
+def test_unreadable_folder_is_a_host_error_with_sudo(tmp_path, tools, monkeypatch):
     def forbidden(path):
         raise PermissionError(13, "Permission denied", f"{path}/secret")
 
@@ -211,7 +211,7 @@ def asking(tools, name):
 
 
 @pytest.mark.parametrize("layers", [[[symlink("a", "b")], [file("a/file")]], [[entry("a", b"Z")]]])
-def test_of_broken_layers_the_configuration_is_read_and_nothing_compared(tmp_path, tools, layers):
+def test_broken_layout_gives_its_configuration_and_is_not_compared(tmp_path, tools, layers):
     written = small_layouts.layout(tmp_path, *layers)
     found = read_layout("x", written, tools)
     assert (found.entries, found.config) == ({}, written.config)
@@ -220,7 +220,7 @@ def test_of_broken_layers_the_configuration_is_read_and_nothing_compared(tmp_pat
 
 
 @pytest.mark.parametrize("make", [docker_archive, oci_archive])
-def test_every_broken_layer_of_an_archive_is_named(tmp_path, tools, make):
+def test_broken_layers_of_an_archive_are_all_named(tmp_path, tools, make):
     path, count = tmp_path / "image.tar", len(LAYERS)
     layers = [[entry(f"x{number}", b"Z")] for number in range(count)]
     path.write_bytes(make(layers) if make is docker_archive else make(entries=layers))
@@ -231,7 +231,7 @@ def test_every_broken_layer_of_an_archive_is_named(tmp_path, tools, make):
         compare(str(path), str(path), tools.ctx, [])
 
 
-def test_a_broken_layer_that_the_image_lacks_means_nothing(tmp_path, tools):
+def test_broken_tar_outside_the_manifest_is_ignored(tmp_path, tools):
     documents = as_files({"c.json": CONFIG, "manifest.json": [{"Config": "c.json", "Layers": ["layer.tar"]}]})
     layers = [file("other.tar", b"no tar at all" * 100), file("layer.tar", tar([file("a", b"a")]))]
     (tmp_path / "image.tar").write_bytes(tar([*layers, *documents]))
@@ -245,7 +245,7 @@ def flip(blob):
     overwrite(blob.path, bytes(data))
 
 
-def test_every_broken_layer_and_every_contradiction_is_named(tmp_path, tools):
+def test_broken_and_contradicting_layers_of_a_layout_are_all_named(tmp_path, tools):
     written = small_layouts.layout(tmp_path, *([file(name)] for name in "abcde"))
     for blob in written.layer_blobs[:4]:
         flip(blob)
@@ -259,7 +259,7 @@ def test_every_broken_layer_and_every_contradiction_is_named(tmp_path, tools):
     assert ("files below a" in found.broken.what, "files below b" in found.broken.what) == (True, True)
 
 
-def test_a_layer_with_another_digest_is_not_remembered_for_the_images_that_share_it(tmp_path, tools):
+def test_layer_with_a_wrong_digest_is_not_cached(tmp_path, tools):
     named = asking(tools, "reader-1")
     whole = small_layouts.layout(tmp_path / "whole", *LAYERS)
     other = small_layouts.layout(tmp_path / "other", *LAYERS)
@@ -270,7 +270,7 @@ def test_a_layer_with_another_digest_is_not_remembered_for_the_images_that_share
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"", lambda data: b"x" + data, bytes.upper])
-def test_a_layer_is_read_once_by_each_reader_unless_the_record_is_damaged(tmp_path, tools, damage):
+def test_layer_record_is_cached_per_reader_and_read_again_if_damaged(tmp_path, tools, damage):
     written, named = small_layouts.layout(tmp_path, *LAYERS), asking(tools, "reader-1")
     blobs = {blob.path: blob.path.read_bytes() for blob in written.layer_blobs}
 

@@ -53,7 +53,7 @@ def find(ref, ctx, output, runner="auto", suites=(), **options):
     return subject.find(str(ref), runner, suites, ctx, output, **options)
 
 
-def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(ctx, ours):
+def test_reference_with_another_digest_than_the_image_is_a_usage_error(ctx, ours):
     digest = read_layout(ours / "torch" / "1" / "oci").digest
     assert find(f"torch:1@{digest}", ctx, ours).layout == digest
     for wrong in ("sha256:" + "0" * 64, "junk"):
@@ -63,7 +63,7 @@ def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(ctx, ours):
             jobs.find_image(f"torch:1@{wrong}", "singularity", ours)
 
 
-def test_a_job_runs_the_file_of_an_image_by_digest(ours):
+def test_job_with_an_image_digest_gets_its_sif_path(ours):
     image, digest = ours / "torch" / "1", "sha256:" + "1" * 64
     report = json.loads((image / "report.json").read_text()) | {"digest": digest}
     for folder in (image / "docker", ours / "torch" / "2"):
@@ -76,7 +76,7 @@ def test_a_job_runs_the_file_of_an_image_by_digest(ours):
         assert file == str((folder / "torch.sif").absolute())
 
 
-def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suites(ctx, ours):
+def test_built_image_uses_the_embedded_runner_and_its_recipes_suites(ctx, ours):
     for ref in ("torch:1", ours / "torch" / "1" / "oci"):
         found = find(ref, ctx, ours)
         assert (found.runner, found.artifact.kind, found.suites) == ("embedded", "layout", ("torch",))
@@ -85,7 +85,7 @@ def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suite
     assert find("torch:1", ctx, ours).folder == str(ours / "torch" / "1" / "trials" / "embedded")
 
 
-def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(ctx, ours, tmp_path, conversions):
+def test_passes_folder_is_that_of_the_image_for_every_form(ctx, ours, tmp_path, conversions):
     image = ours / "torch" / "1"
     passes = find("torch:1", ctx, ours).passes
     assert passes == str(image / "passes")
@@ -107,7 +107,7 @@ def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(ctx, ours, 
     ("runner", "pyxis", "engine", "form"),
     [("apptainer", False, "apptainer", "sif"), ("slurm", False, "apptainer", "sif"), ("slurm", True, "pyxis", "sqsh")],
 )
-def test_a_layout_is_converted_once_to_what_the_runner_opens(ctx, ours, conversions, runner, pyxis, engine, form):
+def test_layout_is_converted_once_to_the_format_of_the_runner(ctx, ours, conversions, runner, pyxis, engine, form):
     artifact = find("torch:1", ctx, ours, runner, pyxis=pyxis).artifact
     path = ours / "torch" / "1" / f"torch.{form}"
     assert (artifact.engine, artifact.kind, artifact.bytes) == (engine, form, path.stat().st_size)
@@ -123,7 +123,7 @@ def test_a_layout_is_converted_once_to_what_the_runner_opens(ctx, ours, conversi
     assert conversions == [(form, True)] * 2
 
 
-def test_pyxis_opens_an_image_on_a_registry(ctx, ours):
+def test_pyxis_reference_to_a_registry_has_enroots_form(ctx, ours):
     registry = find(REGISTRY, ctx, ours, "slurm", pyxis=True)
     assert pyxis.container(registry.artifact) == "registry.example.com#team/torch:1"
     for other in (f"docker://{REGISTRY}", "registry.example.com#team/torch:1"):
@@ -131,7 +131,7 @@ def test_pyxis_opens_an_image_on_a_registry(ctx, ours):
     assert registry.suites == ("torch",)  # by its name, as built here
 
 
-def test_a_file_is_what_its_first_bytes_say_with_the_suites_of_the_build_that_it_lies_beside(ctx, ours, tmp_path):
+def test_file_kind_follows_its_magic_and_its_suites_the_report_beside_it(ctx, ours, tmp_path):
     (tmp_path / "any.name").write_bytes(SIF)
     found = find(tmp_path / "any.name", ctx, ours, suites=("torch",))
     assert (found.runner, found.artifact.kind, found.layout) == ("apptainer", "sif", "")
@@ -142,7 +142,7 @@ def test_a_file_is_what_its_first_bytes_say_with_the_suites_of_the_build_that_it
     assert linked.artifact.reference == str((ours / "torch" / "1" / "torch.sif").resolve())
 
 
-def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monkeypatch):
+def test_archive_is_loaded_into_docker_and_a_docker_name_is_inspected(ctx, ours, tmp_path, monkeypatch):
     image = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:1", bytes=2)
     monkeypatch.setattr(subject.oci.StoreEngine, "load", lambda *_: image)
     monkeypatch.setattr(subject.oci.StoreEngine, "inspect", lambda _, name, __: image if name == "x:1" else None)
@@ -167,7 +167,9 @@ def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monke
         *((ref, "slurm", ("torch",), "slurm cannot open", "elsewhere give a .sif") for ref in PYXIS),
     ],
 )
-def test_what_cannot_be_tested_is_refused(ctx, ours, tmp_path, monkeypatch, ref, runner, suites, message, next_step):
+def test_untestable_reference_is_refused_with_a_next_step(
+    ctx, ours, tmp_path, monkeypatch, ref, runner, suites, message, next_step
+):
     monkeypatch.chdir(tmp_path)
     for name, content in {"a.sif": SIF, "a.sqsh": squashfs.MAGIC, "text": b"no image at all"}.items():
         (tmp_path / name).write_bytes(content)
@@ -175,7 +177,7 @@ def test_what_cannot_be_tested_is_refused(ctx, ours, tmp_path, monkeypatch, ref,
         find(ref, ctx, ours, runner, suites)
 
 
-def test_a_loaded_image_is_what_the_engine_names(monkeypatch):
+def test_output_of_docker_load_gives_the_reference(monkeypatch):
     def load(code, *lines):
         about = {"Id": "sha256:1", "Size": 2}
         engine = SimpleNamespace(call=lambda *_: Completed(code, lines), inspect=lambda _: about)
@@ -189,7 +191,7 @@ def test_a_loaded_image_is_what_the_engine_names(monkeypatch):
             load(code, *lines)
 
 
-def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, monkeypatch, conversions):
+def test_trial_cell_has_absolute_paths_and_a_folder_per_partition(ctx, ours, monkeypatch, conversions):
     monkeypatch.chdir(ours.parent)
     found = find("torch:1", ctx, ours.relative_to(ours.parent), "slurm")
     cell = new_cell(found, Resources(partition="a100", gres="gpu:1"))

@@ -27,14 +27,14 @@ def good(tmp_path):
     return small_layouts.layout(tmp_path, *GOOD, types=TYPES)
 
 
-def test_what_belongs_to_nobody_is_all_that_a_good_layout_is_warned_of(good, tmp_path):
+def test_unreferenced_blob_in_a_valid_layout_is_the_only_warning(good, tmp_path):
     assert validate(small_layouts.layout(tmp_path / "empty")) == Validation()
     assert validate(good) == Validation()
     (good.path / "blobs" / "sha256" / ("0" * 64)).write_text("x")
     assert validate(good) == Validation(warnings=(f"blobs/sha256/{'0' * 64} belongs to no image of the layout",))
 
 
-def test_a_layer_that_is_another_one_is_found_by_its_digest(tmp_path):
+def test_swapped_layer_is_a_digest_fault(tmp_path):
     layers = [[tars.file("a", b"1")], [tars.file("a", b"2")]]
     layout = small_layouts.layout(tmp_path, *layers, types=(spec.LAYER_TAR,))
     one, other = (blob.path for blob in layout.layer_blobs)
@@ -76,13 +76,13 @@ def rewritten(layout, change):
         (lambda c, m, i: m["layers"][0].update(mediaType=spec.LAYER_ZSTD), "compressed data is broken|not a tar"),
     ],
 )
-def test_documents_that_disagree_are_refused(good, change, message):
+def test_contradicting_documents_are_faults(good, change, message):
     faults = validate(rewritten(good, change)).faults
     assert faults
     assert all(re.search(message, fault) for fault in faults)
 
 
-def test_faults_of_documents_and_layers_are_all_named(good):
+def test_document_and_layer_faults_are_all_reported_at_once(good):
     """Six at once: two of the documents, one of the index, and each of the three layers damaged in its own way."""
 
     def change(config, manifest, index):
@@ -109,7 +109,7 @@ def test_faults_of_documents_and_layers_are_all_named(good):
     assert [next((fault for fault in faults if words in fault), "") for words in expected] == list(faults)
 
 
-def test_every_entry_that_breaks_a_rule_is_named_once(tmp_path):
+def test_invalid_tar_entries_are_each_reported_once(tmp_path):
     """Of two layers, and where they contradict each other."""
     below = [tars.file("a"), tars.file("a"), tars.file("a/b"), tars.file("../out"), tars.file("good")]
     above = [tars.file("good/c"), tars.hardlink("x", "absent"), tars.file("/abs"), tars.file(".wh.")]
@@ -126,14 +126,14 @@ def test_every_entry_that_breaks_a_rule_is_named_once(tmp_path):
     assert [next((fault for fault in faults if words in fault), "") for words in expected] == list(faults)
 
 
-def test_reading_ends_where_a_layer_has_no_end_of_faults(tmp_path):
+def test_layer_with_too_many_faults_is_read_no_further(tmp_path):
     faults = validate(small_layouts.layout(tmp_path, [tars.file("a")] * (MAX_FAULTS + 50))).faults
     assert len(faults) == 2, "the same is said once"
     faults = validate(small_layouts.layout(tmp_path / "other", [tars.file(f"/{n}") for n in range(300)])).faults
     assert (len(faults), "more than 100 faults" in faults[-1]) == (MAX_FAULTS + 1, True)
 
 
-def test_empty_layers_in_the_history_do_not_count(good):
+def test_history_entries_of_empty_layers_are_not_counted(good):
     layout = rewritten(good, lambda c, m, i: c["history"].insert(1, {"created_by": "ENV", "empty_layer": True}))
     assert validate(layout).faults == ()
     assert len(validate(layout).warnings) == 2  # the two documents that were replaced
@@ -154,7 +154,7 @@ BROKEN[2 * 512 + 3] ^= 1  # in the name of b: tarfile itself would end in silenc
         (spec.LAYER_GZIP, tars.compressed(PLAIN, spec.LAYER_GZIP) + b"garbage!" * 10, "compressed data is broken"),
     ],
 )
-def test_a_hostile_layer_is_refused_and_one_without_end_blocks_is_read(tmp_path, media_type, content, message):
+def test_hostile_layer_is_refused_and_a_tar_without_end_blocks_is_read(tmp_path, media_type, content, message):
     layer = LayerBlob(path=tmp_path / "layer", media_type=media_type)
     layer.path.write_bytes(content)
     with pytest.raises(LayoutError, match=message):
@@ -164,7 +164,7 @@ def test_a_hostile_layer_is_refused_and_one_without_end_blocks_is_read(tmp_path,
         assert inspect_layer(layer).entries.found.keys() == names
 
 
-def test_devices_of_a_machine_are_named_and_those_of_every_dev_are_not(tmp_path):
+def test_disk_device_is_a_warning_and_dev_null_is_not(tmp_path):
     disk = tars.entry("dev/vda", tarfile.BLKTYPE, devmajor=254, mode=0o666)
     null = tars.entry("dev/null", tarfile.CHRTYPE, devmajor=1, devminor=3, mode=0o666)
     gone = tars.entry("dev/vdb", tarfile.BLKTYPE, devmajor=254, devminor=16)

@@ -59,7 +59,7 @@ def change(registry, published, changed):
     registry.documents[where(published)] = (media_type, json.dumps(manifest).encode())
 
 
-def test_what_others_attach_is_not_read(ctx, registry, publish):
+def test_foreign_attachments_are_not_downloaded_and_verify_passes(ctx, registry, publish):
     published = publish()
     theirs = {"mediaType": "text/spdx", "digest": OTHER, "size": 1 << 30, "annotations": {}}
     change(registry, published, lambda layers: [*layers, theirs])
@@ -73,7 +73,7 @@ def test_what_others_attach_is_not_read(ctx, registry, publish):
 
 
 @pytest.mark.parametrize("with_key", [True, False])
-def test_another_builders_provenance_is_none_of_ours(ctx, registry, publish, key, with_key):
+def test_provenance_of_another_builder_is_ignored(ctx, registry, publish, key, with_key):
     private, public, signer = key if with_key else (None, None, None)
     published = publish(key=private)
     ours = registry.documents[where(published)]
@@ -105,7 +105,7 @@ def test_another_builders_provenance_is_none_of_ours(ctx, registry, publish, key
         ),
     ],
 )
-def test_a_provenance_that_lacks_what_to_build_from(ctx, registry, publish, definition):
+def test_provenance_without_a_build_definition_fails_rebuild_only(ctx, registry, publish, definition):
     published = publish()
     ours = {"buildDefinition": {"buildType": provenance.BUILD_TYPE, **definition}}
     attach(registry, published, published.digest, statement.PROVENANCE, ours)
@@ -135,7 +135,7 @@ def serve_as(registry, published, repository, tag):
 
 
 @pytest.mark.parametrize("lists", [False, True])
-def test_a_replay_and_a_copy_are_noticed_and_a_mirror_is_named(ctx, registry, publish, key, lists, typed):
+def test_replayed_or_copied_image_fails_the_name_check_and_a_mirror_passes(ctx, registry, publish, key, lists, typed):
     registry.lists = lists
     private, public, _ = key
     published = publish(key=private, tags=("cu117",))
@@ -165,7 +165,7 @@ def test_a_replay_and_a_copy_are_noticed_and_a_mirror_is_named(ctx, registry, pu
 
 @pytest.mark.parametrize("lists", [False, True])
 @pytest.mark.parametrize("gone", ["tags", "referrers"])
-def test_either_place_is_enough(ctx, registry, publish, key, lists, gone):
+def test_statements_under_tags_alone_or_referrers_alone_verify(ctx, registry, publish, key, lists, gone):
     registry.lists = lists
     private, public, _ = key
     published = publish(key=private)
@@ -178,7 +178,7 @@ def test_either_place_is_enough(ctx, registry, publish, key, lists, gone):
     assert (len(found), all(ok for ok, _ in found.values())) == (7, True), found
 
 
-def test_publishing_again_doubles_nothing_and_adds_names(ctx, registry, publish, key):
+def test_second_publish_adds_tags_without_duplicate_statements(ctx, registry, publish, key):
     private, public, _ = key
     first = publish(key=private)
     before = dict(registry.documents)
@@ -193,7 +193,7 @@ def test_publishing_again_doubles_nothing_and_adds_names(ctx, registry, publish,
     assert checks(ctx, f"{registry.host}/team/torch:cu117", key=public)["name"][0]
 
 
-def test_an_image_of_before_names_were_signed_verifies_with_a_note(ctx, registry, publish, key, typed):
+def test_signature_of_the_old_form_verifies_with_a_note_on_its_name(ctx, registry, publish, key, typed):
     """As graphcrate signed until then: the repository, no tag, no bundle."""
     _, public, signer = key
     published = publish()
@@ -220,7 +220,7 @@ def test_an_image_of_before_names_were_signed_verifies_with_a_note(ctx, registry
     assert not checks(ctx, copy, key=public)["name"][0]
 
 
-def test_who_lists_something_while_we_publish_takes_nothing_of_ours_away(ctx, registry, publish, key):
+def test_concurrent_write_of_the_referrers_index_loses_no_statement_of_publish(ctx, registry, publish, key):
     """Between statements and tag somebody writes the index that they had read before."""
     private, public, _ = key
     theirs = {"mediaType": spec.MANIFEST, "digest": OTHER, "size": 7, "artifactType": "x/y"}
@@ -239,7 +239,7 @@ def test_who_lists_something_while_we_publish_takes_nothing_of_ours_away(ctx, re
     assert all(ok for ok, _ in checks(ctx, published.reference, key=public).values())
 
 
-def test_more_bundles_than_anybody_needs_are_refused_by_their_number(ctx, registry, publish, monkeypatch):
+def test_bundles_above_the_limit_are_refused(ctx, registry, publish, monkeypatch):
     published = publish()
     entries = [{"mediaType": spec.MANIFEST, "digest": f"sha256:{n:064x}", "size": 7} for n in range(4)]
     listed = [{**one, "artifactType": bundles.BUNDLE} for one in entries]
@@ -255,7 +255,9 @@ def test_more_bundles_than_anybody_needs_are_refused_by_their_number(ctx, regist
                 checks(ctx, published.reference)
 
 
-def test_a_registry_without_artifacts_gets_the_tags_and_it_is_said(ctx, registry, publish, key, progress, monkeypatch):
+def test_registry_that_refuses_subject_manifests_gets_tags_and_a_note(
+    ctx, registry, publish, key, progress, monkeypatch
+):
     monkeypatch.setattr(type(ctx), "progress", progress)
     private, public, _ = key
 
@@ -274,7 +276,7 @@ def test_a_registry_without_artifacts_gets_the_tags_and_it_is_said(ctx, registry
     assert all(ok for ok, _ in checks(ctx, published.reference, key=public).values())
 
 
-def test_results_of_an_image_of_other_layers_are_told_and_those_of_before_are_taken(ctx, registry, publish, key):
+def test_smoke_results_of_another_image_fail_and_those_without_digests_pass(ctx, registry, publish, key):
     published = publish(key=key[0])
     for ran, ok in (({"manifest": OTHER, "config": OTHER}, False), (None, True), ({}, False)):
         predicate = {"suites": [], "cpuOnlyAllowed": False, **({} if ran is None else {"ran": ran})}
@@ -290,7 +292,7 @@ def is_bundle_of(path, document):
     return b"sigstore.bundle" in document[1]
 
 
-def test_a_digest_counts_more_than_a_tag(ctx, registry, publish, folder):
+def test_verify_of_tag_and_digest_takes_the_digest(ctx, registry, publish, folder):
     """What is looked at is what a person named by its digest, wherever the tag leads by now."""
     published = publish()
     other = publish(form="oci")
@@ -300,7 +302,7 @@ def test_a_digest_counts_more_than_a_tag(ctx, registry, publish, folder):
         assert verify.run(request, ctx, build_image).digest == digest
 
 
-def test_built_again_from_another_lock_is_told_even_where_the_bytes_are_the_same(ctx, publish, folder):
+def test_rebuild_from_another_lock_fails_even_with_equal_bytes(ctx, publish, folder):
     published = publish(form="oci")
 
     def build(request, ctx):

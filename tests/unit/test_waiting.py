@@ -24,7 +24,7 @@ def answers(*values):
 
 
 @pytest.mark.parametrize(("seconds", "lines"), [(0, 0), (2, 0), (3, 1), (40, 1), (70, 2)])
-def test_a_short_wait_is_not_worth_a_word_and_a_long_one_is_said_again(clock, capsys, tmp_path, seconds, lines):
+def test_short_wait_prints_nothing_and_a_long_wait_repeats_its_line(clock, capsys, tmp_path, seconds, lines):
     waiting.until(answers(*[False] * seconds, True), tmp_path / "layer-1.lock", "writes the same layer")
     said = capsys.readouterr().err.splitlines()
     assert len(said) == lines
@@ -32,7 +32,7 @@ def test_a_short_wait_is_not_worth_a_word_and_a_long_one_is_said_again(clock, ca
     assert [" s so far" in line for line in said] == [False, True][:lines]
 
 
-def test_the_process_that_has_the_lock_is_named(tmp_path, monkeypatch):
+def test_lock_owner_is_named_by_its_process_id(tmp_path, monkeypatch):
     lock = tmp_path / "a.lock"
     lock.touch()
     found = lock.stat()
@@ -67,7 +67,7 @@ def held(monkeypatch, lock, work):
     other.join()
 
 
-def test_a_lock_of_the_cache_says_what_is_done_under_it(tmp_path, monkeypatch, capsys):
+def test_waiting_for_a_cache_lock_names_the_work_under_it(tmp_path, monkeypatch, capsys):
     one, two = Cache(tmp_path / "cache"), Cache(tmp_path / "cache")
     for name, work in (("layer-1", "writes the same layer"), ("wheelhouse", "compiles"), ("x", "does the same")):
         held(monkeypatch, lambda name=name: one.exclusively(name), lambda name=name: two.exclusively(name))
@@ -76,7 +76,7 @@ def test_a_lock_of_the_cache_says_what_is_done_under_it(tmp_path, monkeypatch, c
     two.close()
 
 
-def test_a_layout_that_another_run_writes_is_waited_for_with_a_word(tmp_path, monkeypatch, capsys):
+def test_waiting_for_a_layout_of_another_run_is_printed(tmp_path, monkeypatch, capsys):
     target = tmp_path / "oci"
     held(monkeypatch, lambda: atomic.replacing(target), lambda: atomic.replacing(target))
     assert "which writes the same image" in capsys.readouterr().err

@@ -339,7 +339,7 @@ def interrupted(world):
 
 
 @pytest.mark.parametrize(("expected", "says", "command"), ROWS)
-def test_a_failure_ends_with_its_code(world, expected, says, command):
+def test_failing_command_ends_with_its_exit_code_and_leaves_no_files(world, expected, says, command):
     code, out, err = world.typed(*(command(world) if callable(command) else command))
     assert (code, says in err) == (expected, True), err
     assert "graphcrate: " in err
@@ -348,7 +348,7 @@ def test_a_failure_ends_with_its_code(world, expected, says, command):
     assert world.leftovers() == []
 
 
-def test_every_exit_code_is_the_end_of_a_command_here():
+def test_every_exit_code_has_a_row():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GraphcrateError)]
     codes = {kind.exit_code for kind in kinds} - {GraphcrateError.exit_code}
     assert codes | {130} == {code for code, *_ in ROWS}
@@ -376,7 +376,7 @@ TROUBLES = {
         if (what, number) != ("a lock", errno.EACCES)  # how fcntl, which is not asked, says that another has it
     ],
 )
-def test_trouble_with_the_caches_disk_is_told_wherever_it_comes(world, what, number):
+def test_build_with_failing_cache_disk_names_the_error_at_each_system_call(world, what, number):
     (owner, name), code = ON_THE_DISK[what], TROUBLES[number]
     real, failed = getattr(owner, name), []
 
@@ -397,7 +397,7 @@ def test_trouble_with_the_caches_disk_is_told_wherever_it_comes(world, what, num
     assert world.typed(*BUILD)[0] == 0, "nothing stands against the same command again"
 
 
-def test_what_failed_once_is_not_answered_as_good(world):
+def test_second_build_of_a_failed_image_fails_again(world):
     world.completed = Completed(1, (FAILED,))
     assert [world.typed(*BUILD)[0] for _ in range(2)] == [10, 10]
     world.completed = Completed(0, (PASSED,))
@@ -406,7 +406,7 @@ def test_what_failed_once_is_not_answered_as_good(world):
     assert [world.typed(*BUILD)[0] for _ in range(2)] == [15, 15]
 
 
-def test_the_packages_of_a_lock_are_what_its_suites_look_for(world):
+def test_extension_in_the_lock_is_a_require_argument_of_the_ops_suite(world):
     """The argument is what `ops` fails by where an extension is not installed (test_suites)."""
     required = []
     for more in ({}, {"torch-scatter": {"torch_scatter/__init__.py": b""}}):
@@ -420,7 +420,7 @@ def test_the_packages_of_a_lock_are_what_its_suites_look_for(world):
     assert required == ["", "torch_scatter"]
 
 
-def test_an_unchanged_image_is_answered_and_another_plan_is_built(world):
+def test_unchanged_image_is_not_built_again_and_a_changed_lock_is_built(world):
     def built():
         code, out, err = world.typed(*BUILD)
         assert code == 0, err
@@ -436,7 +436,7 @@ def test_an_unchanged_image_is_answered_and_another_plan_is_built(world):
     assert other != first
 
 
-def test_an_unchanged_image_that_nobody_audited_is_audited(world):
+def test_unchanged_image_without_an_audit_is_audited(world):
     folder = world.built()
     report = json.loads((folder / "report.json").read_text())
     (folder / "report.json").write_text(json.dumps({**report, "audit": None, "contracts": []}))
@@ -446,7 +446,7 @@ def test_an_unchanged_image_that_nobody_audited_is_audited(world):
     assert (folder / "audit.json").is_file()
 
 
-def test_a_variants_own_suites_go_before_its_recipes(world):
+def test_smoke_suites_of_a_variant_override_those_of_its_recipe(world):
     (world.root / "suites/ops.py").write_text("print()\n")
     world.completed = Completed(0, (PASSED.replace('"torch"', '"ops"'),))
     world.lock()
@@ -492,7 +492,7 @@ LATE = errors.BuildError("sh did not finish within 600 s and was ended")
 @pytest.mark.parametrize(
     "own", [Completed(1, ("Traceback",)), Completed(-9, ()), LATE], ids=["fails", "killed", "late"]
 )
-def test_a_test_of_ones_own_that_does_not_pass_is_the_end_each_time(world, mine, own):
+def test_failing_own_test_ends_each_build_with_10_and_is_not_published(world, mine, own):
     for _ in range(2):
         (code, out, err), ran = mine(own=own)
         assert (code, out, "smoke test own-1 failed in mine:" in err) == (10, "", True), err
@@ -503,7 +503,7 @@ def test_a_test_of_ones_own_that_does_not_pass_is_the_end_each_time(world, mine,
     assert world.typed("publish", f"mine:{folder.name}", *where)[0] == 16
 
 
-def test_what_passed_is_run_again_where_that_is_asked_for(mine):
+def test_passed_tests_run_again_only_with_rerun(mine):
     (code, out, err), ran = mine()
     assert (code, sorted(set(ran))) == (0, ["own", "stack"]), err
     (code, same, err), again = mine()
@@ -515,13 +515,13 @@ def test_what_passed_is_run_again_where_that_is_asked_for(mine):
 
 
 @pytest.mark.parametrize(("ended", "code"), [(0, 0), (7, 7), (130, 130), (-11, 139)])
-def test_run_ends_as_the_command_inside_does(world, ended, code):
+def test_run_ends_with_the_exit_code_of_its_command(world, ended, code):
     name = f"torch:{world.built().name}"
     world.completed = Completed(ended, ())
     assert world.typed("run", name, "--", "python", "-c", "exit()") == (code, "", "")
 
 
-def test_run_gives_the_folder_the_terminal_and_the_gpus(world):
+def test_run_binds_the_working_folder_and_passes_terminal_and_gpus(world):
     world.place.environment["TERM"] = "xterm"
     assert world.typed("run", f"torch:{world.built().name}", "--", "ls", "-l")[0] == 0
     command = world.ran[-1]
@@ -531,7 +531,7 @@ def test_run_gives_the_folder_the_terminal_and_the_gpus(world):
     assert command.environment["TERM"] == "xterm"
 
 
-def test_verify_builds_the_same_bytes_again(world):
+def test_verify_rebuild_of_a_published_image_has_the_same_bytes(world):
     code, out, err = world.typed("verify", "--rebuild", world.published())
     assert (code, "pass  rebuild: built again, the same bytes" in out) == (0, True), err
 
@@ -553,7 +553,7 @@ READING = {
 
 
 @pytest.mark.parametrize("name", READING)
-def test_every_command_names_a_merge_conflict_of_a_lock_as_one(world, name):
+def test_lock_with_a_merge_conflict_is_an_error_of_every_command_that_reads_it(world, name):
     (world.root / "mine.toml").write_text('extends = "torch"\n')
     committed = world.root / COMMITTED
     committed.write_bytes(committed.read_bytes().replace(b"\n", b"\n<<<<<<< HEAD\n", 1))
@@ -566,7 +566,7 @@ def test_every_command_names_a_merge_conflict_of_a_lock_as_one(world, name):
 @pytest.mark.parametrize(
     "command", [("image", "./mine.toml"), ("lock", "--check", "./mine.toml"), ("render", "./mine.toml")]
 )
-def test_the_lock_beside_ones_own_recipe_is_read_as_those_of_stacks_are(world, command):
+def test_damaged_lock_beside_an_own_recipe_is_an_error_with_its_lock_command(world, command):
     (world.root / "mine.toml").write_text('extends = "torch"\n')
     lock = world.root / "mine.cpu.pypi.lock.json"
     lock.write_bytes((world.root / COMMITTED).read_bytes().replace(b'"size": ', b'"size": -', 1))
@@ -579,7 +579,7 @@ def test_the_lock_beside_ones_own_recipe_is_read_as_those_of_stacks_are(world, c
     assert world.typed(*command, "--cuda", "cpu")[0] == 3
 
 
-def test_a_merge_conflict_beside_an_image_is_said_by_publish(world):
+def test_publish_refuses_an_image_whose_lock_has_a_merge_conflict(world):
     lock = world.built() / "lock.json"
     lock.write_bytes(b"<<<<<<< HEAD\n" + lock.read_bytes())
     code, _, err = world.typed("publish", f"torch:{lock.parent.name}", "--to", f"{world.registry.host}/team")
@@ -587,14 +587,14 @@ def test_a_merge_conflict_beside_an_image_is_said_by_publish(world):
     assert world.registry.received == 0
 
 
-def test_verify_says_what_is_wrong_with_the_lock_that_it_builds_from(world):
+def test_verify_rebuild_with_an_invalid_lock_names_its_fault(world):
     name = world.published()
     (world.root / COMMITTED).write_bytes(b"[]")
     code, _, err = world.typed("verify", "--rebuild", name)
     assert (code, f"{COMMITTED}: $: expected `object`" in err) == (3, True), err
 
 
-def test_a_damaged_lock_is_made_again_by_the_command_that_is_said(world):
+def test_damaged_lock_is_replaced_by_the_command_in_its_error(world):
     """`lock` itself does not read what it replaces: nothing of the damage is between a person and a whole lock."""
     whole = (world.root / COMMITTED).read_bytes()
     world.patch.setattr("graphcrate.resolve.resolver.resolve", lambda *_: msgspec.json.decode(whole, type=Lock))
@@ -606,7 +606,7 @@ def test_a_damaged_lock_is_made_again_by_the_command_that_is_said(world):
     assert (world.root / COMMITTED).read_bytes() == whole
 
 
-def test_a_lock_cannot_reach_a_file_of_the_person(world):
+def test_lock_with_a_path_as_sha256_is_refused_and_the_file_stays(world):
     """Its hash names the file that a download is written to: an absolute path would be emptied and removed."""
     thesis = world.root / "thesis.tex"
     thesis.write_text("three years of work")
@@ -624,7 +624,7 @@ def test_a_lock_cannot_reach_a_file_of_the_person(world):
 
 
 @pytest.mark.parametrize("changed", ["layout", "name", "hash", "cut off"])
-def test_an_odd_report_is_said_and_the_image_is_built_again(world, changed):
+def test_invalid_report_is_named_and_its_image_built_again(world, changed):
     folder = world.built()
     path = folder / "report.json"
     whole = path.read_bytes()
@@ -643,7 +643,7 @@ def test_an_odd_report_is_said_and_the_image_is_built_again(world, changed):
     assert "report.json" not in world.typed(*BUILD)[2]
 
 
-def test_images_that_were_moved_are_read_where_they_are(world):
+def test_moved_images_are_found_by_output_without_a_rebuild(world):
     folder = world.built()
     (world.root / "dist").rename(world.root / "moved")
     code, _, err = world.typed(*BUILD, "--output", "moved")

@@ -12,7 +12,7 @@ from tests.made import refused
 
 
 @pytest.mark.parametrize("cores", [{0}, {3, 7}, set(range(16))])
-def test_there_are_as_many_as_this_job_has_cores(monkeypatch, cores):
+def test_default_jobs_is_the_number_of_cores_of_the_job(monkeypatch, cores):
     """A job of Slurm has some of its node's: with more workers each would wait for the others."""
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda number: cores)
@@ -45,7 +45,7 @@ def double(advance, number):
 
 
 @pytest.mark.parametrize("at", range(3))
-def test_work_whose_process_was_killed_is_not_done(monkeypatch, at):
+def test_pool_with_a_killed_worker_is_a_host_error_after_the_results_before_it(monkeypatch, at):
     monkeypatch.setattr(workers, "ProcessPoolExecutor", Killed)
     monkeypatch.setattr(Killed, "at", at)
     results = []
