@@ -21,7 +21,7 @@ def failing(times, reason=NoAnswer.STATUS, status=503, after=None):
     return attempt
 
 
-def test_pauses_grow_and_are_never_alike_or_as_the_server_names_them_and_long_ones_are_told():
+def test_retry_pauses_grow_with_jitter_or_follow_retry_after():
     pauses, lines = [], []
     retry = Retry(pauses.append)
     retry.note = lines.append
@@ -37,7 +37,7 @@ def test_pauses_grow_and_are_never_alike_or_as_the_server_names_them_and_long_on
     assert len(pauses) == TRIES + 3
 
 
-def test_the_budget_is_for_all_that_is_asked():
+def test_retry_budget_is_shared_by_all_requests():
     pauses = []
     retry = Retry(pauses.append, seconds=20.0)
     for _ in range(2):
@@ -56,14 +56,14 @@ def test_the_budget_is_for_all_that_is_asked():
         (NoAnswer.NAME, 0, 1),
     ],
 )
-def test_tries_end_and_what_does_not_pass_gets_none(reason, status, tries):
+def test_retry_count_by_error(reason, status, tries):
     pauses = []
     with pytest.raises(HttpError):
         Retry(pauses.append).call(failing(TRIES + 1, reason, status))
     assert len(pauses) == tries
 
 
-def test_a_server_that_was_there_is_worth_more_than_one_that_never_was():
+def test_refused_connection_is_retried_more_after_a_first_answer():
     pauses = []
     retry = Retry(pauses.append)
     with pytest.raises(HttpError):
@@ -73,7 +73,7 @@ def test_a_server_that_was_there_is_worth_more_than_one_that_never_was():
     assert retry.call(failing(TRIES, NoAnswer.REFUSED)) == "answer"
 
 
-def test_progress_resets_the_count_of_failures():
+def test_download_progress_resets_the_failure_count():
     position, left = [0], [3 * TRIES]
 
     def attempt():
@@ -86,7 +86,7 @@ def test_progress_resets_the_count_of_failures():
     assert Retry(lambda _: None).call(attempt, lambda: position[0]) == "answer"
 
 
-def test_a_budget_within_a_budget_is_used_up_once():
+def test_nested_retry_uses_one_budget():
     pauses = []
     retry, broken = Retry(pauses.append), failing(99)
     with pytest.raises(HttpError):

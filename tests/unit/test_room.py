@@ -22,7 +22,7 @@ def used(cache):
     return {name: taken for name, taken in measure(cache).items() if taken}
 
 
-def test_every_folder_counts_but_those_of_runs_and_a_file_with_two_names_once(cache):
+def test_cache_usage_counts_hard_links_once_and_no_run_folders(cache):
     for folder in ("rootfs", "files", "of a later version"):
         keep(cache, folder, "a", "b")
     os.link(keep(cache, "files", "c"), cache.path("rootfs", "c"))
@@ -31,7 +31,7 @@ def test_every_folder_counts_but_those_of_runs_and_a_file_with_two_names_once(ca
     assert next(iter(measure(cache))) == "files", "the largest is first"
 
 
-def test_nothing_is_freed_while_another_run_is_at_work(cache):
+def test_cache_release_beside_another_run_is_refused(cache):
     path = keep(cache, "files", "1", "a.whl")
     other = Cache(cache.root)
     with pytest.raises(CacheError, match="1 other run of graphcrate uses the cache"):
@@ -44,7 +44,7 @@ def test_nothing_is_freed_while_another_run_is_at_work(cache):
     assert cache.blob("sha256:1").read_bytes() == b"new"
 
 
-def test_the_command_shows_and_frees(cache, context, typed):
+def test_cache_command_shows_sizes_and_frees_folders(cache, context, typed):
     keep(cache, "rootfs", "1", "root", "a").parent.chmod(0o500)  # an image's folder may lack permission to write
     keep(cache, "files", "1", "a.whl")
     cache.close()
@@ -62,7 +62,7 @@ def test_the_command_shows_and_frees(cache, context, typed):
 
 
 @pytest.mark.parametrize("name", ["everything", "tmp", "..", ""])
-def test_an_unknown_folder_is_answered_with_those_that_exist(context, typed, name):
+def test_cache_free_of_an_unknown_folder_lists_the_known_ones(context, typed, name):
     code, out, err = typed("cache", "--free", name)
     assert (code, out) == (UsageError.exit_code, "")
     assert f"{name!r}" in err

@@ -53,7 +53,7 @@ def modes(root):
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_names_of_one_file_are_hard_links_across_layers_and_trees(tmp_path, split):
+def test_hard_links_stay_one_inode_across_layers_and_trees(tmp_path, split):
     lower = [folder("./", mode=0o750, mtime=4), file("a", b"1"), hardlink("d/b", "a"), hardlink("c", "./d/b")]
     lower += [folder("closed", mode=0o700, mtime=5), symlink("l", "d")]
     upper = [[hardlink("e", "/a"), hardlink("f", "e")], [file("a", b"2")]]
@@ -79,7 +79,7 @@ def test_names_of_one_file_are_hard_links_across_layers_and_trees(tmp_path, spli
         assert (below / "c").samefile(root / "f")
 
 
-def test_modes_and_times_are_kept_whatever_the_umask(tmp_path):
+def test_unpacked_modes_and_times_do_not_depend_on_umask(tmp_path):
     before = os.umask(0o077)
     try:
         root = unpacked(
@@ -117,7 +117,7 @@ def test_modes_and_times_are_kept_whatever_the_umask(tmp_path):
     }
 
 
-def test_a_plain_user_unpacks_folders_that_are_closed_to_themselves():
+def test_plain_user_unpacks_folders_without_own_permissions():
     """Of any depth, in an order of their names in which the parent comes first; each has its time at the end."""
     place = Path(tempfile.mkdtemp())  # tmp_path is below a folder of root's alone
     try:
@@ -158,7 +158,7 @@ def as_plain_user():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="owners, devices and attributes are for root")
-def test_root_gets_owners_and_what_every_dev_has(tmp_path):
+def test_unpacking_as_root_keeps_owners_and_dev_null(tmp_path):
     layer = [file("owned", uid=42, gid=43, mode=0o751), symlink("l", "x", uid=44, gid=45), folder("d", uid=46, gid=47)]
     root = unpacked(tmp_path, [*layer, file("ping", pax_headers={"SCHILY.xattr.user.note": "x"}), NULL])
     owners = {name: ((root / name).lstat().st_uid, (root / name).lstat().st_gid) for name in ("owned", "l", "d")}
@@ -185,7 +185,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("hostile", "what", "said"), HOSTILE, ids=[said for *_, said in HOSTILE])
 @pytest.mark.parametrize("faithful", [False, True])
-def test_no_image_gives_users_of_the_machine_rights(tmp_path, hostile, what, said, faithful):
+def test_setuid_bits_and_devices_of_an_image_are_withheld(tmp_path, hostile, what, said, faithful):
     if faithful and os.geteuid() != 0:
         pytest.skip("a faithful tree is for root")
     withheld = unpack(
@@ -202,14 +202,14 @@ def test_no_image_gives_users_of_the_machine_rights(tmp_path, hostile, what, sai
     assert modes(tmp_path / "root")["dir"] == 0o2775, "a folder's bit gives no rights"
 
 
-def test_what_is_withheld_is_said_in_a_line_each_however_much_it_is(tmp_path):
+def test_withheld_setuid_files_are_one_short_line(tmp_path):
     layer = [file(f"bin/{number}", mode=0o4755) for number in range(500)]
     (line,) = unpack([tars.blob(tmp_path, layer)], tmp_path / "root").lines()
     assert "and 497 more" in line
     assert len(line) < 200
 
 
-def test_a_plain_user_goes_without_owners_and_devices(tmp_path, monkeypatch):
+def test_unpacking_as_a_plain_user_skips_owners_and_devices(tmp_path, monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     root = unpacked(tmp_path, [file("owned", uid=42, gid=43, mode=0o711), NULL, hardlink("zero", "null")])
     assert sorted(tree(root)) == ["owned"]
@@ -217,7 +217,7 @@ def test_a_plain_user_goes_without_owners_and_devices(tmp_path, monkeypatch):
     assert modes(root)["owned"] == 0o711
 
 
-def test_fifos_long_names_sparse_files_and_old_formats(tmp_path):
+def test_fifos_long_names_sparse_files_and_gnu_tars_are_unpacked(tmp_path):
     long = "n" * 200 + "/" + "m" * 200
     # GNU tar -S, format 0.1 in pax headers: 4 bytes at 8192 of 16384.
     sparse = {"GNU.sparse.map": "8192,4", "GNU.sparse.size": "16384", "GNU.sparse.name": "sparse"}
@@ -242,7 +242,7 @@ def test_whiteouts_do_not_follow_links_out_of_the_root(tmp_path):
     assert sorted(tree(root)) == ["l"], "a destination that stands is left alone"
 
 
-def test_two_at_once_give_one_whole_tree(tmp_path):
+def test_concurrent_unpacks_give_one_whole_tree(tmp_path):
     (tmp_path / ".root.partial" / "root" / "x").mkdir(parents=True)  # a killed run left it
     (tmp_path / ".root.partial" / "root" / "x").chmod(0)
     blobs = [tars.blob(tmp_path, [file(f"{layer}/{n}", b"x" * n) for n in range(200)]) for layer in range(4)]
@@ -255,7 +255,7 @@ def test_two_at_once_give_one_whole_tree(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["root"]
 
 
-def test_one_broken_layer_stops_the_others(tmp_path):
+def test_broken_layer_ends_the_unpacking_of_all(tmp_path):
     blobs = [tars.blob(tmp_path, [file("a", b"x" * 100_000)]) for _ in range(3)]
     (tmp_path / "broken").write_bytes(b"this is not a gzip")
     broken = spec.LayerBlob(path=tmp_path / "broken", media_type=spec.LAYER_GZIP)

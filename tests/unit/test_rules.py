@@ -61,7 +61,7 @@ def verdict(stack=STACK, gpus=("V100",), driver="550.54.15", **target):
         ({}, {"runtimes": {"apptainer": "2.6"}}, "runtime", "SIF needs Singularity 3.0, and this is 2.6", "a folder: "),
     ],
 )
-def test_what_rejects_has_the_constraint_its_source_and_the_nearest_fix(stack, target, rule, what, fix):
+def test_rejected_stack_has_rule_source_and_fix(stack, target, rule, what, fix):
     found = verdict(stack, **target)
     (reason,) = found.reasons
     assert (found.status, reason.rule, bool(reason.source), what in reason.what) == ("rejected", rule, True, True)
@@ -99,14 +99,14 @@ def test_what_rejects_has_the_constraint_its_source_and_the_nearest_fix(stack, t
         ({}, {"runtimes": {"pyxis": "3.3.0"}}, "native", "no OCI manifest"),
     ],
 )
-def test_what_runs_and_what_is_said_of_it(stack, target, status, words):
+def test_accepted_stack_has_status_and_notes(stack, target, status, words):
     found = verdict(stack, **target)
     told = " ".join([*(reason.what for reason in found.reasons), *found.assumes, *found.notes])
     assert (found.status, bool(told)) == (status, bool(words))
     assert words in told
 
 
-def test_ptx_of_torch_runs_with_a_slow_first_start_by_a_driver_that_compiles_it(monkeypatch):
+def test_torch_ptx_on_a_newer_gpu_is_jit_or_rejected_by_driver(monkeypatch):
     build = next(build for build in facts.torch_builds() if build.ptx and build.cuda == "13.2")
     stack = {"torch": build.torch, "torch_cuda": build.cuda}
     assert verdict(stack, gpus=("B300",), driver="595.45.04").status == "native"  # sm_103 runs what is for 10.0
@@ -119,21 +119,21 @@ def test_ptx_of_torch_runs_with_a_slow_first_start_by_a_driver_that_compiles_it(
     assert verdict(stack, gpus=("X900",), driver="").assumes[-1] == "driver 595.45.04 or newer"
 
 
-def test_a_base_older_than_torchs_glibc_is_rejected(monkeypatch):
+def test_base_with_older_glibc_than_torch_needs_is_rejected(monkeypatch):
     older = {"old": msgspec.structs.replace(suites.bases()["bullseye"], glibc="2.24")}
     monkeypatch.setattr(suites, "bases", lambda: older)
     (reason,) = verdict({"torch": "2.7.1", "torch_cuda": "12.6", "suite": "old"}).reasons
     assert reason.what == "torch 2.7.1 needs glibc 2.28; Debian old has 2.24"
 
 
-def test_of_several_drivers_the_oldest_that_serves_best_is_named():
+def test_verdict_on_several_drivers_names_the_oldest_of_the_best():
     target = Target(gpus=("A100",), drivers=("550.54.15", "470", "525.85.12", "535.54.03"))
     found = rules.judge(msgspec.structs.replace(STACK, **GLT), target)
     assert (found.status, found.driver) == ("jit", "535.54.03")
     assert rules.judge(STACK, target).driver == "525.85.12"
 
 
-def test_an_architecture_is_named_once_and_gpus_with_forward_compatibility_are_known_ones():
+def test_capability_name_has_the_architecture_once():
     assert (rules.capability_name("v100"), rules.capability_name("sm_70")) == ("V100 (sm_70)", "sm_70")
     assert rules.capability_name("sm_70", "7.0", "V100", "TITAN_V") == "V100, TITAN_V (sm_70)"
     assert facts._forward()["gpus"] < set(facts.all_gpus())
@@ -168,16 +168,14 @@ def rank(found):
 
 
 @given(STACKS, GPUS, KERNELS, st.integers(0, len(DRIVERS) - 2), st.data())
-def test_a_newer_driver_never_makes_it_worse(stack, gpus, kernel, place, data):
+def test_newer_driver_never_worsens_a_verdict(stack, gpus, kernel, place, data):
     newer = data.draw(st.integers(place + 1, len(DRIVERS) - 1))
     before, after = (verdict(stack, gpus, DRIVERS[at], kernel=kernel) for at in (place, newer))
     assert rank(after) <= rank(before)
 
 
 @given(STACKS, GPUS, st.sampled_from(DRIVERS), KERNELS, st.sampled_from(list(facts.gpus())))
-def test_another_gpu_never_makes_it_better_and_a_rejection_has_one_reason_with_source_and_fix(
-    stack, gpus, driver, kernel, more
-):
+def test_further_gpu_never_improves_a_verdict_and_rejections_have_one_reason(stack, gpus, driver, kernel, more):
     found = verdict(stack, gpus, driver, kernel=kernel)
     assert rank(verdict(stack, (*gpus, more), driver, kernel=kernel)) >= rank(found)
     assert bool(found.reasons) == (found.status != "native")

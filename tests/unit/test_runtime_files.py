@@ -29,11 +29,11 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",
 
 
 @given(st.lists(texts, max_size=4))
-def test_words_are_what_a_shell_reads_again(arguments):
+def test_quoted_words_are_read_back_by_shlex(arguments):
     assert shlex.split(words(arguments)) == arguments
 
 
-def test_the_environment_is_the_images_unless_the_host_has_it_without_names_that_no_shell_takes():
+def test_environment_script_sets_unset_variables_and_skips_invalid_names():
     odd = ("D.E=2", "1F=3", "=j", "Ä=k")
     text = runtime_files.environment_script(RunConfig(env=("PATH=/opt/venv/bin:/bin", "A=it's=${X}", "B", *odd)))
     assert text == (
@@ -52,7 +52,7 @@ def test_the_environment_is_the_images_unless_the_host_has_it_without_names_that
         ({"entrypoint": ("e",), "cmd": ("a b", "c")}, "'a b' 'c'", "exec 'e'"),
     ],
 )
-def test_entry_point_and_command_are_started_and_arguments_take_the_commands_place(run, command, start):
+def test_run_script_starts_entrypoint_with_arguments_or_cmd(run, command, start):
     default = f"if [ $# -eq 0 ]; then\n    set -- {command}\nfi\n" if command else ""
     assert runtime_files.run_script(RunConfig(**run)) == f'#!/bin/sh\n{default}{start} "$@"\n'
     lines = runtime_files.enroot_rc(config(**run), "oci:x").splitlines()
@@ -61,7 +61,7 @@ def test_entry_point_and_command_are_started_and_arguments_take_the_commands_pla
     assert 'cd "/" && unset OLDPWD || exit 1' in lines
 
 
-def test_singularity_finds_its_files():
+def test_singularity_additions_are_its_files_and_links():
     labels = {"graphcrate.torch": "2.0.1"}
     seen = by_path(runtime_files.singularity_additions(config(cmd=("sh",), labels=labels), "Bootstrap: oci\n"))
     actions = [f"actions/{name}" for name in ("exec", "run", "shell", "start", "test")]
@@ -79,13 +79,13 @@ def test_singularity_finds_its_files():
     assert ".singularity.d/test" not in by_path(runtime_files.singularity_additions(config(), ""))
 
 
-def test_the_definition_says_where_the_image_comes_from():
+def test_definition_has_description_bootstrap_and_reference():
     for description, line in (("CUDA and PyTorch", "# CUDA and PyTorch\n"), ("a\n%post\nrm -rf /", "")):
         told = config(labels={"org.opencontainers.image.description": description})
         assert runtime_files.definition(told, "pyg:1@sha256:0") == f"{line}Bootstrap: oci\nFrom: pyg:1@sha256:0\n"
 
 
-def test_enroots_files_are_those_of_its_import():
+def test_enroot_additions_are_those_of_enroot_import():
     run = {"env": ("PATH=/bin", "A=b c"), "labels": {"l": "m\nn"}, "working_dir": "/work dir"}
     run |= {"entrypoint": ("/entry",), "cmd": ("it's",), "volumes": {"/data": {}}}
     seen = by_path(runtime_files.enroot_additions(config(**run), "oci:pyg:1"))
@@ -114,7 +114,7 @@ fi
 """
 
 
-def test_enroots_files_are_all_roots_and_readable(tmp_path, cache):
+def test_enroot_files_are_owned_by_root_and_readable(tmp_path, cache):
     members = [
         folder("closed", mode=0o055, uid=7),
         file("closed/secret", b"s", mode=0o001, uid=7, gid=8),

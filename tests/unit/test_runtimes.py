@@ -21,7 +21,7 @@ from tests import ROOT
 HOMES = ("graphcrate/model/runtime.py", "graphcrate/checks/contracts/", "graphcrate/engines/")
 
 
-def test_every_name_has_a_row_and_is_told_apart_from_all_others():
+def test_runtime_names_and_aliases_are_unique_rows():
     assert get_args(RuntimeName) == tuple(RUNTIMES)
     words = [word for name, row in RUNTIMES.items() for word in (name, *row.also_called)]
     assert len(set(words)) == len(words)
@@ -29,32 +29,32 @@ def test_every_name_has_a_row_and_is_told_apart_from_all_others():
     assert {"auto", "embedded", "docker", "podman", "apptainer", "slurm"} <= set(RUNNERS)
 
 
-def test_no_module_with_checks_is_left_out():
+def test_all_checks_of_the_contract_modules_are_registered():
     names = [module.name for module in pkgutil.iter_modules(contracts.__path__)]
     modules = [importlib.import_module(f"{contracts.__name__}.{name}") for name in names]
     found = {check.id for module in modules for check in vars(module).values() if type(check) is Check}
     assert found == {check.id for check in CHECKS}
 
 
-def test_every_kind_of_job_has_a_template_or_a_function():
+def test_job_forms_have_a_template_or_function():
     templates = ROOT / "graphcrate" / "engines" / "render" / "templates"
     assert [name for name in JOBS if not (templates / f"job-{name}").is_file() and not name.startswith("pai-")] == []
     assert not [form for form in JOBS.values() if not form.files and not form.pulls], "opens nothing"
 
 
-def test_every_runner_has_a_row_and_every_form_one_runner():
+def test_runners_have_rows_and_each_form_one_runner():
     assert {"auto", *artifact.ROWS} == set(RUNNERS)
     forms = [form for row in artifact.ROWS.values() for form in row.forms]
     assert sorted((*forms, "folder")) == sorted(get_args(Form))
 
 
-def test_limits_are_of_runtimes_and_say_what_is_wrong_before_them():
+def test_version_limits_have_a_runtime_and_a_formatted_text():
     for limit in facts.limits().values():
         assert bool(limit.runtime) == bool(limit.before)
         limit.before.format(since="1", version="0")
 
 
-def test_a_further_kind_of_job_is_a_row_and_a_template(monkeypatch, tmp_path):
+def test_job_form_of_charliecloud_needs_a_row_and_a_template_only(monkeypatch, tmp_path):
     """Charliecloud's ch-run would be; here the template is that of Singularity."""
     row = JobForm(is_slurm=True, options=JOBS["singularity"].options, files=(".sqfs",), bind="-b", gpus="--gpus={gpus}")
     monkeypatch.setattr(jobs, "JOBS", {**JOBS, "charliecloud": row})
@@ -67,7 +67,7 @@ def test_a_further_kind_of_job_is_a_row_and_a_template(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("runtime", ["pyxis", "pai"])
-def test_rooms_below_name_no_runtime(runtime):
+def test_runtime_names_occur_in_their_own_packages_only(runtime):
     naming = [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "graphcrate").rglob("*.py"))

@@ -28,7 +28,7 @@ USERS, APPARMOR = "user.max_user_namespaces", "kernel.apparmor_restrict_unprivil
         (1000, {}, 2, "No such file: the user namespace's maps", "/proc is not there", "mount -t proc proc /proc"),
     ],
 )
-def test_what_keeps_the_sandbox_from_starting_is_named_with_what_to_do(uid, found, number, what, cause, step):
+def test_sandbox_start_failure_is_explained_with_a_next_step(uid, found, number, what, cause, step):
     error = sandbox.explain([sandbox.Failure("unshare", number, what)], uid, found)
     assert cause in error.cause
     assert what in error.cause
@@ -37,7 +37,7 @@ def test_what_keeps_the_sandbox_from_starting_is_named_with_what_to_do(uid, foun
     assert ("administrator" in error.next_step) is ("sysctl" in error.next_step)
 
 
-def test_what_is_missing_is_not_blamed_on_the_machine(tmp_path):
+def test_missing_path_is_named_without_blaming_namespaces(tmp_path):
     failure = sandbox.Failure("chdir", errno.ENOENT, "No such file or directory: '/nowhere'")
     error = sandbox.explain([failure], 1000, {USERS: "0"})
     assert "/nowhere" in error.what
@@ -49,13 +49,13 @@ def test_what_is_missing_is_not_blamed_on_the_machine(tmp_path):
         sandbox.check(tmp_path, [sandbox.Bind(tmp_path / "absent", "/data")])
 
 
-def test_without_network_the_image_knows_itself_alone():
+def test_sandbox_without_network_has_localhost_in_hosts_only():
     assert sandbox.network_files(network=False) == {
         "/etc/hosts": "127.0.0.1\tlocalhost graphcrate\n::1\tlocalhost ip6-localhost ip6-loopback\n"
     }
 
 
-def test_gpu_comes_as_devices_and_libraries():
+def test_gpu_binds_are_devices_libraries_and_programs():
     host = gpu.HostGpu(("/dev/nvidia0",), {"libcuda.so.1": "/l/libcuda.so.535"}, {"nvidia-smi": "/b/nvidia-smi"})
     assert sandbox.gpu_binds(host) == [
         sandbox.Bind(Path("/dev/nvidia0"), "/dev/nvidia0", read_only=False),
@@ -80,7 +80,7 @@ def ordered(tmp_path, monkeypatch):
     return orders
 
 
-def test_a_command_gets_the_machines_gpus_where_it_asks_for_them_and_only_there(ordered, tmp_path, monkeypatch):
+def test_sandbox_command_gets_gpus_only_on_request(ordered, tmp_path, monkeypatch):
     places = [tmp_path / name for name in ("nvidia0", "libcuda.so.535", "nvidia-smi")]
     for path in places:
         path.touch()
@@ -98,7 +98,7 @@ def test_a_command_gets_the_machines_gpus_where_it_asks_for_them_and_only_there(
     assert (without["binds"], "LD_LIBRARY_PATH" in without["environment"]) == ([], False)
 
 
-def test_names_are_looked_up_as_this_machine_does_where_there_is_a_network(ordered):
+def test_sandbox_with_network_gets_hosts_and_resolv_conf(ordered):
     shared = [Path(name) for name in ("/etc/hosts", "/etc/resolv.conf")]
     files = ordered(network=True)["files"]
     for path in shared:
@@ -109,7 +109,7 @@ def test_names_are_looked_up_as_this_machine_does_where_there_is_a_network(order
     assert ordered(step=Step.INSTALL, network=True)["files"] == {}, "a tree in the making keeps its own"
 
 
-def test_links_are_followed_inside_the_new_root_only(tmp_path: Path):
+def test_symlinks_resolve_inside_the_new_root_only(tmp_path: Path):
     root, outside = tmp_path / "root", tmp_path / "outside"
     outside.mkdir()
     (root / "real").mkdir(parents=True)
@@ -125,7 +125,7 @@ def test_links_are_followed_inside_the_new_root_only(tmp_path: Path):
         made.make_room("/loop/x", folder=True)
 
 
-def test_walls_that_a_kernel_lacks_are_named_with_the_kernel_that_has_them():
+def test_missing_kernel_features_are_named_with_their_linux_version():
     stands = {"Landlock": False, "cgroup namespaces": False}
     known = [wall._replace(stands=lambda name=wall.name: stands.get(name, True)) for wall in walls.WALLS]
     said = walls.sentence(walls.missing(known), "3.10.0-1160.el7")
@@ -136,7 +136,7 @@ def test_walls_that_a_kernel_lacks_are_named_with_the_kernel_that_has_them():
     assert walls.sentence([], "6.1") == ""
 
 
-def test_what_a_step_may_change_is_what_is_bound_for_it_and_memory(tmp_path):
+def test_writable_paths_of_a_step_are_its_binds_and_memory(tmp_path):
     binds = [sandbox.Bind(tmp_path, "/work", read_only=False), sandbox.Bind(tmp_path, "/data")]
     assert set(sandbox.writable_places(Step.RUN, binds)) == {"/tmp", "/run", "/dev", "/proc", "/work"}
     assert sandbox.writable_places(Step.INSTALL, binds) == ["/"]
@@ -144,7 +144,7 @@ def test_what_a_step_may_change_is_what_is_bound_for_it_and_memory(tmp_path):
     assert [step for step in Step if step.value.capabilities] == [Step.RUN]
 
 
-def test_landlock_s_words_are_those_of_its_header():
+def test_landlock_bits_are_those_of_the_kernel_header():
     """Those of include/uapi/linux/landlock.h: nobody may make devices, and reading and executing are not asked for."""
     names = (
         "execute write_file read_file read_dir remove_dir remove_file make_char make_dir make_reg make_sock make_fifo"
@@ -156,12 +156,12 @@ def test_landlock_s_words_are_those_of_its_header():
     assert namespaces.WRITING & namespaces.DEVICE_MAKING == 0
 
 
-def test_a_mount_s_path_is_read_as_the_kernel_writes_it():
+def test_mount_path_with_octal_escapes_is_unescaped():
     assert namespaces.unescaped(r"/mnt/a\040b\134c\011") == "/mnt/a b\\c\t"
 
 
 @pytest.mark.parametrize("through_a_loader", [False, True])
-def test_the_starter_starts_itself_again_however_its_python_was_started(tmp_path, monkeypatch, through_a_loader):
+def test_starter_restarts_itself_through_a_loader_script_too(tmp_path, monkeypatch, through_a_loader):
     """Some Pythons are started by a script that calls the loader (ld.so), which then is the process's program."""
     wrapper = tmp_path / "python3"
     wrapper.touch()

@@ -41,7 +41,7 @@ class Pip:
         return Completed(self.returncode, ("error: no back-end",))
 
 
-def test_packing_again_forgets_order_times_and_compression(tmp_path):
+def test_repacked_wheel_has_the_same_bytes_for_any_order_time_and_compression(tmp_path):
     files = {"pkg/b.py": b"b" * 100, "pkg/a.py": b"a", "pkg/run": b"#!/bin/sh\n"}
     contents = []
     for number, options in enumerate(({"files": files}, {"files": dict(sorted(files.items())), "method": 0})):
@@ -70,7 +70,7 @@ NOTHING_SAID = gzip.compress(tars.tar([tars.file("demo-1.0/README")]))
         ("a.tar.gz", NOTHING_SAID, "no PKG-INFO"),
     ],
 )
-def test_what_says_nothing_of_itself_is_refused(tmp_path, name, content, words):
+def test_sdist_without_metadata_is_refused(tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(IntegrityError, match=words):
         sdist.read_sdist(tmp_path / name, name)
@@ -79,7 +79,7 @@ def test_what_says_nothing_of_itself_is_refused(tmp_path, name, content, words):
 
 
 @pytest.mark.parametrize("ending", [".tar.gz", ".zip"])
-def test_an_sdist_is_a_tar_or_a_zip(tmp_path, ending):
+def test_sdist_is_read_from_tar_and_zip(tmp_path, ending):
     name, content = small_sdist("demo", "1.0", pyproject=FLIT, metadata_requires=["numpy"], more={"csrc/a.cpp": ""})
     if ending == ".zip":
         name, content = zipped(name, content)
@@ -99,12 +99,12 @@ def test_an_sdist_is_a_tar_or_a_zip(tmp_path, ending):
         "a = " + "[" * 5000,
     ],
 )
-def test_a_malformed_pyproject_is_a_broken_sdist(tmp_path, pyproject):
+def test_sdist_with_a_malformed_pyproject_is_refused(tmp_path, pyproject):
     with pytest.raises(IntegrityError, match=r"demo-1.0.tar.gz is not a usable source archive"):
         written(tmp_path, pyproject=pyproject)
 
 
-def test_an_sdist_is_built_once_with_the_locked_back_end_alone(tmp_path, cache, source, monkeypatch):
+def test_sdist_is_built_once_with_its_locked_back_end(tmp_path, cache, source, monkeypatch):
     backend = make_wheel(tmp_path / "back", "setuptools", "80.0")
     pip = Pip()
     monkeypatch.setattr(sdist.sandbox, "run_in", pip)
@@ -134,7 +134,7 @@ def test_an_sdist_is_built_once_with_the_locked_back_end_alone(tmp_path, cache, 
         (Pip(record=lambda text: text + "ghost,sha256=x,1\n"), IntegrityError, "lists ghost"),
     ],
 )
-def test_what_does_not_give_a_pure_wheel_is_an_error(cache, source, monkeypatch, pip, kind, words):
+def test_sdist_that_gives_no_pure_wheel_is_an_error(cache, source, monkeypatch, pip, kind, words):
     monkeypatch.setattr(sdist.sandbox, "run_in", pip)
     with pytest.raises(kind, match=words):
         sdist.build_wheel(made.sdist("pkg"), source, [], cache, {})
@@ -150,7 +150,7 @@ def zipped(name, content):
     return name.replace(".tar.gz", ".zip"), whole.getvalue()
 
 
-def test_code_of_a_source_archive_gets_a_sandbox_with_nothing_of_the_person(cache, source, monkeypatch):
+def test_sdist_build_runs_in_a_sandbox_without_network_or_user_files(cache, source, monkeypatch):
     pip = Pip()
     monkeypatch.setattr(sdist.sandbox, "run_in", pip)
     sdist.build_wheel(made.sdist("pkg"), source, [], cache, {"LD_LIBRARY_PATH": "/nowhere"})
@@ -163,7 +163,7 @@ def test_code_of_a_source_archive_gets_a_sandbox_with_nothing_of_the_person(cach
         assert private not in given
 
 
-def test_a_person_s_own_project_is_built_without_a_sandbox_where_there_is_none_and_that_is_said(tmp_path, monkeypatch):
+def test_own_project_is_built_without_a_missing_sandbox_with_a_note(tmp_path, monkeypatch):
     def none(rootfs, command):
         raise HostError("no command can be run", cause="user.max_user_namespaces is 0", next_step="x")
 
@@ -224,7 +224,7 @@ LISTED = 'tqdm\npsutil>=5.8.0\n\n[:python_version < "3.8"]\nimportlib-metadata\n
     ],
     ids=["static ones bind", "dynamic: PKG-INFO", "an old setuptools: requires.txt", "none"],
 )
-def test_requirements(tmp_path, options, requires, build_requires):
+def test_sdist_metadata_gives_requires_and_build_requires(tmp_path, options, requires, build_requires):
     found = written(tmp_path, **options)
     assert (found.requires, found.build_requires) == (requires, build_requires)
 
@@ -248,7 +248,7 @@ CODE = {"src/a.cpp": "x"}
         ({"setup.py": "# cmake", "third_party/CMakeLists.txt": ""}, ""),
     ],
 )
-def test_a_source_that_needs_cmake_is_known_by_its_files(tmp_path, more, tool):
+def test_sdist_build_tool_is_known_by_its_files(tmp_path, more, tool):
     name, content = small_sdist("demo", "1.0", pyproject="", more=more)
     (tmp_path / name).write_bytes(content)
     assert sdist.read_sdist(tmp_path / name, name).tool == tool
@@ -278,7 +278,7 @@ def test_a_source_that_needs_cmake_is_known_by_its_files(tmp_path, more, tool):
         ({"setup.cfg": CFG.replace("1.0", "attr: m.v"), "setup.py": "setup()", **CODE}, False),
     ],
 )
-def test_a_project_that_setuptools_compiles_is_written_as_an_sdist(tmp_path, files, is_compiled):
+def test_project_with_compiled_sources_is_written_as_an_sdist(tmp_path, files, is_compiled):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -52,7 +52,7 @@ def known(machine):
 
 
 @pytest.mark.parametrize("machine", [X86, ARM])
-def test_each_call_is_in_one_table_and_has_a_number_of_its_own(machine):
+def test_syscall_is_in_one_table_with_a_unique_number(machine):
     tables = [syscall_numbers(table, ROWS[machine]) for table in (ALLOWED, REFUSED, TRACING, ASKED)]
     assert sum(map(len, tables)) == len(known(machine)) == len(set(known(machine).values()))
     assert set(IGNORED.split()) <= set(known(X86))
@@ -60,7 +60,7 @@ def test_each_call_is_in_one_table_and_has_a_number_of_its_own(machine):
 
 @pytest.mark.parametrize("machine", [X86, ARM])
 @pytest.mark.parametrize("step", Step)
-def test_every_call_gets_the_answer_of_its_table_and_others_do_not_exist(step, machine):
+def test_syscall_gets_its_tables_answer_and_unknown_ones_enosys(step, machine):
     ignored = set(IGNORED.split()) if step is Step.INSTALL else set()
     for name in syscall_numbers(ALLOWED, ROWS[machine]):
         assert answer(step, name, machine=machine) == (0 if name in ignored else ALLOW), name
@@ -70,7 +70,7 @@ def test_every_call_gets_the_answer_of_its_table_and_others_do_not_exist(step, m
         assert answer(step, number, machine=machine) == errno.ENOSYS, number
 
 
-def test_calls_of_another_abi_do_not_exist():
+def test_syscall_of_another_abi_is_enosys():
     i386, x32_write = 0x40000003, 0x40000001
     assert answer(Step.RUN, 4, arch=i386) == errno.ENOSYS
     assert answer(Step.RUN, x32_write) == errno.ENOSYS
@@ -110,7 +110,7 @@ BY_ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("call", "arguments", "expected"), BY_ARGUMENTS)
-def test_some_calls_are_judged_by_their_arguments(call, arguments, expected):
+def test_syscall_arguments_decide_the_answer(call, arguments, expected):
     assert answer(Step.RUN, call, *arguments) == expected
 
 
@@ -124,13 +124,13 @@ SETTING += [
 
 
 @pytest.mark.parametrize(("call", "arguments"), [*SETTING, ("mknod", (0, FILE | 0o4000))])
-def test_dpkg_alone_makes_set_user_id_programs(call, arguments):
+def test_setuid_chmod_is_allowed_in_the_install_step_only(call, arguments):
     for step in (Step.BUILD, Step.SMOKE, Step.RUN):
         assert answer(step, call, *arguments) == errno.EPERM
     assert answer(Step.INSTALL, call, *arguments) in (ALLOW, 0)
 
 
-def test_what_is_built_has_no_internet_and_traces_nothing():
+def test_inet_sockets_and_ptrace_are_refused_in_the_build_step():
     for family in (2, 10):
         assert answer(Step.BUILD, "socket", family, 1, 0) == errno.EAFNOSUPPORT
         assert answer(Step.INSTALL, "socket", family, 1, 0) == errno.EAFNOSUPPORT
@@ -141,7 +141,7 @@ def test_what_is_built_has_no_internet_and_traces_nothing():
         assert answer(Step.RUN, call, kernel=(4, 4)) == errno.EPERM  # there a tracer could change a call that passed
 
 
-def test_dpkg_changes_no_owner_and_is_told_that_it_did():
+def test_chown_in_the_install_step_is_ignored_with_success():
     for call in IGNORED.split():
         assert answer(Step.INSTALL, call) == 0
         assert call.startswith("mknod") or answer(Step.RUN, call) == ALLOW

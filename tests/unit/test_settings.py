@@ -3,7 +3,7 @@
 from graphcrate.host import settings
 
 
-def test_children_get_only_what_they_need():
+def test_child_environment_has_only_selected_variables():
     user = {"HOME": "/home/a", "SECRET_TOKEN": "x", "LANG": "de_DE.UTF-8", "PIP_INDEX_URL": "u", "https_proxy": "p"}
     chosen = settings.select_for_child({**user, "PATH": "/opt/bin:/usr/bin", "WANTED": "w"}, ("WANTED",))
     wanted = {"HOME": "/home/a", "PIP_INDEX_URL": "u", "https_proxy": "p", "LANG": "C.UTF-8", "WANTED": "w"}

@@ -61,7 +61,7 @@ def judged(*lines, returncode=0, on_gpu=False):
     return suites.judge_output("dna", lines, returncode, 33.0, on_gpu=on_gpu)
 
 
-def test_a_passing_run_becomes_a_report_with_log_and_curve(tmp_path):
+def test_passing_suite_gives_a_report_a_log_and_a_curve(tmp_path):
     inside, said = Inside(*CURVE, line()), []
     report = run_dna(inside, tmp_path / "image", say=said.append)
     assert (report.suite, report.status, report.device, report.reason) == ("dna", "passed", "cpu", "")
@@ -72,7 +72,7 @@ def test_a_passing_run_becomes_a_report_with_log_and_curve(tmp_path):
     assert written == {"smoke-dna.log": "\n".join([*CURVE, line(), ""]), "smoke-dna.svg": "<svg/>"}
 
 
-def test_a_drawing_that_is_a_link_is_not_followed(tmp_path):
+def test_curve_that_is_a_symlink_is_not_copied(tmp_path):
     """Else an image could have a file of the host copied beside it, and published."""
     (tmp_path / "secret").write_text("the host's")
 
@@ -91,7 +91,7 @@ def test_a_drawing_that_is_a_link_is_not_followed(tmp_path):
     ("there", "device", "on_gpu"),
     [([], "auto", False), (["/dev/nvidia0"], "auto", True), (["/dev/nvidia0"], "cpu", False)],
 )
-def test_on_a_gpu_all_epochs_run_and_on_a_cpu_until_it_is_proven(tmp_path, gpus, there, device, on_gpu):
+def test_suite_on_gpu_runs_all_epochs_and_on_cpu_until_proven(tmp_path, gpus, there, device, on_gpu):
     gpus += there
     inside = Inside(line(device="Tesla V100", sm="sm_70"))
     report = run_dna(inside, tmp_path, device=device)
@@ -104,7 +104,7 @@ def test_on_a_gpu_all_epochs_run_and_on_a_cpu_until_it_is_proven(tmp_path, gpus,
     assert shares_the_machine is ("--until-proven" in inside.argv) is not on_gpu
 
 
-def test_a_failure_keeps_its_reason_and_an_old_curve_does_not_stay(tmp_path):
+def test_failed_suite_keeps_its_reason_and_removes_the_old_curve(tmp_path):
     (tmp_path / "smoke-dna.svg").write_text("old")
     reason = "extension: torch_scatter 2.1.2 cannot be imported: undefined symbol (while importing torch_scatter 2.1.2)"
     inside = Inside(*CURVE, line(status="failed", reason=reason), returncode=1, drawing=None)
@@ -113,7 +113,7 @@ def test_a_failure_keeps_its_reason_and_an_old_curve_does_not_stay(tmp_path):
     assert not (tmp_path / "smoke-dna.svg").exists()
 
 
-def test_a_hang_is_told_with_its_phase_and_no_way_to_run_is_not_a_verdict_on_the_image(tmp_path):
+def test_hanging_suite_fails_with_its_phase_and_a_host_error_is_raised(tmp_path):
     inside = Inside(*CURVE, error=BuildError("python dna.py did not finish within 1830 s and was ended"))
     report = run_dna(inside, tmp_path)
     assert (report.status, report.layer) == ("failed", "machine")
@@ -163,9 +163,7 @@ CRASHING = (*CURVE[:1], "Phase: importing torch_scatter 2.1.2 (extension)", "Fat
         ((line(status="failed", reason="odd"),), 1, "", "odd"),
     ],
 )
-def test_without_a_whole_verdict_or_against_it_it_failed_and_says_which_layer_is_at_fault(
-    lines, returncode, layer, seen
-):
+def test_suite_without_a_verdict_or_with_an_exit_code_fails_with_its_layer(lines, returncode, layer, seen):
     report = judged(*lines, returncode=returncode)
     assert (report.status, report.layer, seen in report.reason) == ("failed", layer, True), report
     named = [each for each in judging.LAYERS if report.reason.startswith(f"{each}: ")]
@@ -173,35 +171,35 @@ def test_without_a_whole_verdict_or_against_it_it_failed_and_says_which_layer_is
     assert f"{layer}: {layer}: " not in report.reason
 
 
-def test_a_run_on_the_cpu_beside_a_gpu_failed():
+def test_suite_on_cpu_beside_a_gpu_fails_as_driver():
     report = judged(line(), on_gpu=True)
     assert (report.status, report.layer) == ("failed", "driver")
     assert "ran on the CPU although there is a GPU" in report.reason
     assert judged(line()).layer == ""
 
 
-def test_the_layers_are_those_that_the_programs_name():
+def test_judged_layers_are_those_of_the_suite_programs():
     assert {layer.value for layer in Layer} == set(judging.LAYERS)
 
 
-def test_neither_a_missing_band_nor_what_a_library_says_after_the_verdict_does_harm():
+def test_verdict_without_a_band_or_followed_by_other_output_passes():
     verdict = line(metrics={"last_loss": 0.001})
     assert judged(*CURVE, verdict, "terminate called without an active exception").status == "passed"
 
 
 @given(st.integers(min_value=1, max_value=len(line()) - 1))
-def test_no_part_of_a_verdict_passes(length):
+def test_truncated_verdict_fails(length):
     assert judged(*CURVE, line()[:length]).status == "failed"
 
 
 @given(st.lists(st.text() | st.just('{"suite"') | st.just("Phase: "), max_size=5), st.integers(-64, 255))
-def test_no_garbage_passes_or_breaks_it(lines, returncode):
+def test_garbage_output_fails_with_a_reason(lines, returncode):
     report = judged(*lines, returncode=returncode)
     assert report.status == "failed"
     assert report.reason
 
 
-def test_extensions_of_the_image_must_be_there_when_their_operators_are_examined():
+def test_ops_command_requires_the_extensions_of_the_image():
     def argv(name, *packages):
         return suites.command(SUITES[name], name, on_gpu=False, limit=60, packages=packages)
 

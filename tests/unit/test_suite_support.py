@@ -62,18 +62,18 @@ def day(text):
         ("forky", "2026-11-25", "unreleased", None),
     ],
 )
-def test_how_a_suite_is_kept_on_the_days_on_which_that_changes(name, on, state, until):
+def test_debian_suite_standing_by_date(name, on, state, until):
     found = suites.standing(name, day(on))
     assert found == (state, until and day(until))
     assert found.has_updates is (state in ("supported", "LTS"))
 
 
-def test_of_a_suite_that_is_not_known_nothing_is_said():
+def test_unknown_suite_has_no_standing():
     assert (suites.standing("jammy", TODAY), suites.described("jammy", TODAY)) == (None, "")
     assert (suites.retired("jammy", TODAY), suites.last_day("jammy")) == ("no", None)
 
 
-def test_in_words_each_has_its_date():
+def test_described_suites_have_their_support_dates():
     words = {name: suites.described(name, TODAY) for name in suites.known()}
     dates = {name: re.findall(r"\d{4}-\d\d-\d\d", text) for name, text in words.items()}
     assert dates["bullseye"] == ["2026-08-31"]
@@ -83,14 +83,14 @@ def test_in_words_each_has_its_date():
     assert suites.updated(TODAY) == ("trixie", "bookworm")
 
 
-def test_a_suite_without_an_end_is_supported(monkeypatch):
+def test_debian_suite_without_an_end_date_is_supported(monkeypatch):
     kept = suites.DebianSuite(release="15", released=day("2029-08-01"), known="made up")
     monkeypatch.setattr(suites, "known", lambda: {"duke": kept})
     assert suites.standing("duke", day("2030-01-01")) == ("supported", None)
     assert suites.described("duke", day("2030-01-01"))
 
 
-def test_where_the_packages_of_a_suite_are():
+def test_retired_suite_by_date_is_no_perhaps_or_yes():
     cases = {
         ("buster", "2024-06-30"): "no",
         ("buster", "2024-07-01"): "perhaps",
@@ -105,7 +105,7 @@ def test_where_the_packages_of_a_suite_are():
     assert {case: suites.retired(case[0], day(case[1])) for case in cases} == cases
 
 
-def test_the_suite_of_a_base_is_its_own_or_that_of_its_name():
+def test_suite_of_a_base_is_its_field_or_part_of_its_reference():
     assert suites.of_base(BaseSpec(suite="trixie")) == "trixie"
     named = {"python:3.11-slim-bookworm": "bookworm", "docker.io/library/debian:buster": "buster", "ubuntu:22.04": ""}
     found = {name: suites.of_base(BaseSpec(provider="registry", reference=name)) for name in named}
@@ -113,7 +113,7 @@ def test_the_suite_of_a_base_is_its_own_or_that_of_its_name():
     assert [suites.of_release(number) for number in ("12", "12.15", "8", "")] == ["bookworm", "bookworm", "", ""]
 
 
-def test_the_dates_are_in_order_and_a_base_is_made_of_what_was_released():
+def test_suite_dates_are_ordered_and_bases_are_released_suites():
     for name, suite in suites.known().items():
         days = [one for one in (suite.released, suite.security_until, suite.lts_until, suite.archived) if one]
         assert days == sorted(days), name
@@ -123,7 +123,7 @@ def test_the_dates_are_in_order_and_a_base_is_made_of_what_was_released():
     assert all(suites.known()[name].released for name in suites.bases())
 
 
-def test_the_clock_says_the_day_in_utc(monkeypatch):
+def test_today_is_the_utc_date(monkeypatch):
     for seconds, text in ((1788220799, "2026-08-31"), (1788220800, "2026-09-01")):
         monkeypatch.setattr(settings, "now", lambda seconds=seconds: float(seconds))
         assert real_today() == day(text)
@@ -137,7 +137,7 @@ def upkeep(lock=ON_BULLSEYE, machine=None, today=TODAY, **fields):
     return upkeep_of(lock, GLT, machine or Target(), lambda cuda: request.on(cuda).command(), today)
 
 
-def test_a_plan_says_until_when_its_base_gets_updates():
+def test_plan_line_of_the_base_has_its_last_update_date():
     assert upkeep(ON_BOOKWORM) == (suites.described("bookworm", TODAY), "")
     assert upkeep(today=day("2026-08-31")).instead == ""
     lines = plan_lines("a:b", ON_BOOKWORM, (), "", 0, upkeep=upkeep(ON_BOOKWORM))
@@ -145,7 +145,7 @@ def test_a_plan_says_until_when_its_base_gets_updates():
     assert base.endswith("; security updates by LTS until 2028-06-30")
 
 
-def test_a_plan_warns_of_a_base_without_updates_and_says_what_to_build_instead():
+def test_plan_on_a_base_without_updates_names_a_newer_variant():
     found = upkeep()
     assert found.support == "no security updates since 2026-08-31"
     assert found.instead.startswith("make image STACK=glt CUDA=12.1    (torch 2.3.1 on Debian bookworm")
@@ -156,18 +156,18 @@ def test_a_plan_warns_of_a_base_without_updates_and_says_what_to_build_instead()
     assert len(plain) == len(lines) - 1
 
 
-def test_what_to_build_instead_keeps_what_was_asked_but_for_where_wheels_come_from(tmp_path):
+def test_newer_base_command_keeps_gpu_and_additions_without_the_channel(tmp_path):
     asked = {"gpu": "v100", "additions": Additions(packages=("tqdm",)), "channel": "pytorch", "wheels": tmp_path}
     found = upkeep(machine=Target(gpus=("V100",)), **asked)
     assert found.instead.startswith("make image STACK=glt CUDA=12.1 GPU=v100 WITH=tqdm    (")
 
 
-def test_what_does_not_run_on_the_machine_is_not_offered():
+def test_newer_base_command_omits_variants_that_the_driver_cannot_run():
     dgx2 = Target(gpus=("V100",), drivers=("450.80.02",))
     assert ("CUDA=" in upkeep(machine=dgx2).instead, "base.suite" in upkeep(machine=dgx2).instead) == (False, True)
 
 
-def test_a_base_from_a_registry_is_judged_by_its_name_in_the_recipe():
+def test_registry_base_is_judged_by_its_reference_in_the_recipe():
     base = RegistryBase(reference="docker.io/library/python", digest="sha256:0", interpreter="/usr/bin/python3.9")
     lock = msgspec.structs.replace(ON_BULLSEYE, base=base)
     found = {}
@@ -199,12 +199,12 @@ def rows_of(*variants):
         ("cpu", [("cpu", "bullseye"), ("12.1", "trixie")], None),
     ],
 )
-def test_the_nearest_variant_on_a_base_with_updates(cuda, variants, nearest):
+def test_on_newer_base_gives_the_nearest_cuda_variant(cuda, variants, nearest):
     found = explain.on_newer_base(cuda, list(rows_of(*variants)), TODAY)
     assert (found.cuda if found else None) == nearest
 
 
-def test_explain_notes_it_of_what_is_chosen_and_of_what_was_asked_about():
+def test_explain_notes_a_base_without_updates_of_chosen_or_requested_cuda():
     def lines(cuda=None, today=TODAY, **machine):
         found = explain.explain(GLT, Target(**machine), MachineRequest(gpu="v100"), cuda, today)
         return [line.strip() for line, _ in explain.answer(found).lines() if "note: Debian bullseye" in line]
@@ -225,7 +225,7 @@ def judged(name, number, **changes):
     return security_updates.judge(view, HOST)
 
 
-def test_a_contract_says_what_to_build_on_instead():
+def test_security_updates_contract_names_a_newer_base_or_command():
     found = judged("bullseye", "11")
     assert found.status == "warn"
     assert found.fix.index("trixie (updates until 2030-06-30)") < found.fix.index("bookworm (updates until 2028-06-30)")
@@ -235,7 +235,7 @@ def test_a_contract_says_what_to_build_on_instead():
     assert (passed.status, "LTS until 2028-06-30" in passed.seen, passed.fix) == ("pass", True, "")
 
 
-def test_another_distribution_is_named_and_not_judged():
+def test_security_updates_contract_of_ubuntu_is_unknown():
     view = msgspec.structs.replace(
         GOOD,
         **files(**{OS_RELEASE: release("jammy", ID="ubuntu", PRETTY_NAME="'Ubuntu 22.04'", VERSION_CODENAME=None)}),
@@ -244,7 +244,7 @@ def test_another_distribution_is_named_and_not_judged():
     assert (found.status, found.seen.startswith("Ubuntu 22.04: ")) == ("unknown", True)
 
 
-def test_a_build_and_a_page_judge_by_the_day_and_nothing_refuses_to_publish(ctx, tmp_path):
+def test_base_without_updates_warns_in_build_and_page_and_may_be_published(ctx, tmp_path):
     text = release("bullseye", "11").text.encode()
     made = small_layouts.layout(tmp_path / "dist/a/b", [tars.folder("etc"), tars.file("etc/os-release", text)], tag="b")
     report = new_image.vet(small_layouts.report(made, torch_cuda="cpu"), tmp_path, ctx, None)
@@ -260,11 +260,11 @@ def test_a_build_and_a_page_judge_by_the_day_and_nothing_refuses_to_publish(ctx,
 # --- renewing the dates -----------------------------------------------------------------------------------------------
 
 
-def test_the_dates_are_those_of_debians_list():
+def test_committed_suite_dates_are_those_of_distro_info_data():
     assert tool.renewed(WRITTEN, tool.rows_of(LIST), VERSION) == WRITTEN
 
 
-def test_renewing_takes_dates_and_keeps_the_rest():
+def test_renewing_suite_dates_changes_dates_and_source_only():
     later = LIST.replace("2028-06-30", "2028-07-31").replace("2025-08-09\n", "2025-08-09,2027-07-10,2030-07-10\n")
     text = tool.renewed(WRITTEN, tool.rows_of(later), "2027.8.1-1")
     assert {*text.splitlines()} - {*WRITTEN.splitlines()} == {
@@ -276,7 +276,7 @@ def test_renewing_takes_dates_and_keeps_the_rest():
     assert tool.renewed(text, tool.rows_of(LIST), VERSION) == WRITTEN
 
 
-def test_a_suite_that_the_list_lacks_and_another_list_are_refused_and_a_new_one_is_told():
+def test_suite_list_without_a_suite_or_column_is_refused_and_new_suites_are_listed():
     with refused(UsageError, "no suite buster"):
         tool.renewed(WRITTEN, tool.rows_of(LIST.replace("buster", "buzz")), VERSION)
     with refused(UsageError, "no column eol-lts"):

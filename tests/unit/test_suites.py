@@ -33,7 +33,7 @@ def points(*accuracies, loss=0.5):
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_the_suites_fit_the_programs(name):
+def test_suite_commands_parse_with_their_programs(name):
     suite = SUITES[name]
     for on_gpu in (False, True):
         argv = suites.command(suite, name, on_gpu=on_gpu, limit=300)
@@ -51,7 +51,7 @@ def test_the_suites_fit_the_programs(name):
         *[("glt_check.py", argv) for argv in (["--seed", "x"], ["--ports", "1"])],
     ],
 )
-def test_wrong_usage_is_told_before_anything_runs(program, argv, capsys):
+def test_suite_program_with_invalid_arguments_exits_with_2(program, argv, capsys):
     with pytest.raises(SystemExit) as caught:
         PARSERS[program](argv)
     assert caught.value.code == 2
@@ -72,7 +72,7 @@ def test_the_page_on_smoke_tests_has_the_bands():
 # DNAConv
 
 
-def test_it_is_proven_by_evaluations_in_a_row_and_a_fallen_loss():
+def test_dna_is_proven_by_two_accurate_evaluations_in_a_row_and_a_fallen_loss():
     low, high = dna.PROVEN_ACCURACY - 0.01, dna.PROVEN_ACCURACY
     assert dna.is_proven(points(low, high, high), 1.9)
     for seen, loss in (((high, low, high), 0.5), ((high,), 0.5), ((), 0.5), ((high, high), 1.8)):
@@ -92,13 +92,13 @@ def test_it_is_proven_by_evaluations_in_a_row_and_a_fallen_loss():
         (float("nan"), 0.5, 0.85, "the loss went from nan"),
     ],
 )
-def test_what_speaks_against_a_training(first, last, accuracy, objection):
+def test_training_objections_name_accuracy_or_loss(first, last, accuracy, objection):
     for found in (dna.objections(points(accuracy, loss=last), first), ddp.objections(first, last, accuracy)):
         assert (found == []) if objection is None else (len(found) == 1 and objection in found[0])
 
 
 @pytest.mark.parametrize(("accuracy", "proven"), [(0.85, True), (0.3, False)])
-def test_a_run_says_the_band_and_is_judged_by_it(monkeypatch, accuracy, proven):
+def test_dna_run_outside_the_accuracy_band_is_a_fault(monkeypatch, accuracy, proven):
     size = SimpleNamespace(size=lambda _: 3)
     graph = SimpleNamespace(y=[0, 0, 1], x=size, edge_index=size, classes=2)
     training = SimpleNamespace(points=points(accuracy, loss=0.9), first_loss=1.9, epoch=3, seconds=[9.0, 1.0, 2.0])
@@ -115,7 +115,7 @@ def test_a_run_says_the_band_and_is_judged_by_it(monkeypatch, accuracy, proven):
 
 
 @given(st.lists(st.tuples(*[st.floats(0, 10)] * 2, *[st.floats(0, 1)] * 2), max_size=5), st.text())
-def test_a_curve_is_xml_within_its_frame_whatever_is_drawn(rows, title):
+def test_curve_svg_is_xml_with_all_points_in_its_frame(rows, title):
     title = "".join(letter for letter in title if letter.isprintable())
     drawn = curve.svg([Point(i, row[0], row[1] / 10, row[2], row[3]) for i, row in enumerate(rows, 1)], title)
     lines = [each for each in ET.fromstring(drawn) if each.tag.endswith("polyline")]
@@ -128,7 +128,7 @@ def test_a_curve_is_xml_within_its_frame_whatever_is_drawn(rows, title):
             assert curve.MARGIN <= y <= curve.HEIGHT - curve.MARGIN
 
 
-def test_a_curve_that_cannot_be_drawn_is_told_at_once(tmp_path, monkeypatch):
+def test_curve_with_a_bad_path_or_without_matplotlib_is_a_fault(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name, said in (
         ("curve.pdf", r"\.svg or \.png"),
@@ -164,7 +164,7 @@ class Vector(tuple):
 
 
 @pytest.mark.parametrize(("together", "proven"), [((2.0, 3.0), True), ((2.0, 3.01), False), ((1.0, 2.0), False)])
-def test_gradients_that_are_not_the_mean_over_all_are_told(monkeypatch, together, proven):
+def test_ddp_gradients_that_are_not_the_mean_are_a_fault(monkeypatch, together, proven):
     alone = ((1.0, 2.0), (3.0, 4.0))
     model = SimpleNamespace(module="alone", parameters=list)
     training = SimpleNamespace(
@@ -177,7 +177,7 @@ def test_gradients_that_are_not_the_mean_over_all_are_told(monkeypatch, together
 
 
 @pytest.mark.parametrize(("gpus", "backend"), [(0, "gloo"), (1, "gloo"), (2, "nccl")])
-def test_nccl_where_each_process_has_a_gpu(gpus, backend, monkeypatch, tmp_path):
+def test_ddp_backend_is_nccl_if_each_process_has_a_gpu(gpus, backend, monkeypatch, tmp_path):
     monkeypatch.setattr(ddp.os, "environ", {})
     joined = []
     distributed = SimpleNamespace(
@@ -191,14 +191,14 @@ def test_nccl_where_each_process_has_a_gpu(gpus, backend, monkeypatch, tmp_path)
 
 
 @given(st.integers(1, 300), st.integers(1, 40))
-def test_all_ranks_train_as_many_nodes(count, world):
+def test_sampling_share_gives_each_rank_equally_many_nodes(count, world):
     shares = [sampling.share(list(range(count)), rank, world) for rank in range(world)]
     assert {node for share in shares for node in share} == set(range(count))
     assert len({len(share) for share in shares}) == 1
     assert sum(map(len, shares)) < count + world
 
 
-def test_only_rank_0_speaks_to_people(capsys):
+def test_only_rank_0_prints_progress_lines(capsys):
     for kind, lines in ((parts.Part, 2), (parts.QuietPart, 1)):
         part = kind("ddp")
         part.enter("training", Layer.TORCH)
@@ -212,14 +212,14 @@ def test_only_rank_0_speaks_to_people(capsys):
 @pytest.mark.parametrize(
     ("built", "torch_cuda", "wrong"), [(-1, "11.8", True), (11080, "11.8", False), (-1, None, False)]
 )
-def test_an_extension_without_cuda_beside_a_torch_with_it(built, torch_cuda, wrong):
+def test_extension_without_cuda_beside_a_cuda_torch_is_wrong(built, torch_cuda, wrong):
     known = SimpleNamespace(torch_scatter=SimpleNamespace(cuda_version=lambda: built))
     torch = SimpleNamespace(ops=known, version=SimpleNamespace(cuda=torch_cuda))
     with pytest.raises(ops.Wrong, match="without CUDA, beside a torch") if wrong else contextlib.nullcontext():
         ops.check_build(torch, "torch_scatter")
 
 
-def test_an_extension_that_pyg_has_switched_off():
+def test_extensions_switched_off_by_pyg_are_listed():
     typing = SimpleNamespace(WITH_TORCH_SCATTER=True, WITH_TORCH_SPARSE=False, WITH_PYG_LIB=False)
     # no switch for torch_cluster in this version
     assert ops.switched_off(typing, ["torch_scatter", "torch_sparse", "torch_cluster"]) == ["torch_sparse"]
@@ -261,7 +261,7 @@ def stack(monkeypatch):
         (["torch_scatter"], [], ["torch_scatter.scatter_max"], r"scatter_max \(float32 on cpu\): .* off by 2.5e-01"),
     ],
 )
-def test_the_whole_of_ops(stack, there, argv, wrong, said):
+def test_ops_run_fails_on_missing_or_wrong_extensions(stack, there, argv, wrong, said):
     stack.there.update(dict.fromkeys(there, "2.1.2"))
     stack.wrong += wrong
     proof = Proof("ops")
@@ -272,7 +272,7 @@ def test_the_whole_of_ops(stack, there, argv, wrong, said):
     assert "pyg_lib" in proof.metrics["absent"]
 
 
-def test_pygs_complaint_fails_it_too(stack):
+def test_ops_run_fails_on_a_pyg_import_warning(stack):
     stack.there.update(torch_scatter="2.1.2", torch_geometric="2.3.1")
     said = "An issue occurred while importing 'torch-sparse'. Disabling its usage. Stacktrace: undefined symbol"
     stack.complaints.append(said)
@@ -281,7 +281,7 @@ def test_pygs_complaint_fails_it_too(stack):
 
 
 @pytest.mark.parametrize("lacking", ["torch_scatter", "torch_sparse", "torch_cluster"])
-def test_an_image_without_an_extension_that_its_lock_has_fails(stack, lacking):
+def test_ops_run_fails_without_an_extension_of_the_lock(stack, lacking):
     """The program is called as the image calls it, by what its lock says is in it."""
     program = suites.suite("ops", on_gpu=False, packages=("torch", "numpy", "torch-sparse", "torch-scatter"))
     stack.there.update(dict.fromkeys({"torch_scatter", "torch_sparse", "torch_cluster"} - {lacking}, "2.1.2"))
@@ -290,7 +290,7 @@ def test_an_image_without_an_extension_that_its_lock_has_fails(stack, lacking):
         ops.run(ops.arguments(program.argv[2:]), Proof("ops"))
 
 
-def test_an_operator_that_raises_is_noted_and_an_error_of_cuda_ends_it(monkeypatch):
+def test_operator_exception_is_a_finding_and_a_cuda_error_ends_the_run(monkeypatch):
     torch = SimpleNamespace(Generator=lambda: SimpleNamespace(manual_seed=lambda seed: None), cuda=SimpleNamespace())
     said = "undefined\nsymbol"
 
@@ -309,7 +309,7 @@ def test_an_operator_that_raises_is_noted_and_an_error_of_cuda_ends_it(monkeypat
     assert json.dumps(findings.wrong)
 
 
-def test_an_output_that_is_no_number_is_a_fault():
+def test_nan_output_is_a_fault_of_training():
     training = object.__new__(dna.Training)
     numbers = SimpleNamespace(all=lambda: False)
     training.torch = SimpleNamespace(no_grad=contextlib.nullcontext, isfinite=lambda output: numbers)
@@ -320,7 +320,7 @@ def test_an_output_that_is_no_number_is_a_fault():
     assert caught.value.layer is Layer.TRAINING
 
 
-def test_sums_over_ranks():
+def test_wrong_all_reduce_sum_is_a_network_fault():
     proof = Proof("torch")
     torch_check.check_sums([6.0, 6.0, 6.0], proof, "nccl")
     assert proof.metrics["all_reduce"] == "nccl over 3"

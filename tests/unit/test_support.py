@@ -21,7 +21,7 @@ def row_of(name, capability):
     return next(row for row in MAPS[name].rows if row.capability == capability)
 
 
-def test_a_gpu_that_the_extensions_are_not_compiled_for_needs_an_image_of_its_own():
+def test_gpu_without_code_in_the_extensions_is_marked_built():
     cells = row_of("pyg", "6.0").cells
     assert {cuda: cell.mark for cuda, cell in cells.items()} == {
         **dict.fromkeys(("13.0", "12.8"), "rejected"),
@@ -33,7 +33,7 @@ def test_a_gpu_that_the_extensions_are_not_compiled_for_needs_an_image_of_its_ow
 
 
 @pytest.mark.parametrize("proof", PROOFS, ids=lambda proof: f"{proof.recipe}-{proof.cuda}-{proof.candidate}")
-def test_a_map_agrees_with_the_audits_of_images(proof):
+def test_gpu_map_agrees_with_the_audits_of_proofs(proof):
     """Of the candidates that a cell names, this one; what only another runs is not this one's."""
     for capability, status in proof.gpus.items():
         cell = row_of(proof.recipe, capability).cells[proof.cuda]
@@ -41,7 +41,7 @@ def test_a_map_agrees_with_the_audits_of_images(proof):
 
 
 @pytest.mark.parametrize(("name", "row", "cuda"), CELLS, ids=lambda value: getattr(value, "capability", value))
-def test_a_map_agrees_with_explain(name, row, cuda):
+def test_gpu_map_agrees_with_explain(name, row, cuda):
     model = row.models[0]
     judged = explain.explain(RECIPES[name], Target(gpus=(model,)), MachineRequest(gpu=model)).rows
     rows = [one for one in judged if one.cuda == cuda]
@@ -50,7 +50,7 @@ def test_a_map_agrees_with_explain(name, row, cuda):
     assert (cell.mark == "built") == (cell.mark != "rejected" and all(one.plain == "rejected" for one in rows))
 
 
-def test_explain_says_of_each_that_has_to_be_built_for_the_gpu(typed, context):
+def test_explain_shows_the_gpu_option_for_each_cuda_to_be_built(typed, context):
     (context.root / "recipes").symlink_to(ROOT / "recipes")
     _, out, _ = typed("explain", "--gpu", "p100")
     running = [line for line in out.splitlines() if re.match(r"CUDA .* runs natively", line)]
@@ -58,7 +58,7 @@ def test_explain_says_of_each_that_has_to_be_built_for_the_gpu(typed, context):
     assert [line for line in running if "GPU=p100" not in line] == []
 
 
-def test_every_place_shows_the_same(typed, context):
+def test_list_json_and_the_matrix_picture_agree_with_the_gpu_map(typed, context):
     """`list --json` by candidate, and the picture in README."""
     (context.root / "recipes").symlink_to(ROOT / "recipes")
     rows = [one for one in json.loads(typed("list", "--json")[1]) if one["cuda"] != "cpu"]

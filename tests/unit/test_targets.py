@@ -13,7 +13,7 @@ OLD = {"driver": "450.80.02"}
 NODE = Target(gpus=("Tesla V100-SXM3-32GB",), drivers=("450.80.02",), kernel="3.10", runtimes={"apptainer": "3.5"})
 
 
-def test_every_target_says_what_it_is_and_how_that_is_known():
+def test_committed_targets_have_description_gpus_runtime_and_source():
     found = {path.stem: targets.load(path) for path in (ROOT / "targets").glob("*.toml")}
     assert found.keys() >= {"dgx2", "a100", "h100", "pai-gn6v", "laptop"}
     for name, target in found.items():
@@ -36,7 +36,7 @@ def test_every_target_says_what_it_is_and_how_that_is_known():
         ('[runtimes]\nkubernetes = ""\n', "there are docker, apptainer, pyxis, pai"),
     ],
 )
-def test_a_bad_target_is_refused_with_file_line_and_field(text, told):
+def test_invalid_target_file_is_refused_with_file_line_and_field(text, told):
     with refused(RecipeError, told) as caught:
         toml.parse(text, "t.toml", Target, targets.contradictions, "")
     assert caught.value.what.startswith("t.toml:")
@@ -53,7 +53,7 @@ def test_a_bad_target_is_refused_with_file_line_and_field(text, told):
         ({"driver": "535.54.03"}, Target(drivers=("470", "535.54.03")), Target(drivers=("535.54.03",))),
     ],
 )
-def test_what_was_said_completes_a_target(said, known, found):
+def test_command_line_options_complete_a_target(said, known, found):
     assert targets.merge_target(MachineRequest(target="node", **said), known) == found
 
 
@@ -75,7 +75,7 @@ def test_what_was_said_completes_a_target(said, known, found):
         ({"runtimes": ("kubernetes",)}, "there is no runtime 'kubernetes'"),
     ],
 )
-def test_contradictions_are_refused(said, told):
+def test_options_that_contradict_a_target_are_refused(said, told):
     with refused(UsageError, told):
         targets.merge_target(MachineRequest(target="node", **said), NODE)
     with refused(UsageError, "no GPU, and --driver says"):

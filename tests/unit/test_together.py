@@ -30,11 +30,11 @@ from graphcrate.compat import together
         ({"pyarrow": "26.0.1"}, []),
     ],
 )
-def test_releases_that_do_not_fit(versions, broken):
+def test_incompatible_releases_are_broken_pairs(versions, broken):
     assert [one.needs for one in together.broken(versions)] == broken
 
 
-def test_every_pair_can_be_left_out():
+def test_pair_constraint_excludes_exactly_its_versions():
     for one in together.pairs():
         assert re.fullmatch(r"(>=|<|==|!=)[\d.*]+", one.versions), "one comparison"
         contrary = Requirement(one.without).specifier
@@ -43,6 +43,6 @@ def test_every_pair_can_be_left_out():
     assert {one.name for one in together.extras()} == {"torch"}
 
 
-def test_what_is_imported_and_not_asked_for():
+def test_undeclared_imports_of_dgl_are_extra_packages():
     assert together.undeclared({"dgl": "2.1.0", "pandas": "2.0"}) == {"pydantic": "dgl", "pyyaml": "dgl"}
     assert together.undeclared({"dgl": "1.1.3"}) == {}

@@ -103,7 +103,7 @@ def packages(tmp_path, cache):
     ("toolkit", "inside"),
     [(DEBIAN, [f"debs/{DEB.file.name}", f"wheels/{RUNTIME.file.name}"]), (WHEELS, [f"wheels/{RUNTIME.file.name}"])],
 )
-def test_a_toolkit_of_packages_is_made_once(sandbox, packages, cache, tmp_path, toolkit, inside):
+def test_toolkit_from_packages_is_made_once(sandbox, packages, cache, tmp_path, toolkit, inside):
     assert toolkits.cached(toolkit, cache) is None
     made = toolkits.prepare(toolkit, packages, tmp_path, place(cache))
     assert (made / "bin" / "nvcc").read_bytes() == b"nvcc"
@@ -111,7 +111,7 @@ def test_a_toolkit_of_packages_is_made_once(sandbox, packages, cache, tmp_path, 
     assert sandbox.runs == [("/opt/toolkit", inside, CUDA_HOME)]
 
 
-def test_a_toolkit_that_does_not_come_about_leaves_nothing(sandbox, packages, cache, tmp_path):
+def test_failed_toolkit_leaves_nothing_in_the_cache(sandbox, packages, cache, tmp_path):
     sandbox.code = 1
     with pytest.raises(BuildError, match="cannot be put"):
         toolkits.prepare(DEBIAN, packages, tmp_path, place(cache))
@@ -119,7 +119,7 @@ def test_a_toolkit_that_does_not_come_about_leaves_nothing(sandbox, packages, ca
     assert not list((cache.root / "tmp").glob("run-*/*"))
 
 
-def test_a_package_that_debian_has_replaced(no_places, server, cache, tmp_path):
+def test_toolkit_deb_missing_from_the_mirror_is_a_base_drift_error(no_places, server, cache, tmp_path):
     there = place(cache, {**no_places, "DEBIAN_MIRROR": server.url("/debian")})
     path = f"pool/contrib/n/nvidia-cuda-toolkit/{DEB.file.name}"
     toolkit = msgspec.structs.replace(DEBIAN, packages=(msgspec.structs.replace(DEB, path=path),))
@@ -129,7 +129,7 @@ def test_a_package_that_debian_has_replaced(no_places, server, cache, tmp_path):
     assert set(server.paths()) == {f"/debian/{path}", f"/debian-security/{path.replace('pool', 'pool/updates')}"}
 
 
-def test_a_package_of_an_old_lock_is_looked_for_in_the_sections_that_cuda_needs(
+def test_toolkit_deb_without_a_path_is_looked_up_in_the_non_free_sections(
     no_places, server, cache, tmp_path, monkeypatch
 ):
     asked = []
@@ -167,7 +167,7 @@ def image_toolkit(server, layers, **more):
     return ImageToolkit(version="11.8", reference=f"{server.host}/nvidia/cuda", digest=described["digest"])
 
 
-def test_an_images_toolkit_is_taken_out_of_its_layers(registry_server, cache, tmp_path):
+def test_toolkit_of_an_image_is_extracted_from_its_layers(registry_server, cache, tmp_path):
     later = [file("usr/local/cuda-11.8/.wh.removed", b""), file("usr/local/cuda-11.8/version.json", b"{}")]
     types = (spec.LAYER_GZIP, spec.LAYER_ZSTD, spec.LAYER_TAR)
     toolkit = image_toolkit(registry_server, [SYSTEM, TOOLKIT_FILES, later], types=types)
@@ -189,7 +189,7 @@ def test_an_images_toolkit_is_taken_out_of_its_layers(registry_server, cache, tm
         [folder("usr/local/cuda/bin")],
     ],
 )
-def test_an_image_without_a_toolkit(registry_server, cache, tmp_path, layer):
+def test_image_without_a_toolkit_is_refused(registry_server, cache, tmp_path, layer):
     with refused(ResolutionError, "has no CUDA toolkit", "devel"):
         toolkits.prepare(image_toolkit(registry_server, [layer]), {}, tmp_path, place(cache))
     assert not list((cache.root / "tmp").glob("run-*/*"))

@@ -12,7 +12,7 @@ LISTED = trying.read_list()
 RDKIT = Package(name="rdkit", use="import rdkit")
 
 
-def test_each_wanted_package_can_be_tried_and_the_others_say_who_asks():
+def test_wanted_packages_have_tries_and_all_others_a_reason():
     first, names = trying.wanted(LISTED), [one.name for one in LISTED.package]
     assert len(first) == trying.WANTED
     assert [name for name in first if name not in names] == []
@@ -24,22 +24,22 @@ def test_each_wanted_package_can_be_tried_and_the_others_say_who_asks():
         compile(one.use, one.name, "exec")
 
 
-def test_what_is_left_out_of_the_list_is_in_the_image():
+def test_packages_listed_as_there_are_in_the_lock():
     lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
     assert set(LISTED.there.split()) <= {package.name for package in lock.packages}
 
 
-def test_each_project_is_read_once_and_by_a_commit():
+def test_surveyed_projects_are_unique_and_have_a_commit():
     assert len({one.repository for one in LISTED.project}) == len(LISTED.project)
     assert [one.repository for one in LISTED.project if len(one.commit) != 40] == []
     assert [one.repository for one in LISTED.project if len(one.names.split()) != len(set(one.names.split()))] == []
 
 
-def test_results_are_of_packages_that_are_listed():
+def test_ledger_has_results_of_listed_packages_only():
     assert set(trying.read_ledger()) <= {one.name for one in LISTED.package}
 
 
-def test_the_most_named_come_first_then_those_of_pyg_then_by_the_alphabet():
+def test_counts_are_sorted_by_number_then_pyg_then_name():
     def project(names):
         return Project(repository="a/b", file="setup.py", commit="0" * 40, names=names)
 
@@ -69,19 +69,19 @@ next:  {step}
         ("./build.py check pyg:1", {}),
     ],
 )
-def test_what_a_message_says_is_typed(step, more):
+def test_next_step_of_an_error_message_becomes_the_next_try(step, more):
     said = trying.message(Typed(with_="rdkit"), 15, ERROR.format(step=step))
     assert said.what == "pyg:1 cannot work: rdkit needs libX11.so.6; 3 of the audit's findings are failures"
     assert said.next_step == " ".join(step.replace(" --output x", "").split())
     assert trying.advised(said) == Typed(**{"with_": "rdkit", **more})
 
 
-def test_the_debian_packages_of_a_second_message_join_those_of_the_first():
+def test_apt_packages_of_a_second_message_are_appended():
     said = Message(typed=Typed(with_="x", apt="git"), exit_code=15, what="", next_step="APT=libgl1")
     assert trying.advised(said).apt == "git libgl1"
 
 
-def test_a_message_is_the_last_line_where_no_error_was_told():
+def test_output_without_an_error_line_gives_its_last_line_as_message():
     assert trying.message(Typed(), 1, "Traceback\n  x\nKeyError: 1\n").what == "KeyError: 1"
 
 
@@ -104,7 +104,7 @@ def attempts(*outcomes):
     return attempt, typed
 
 
-def test_what_the_message_says_is_tried_and_the_message_kept():
+def test_failed_try_is_repeated_as_advised_and_its_message_kept():
     attempt, typed = attempts(says("APT=libx11-6"), passes)
     result = trying.tried(RDKIT, attempt)
     assert result.passed
@@ -112,14 +112,14 @@ def test_what_the_message_says_is_tried_and_the_message_kept():
     assert [one.typed for one in result.messages] == typed[:1]
 
 
-def test_the_next_version_of_cuda_is_tried_where_no_message_helps():
+def test_failed_try_without_advice_goes_on_with_the_next_cuda():
     package = Package(name="rdkit", use="", tries=(Typed(), Typed(cuda="12.6")))
     attempt, typed = attempts(says(""), passes)
     assert trying.tried(package, attempt).typed.cuda == "12.6"
     assert len(typed) == 2
 
 
-def test_advice_that_does_not_help_ends(monkeypatch):
+def test_tries_end_after_two_advices_that_do_not_help(monkeypatch):
     monkeypatch.setattr(trying.settings, "now_utc", lambda: "2026-11-26T00:00:00Z")
     attempt, typed = attempts(says("APT=a"), says("APT=b"), says("APT=c"))
     result = trying.tried(RDKIT, attempt)
@@ -128,14 +128,14 @@ def test_advice_that_does_not_help_ends(monkeypatch):
     assert len(result.messages) == 3
 
 
-def test_the_version_is_that_of_the_package_or_of_what_was_typed_for_it():
+def test_version_is_that_of_the_package_or_of_its_other_distribution():
     versions = {"openbabel-wheel": "3.1", "rdkit": "2026.9.1"}
     assert trying.version_of(RDKIT, Typed(with_="rdkit>2020"), versions) == "2026.9.1"
     babel = Package(name="openbabel", use="")
     assert trying.version_of(babel, Typed(with_="openbabel-wheel<4"), versions) == "3.1"
 
 
-def test_a_row_says_what_to_type_or_why_not(monkeypatch):
+def test_table_row_of_a_package_has_its_command_or_its_error(monkeypatch):
     good = Result(
         package="rdkit", typed=Typed(with_="rdkit", apt="libx11-6"), digest="sha256:1", version="1.0", added=31_800_000
     )

@@ -86,7 +86,7 @@ def files(**contents):
     return f"files = {{ {named} }}"
 
 
-def test_files_over_the_stacks_own_are_named_and_the_suites_run_in_the_image_itself(mine):
+def test_own_files_over_files_of_the_stack_are_named_and_its_suites_run_in_the_image(mine):
     (mine.world.root / "other.py").write_text("broken = True\n")
     (mine.world.root / "base/usr/bin").mkdir(parents=True)
     (mine.world.root / "base/usr/bin/sh").touch()
@@ -112,7 +112,7 @@ def test_files_over_the_stacks_own_are_named_and_the_suites_run_in_the_image_its
     assert found.removed == {f"{PACKAGES}/torch/__pycache__/__init__.cpython-311.pyc"[1:]}
 
 
-def test_a_file_that_breaks_the_stack_fails_the_image(mine):
+def test_own_file_that_breaks_the_stack_fails_the_smoke_suite(mine):
     (mine.world.root / "other.py").write_text("raise SystemExit(1)\n")
     recipe = 'extends = "torch"\ncuda = "cpu"\n' + files(**{"/opt/venv/bin/python": "other.py"})
     assert mine.typed("image", "torch", "--cuda", "cpu")[0] == 0
@@ -132,19 +132,19 @@ def test_a_file_that_breaks_the_stack_fails_the_image(mine):
     ],
     ids=["a variable", "a .pth file", "sitecustomize", "a backend of torch"],
 )
-def test_what_changes_how_the_stack_starts_is_tested_with_it(mine, lines, packages):
+def test_additions_that_change_how_python_starts_run_the_suites_in_the_image(mine, lines, packages):
     built = mine.image(lines, packages=packages)
     assert in_image(mine, built.digest)
     assert [suite["image"] for suite in built.report["suites"]] == [built.digest] * len(built.report["suites"])
 
 
-def test_a_wheel_with_an_interpreter_of_its_own_is_refused(mine):
+def test_wheel_that_overwrites_the_python_of_the_venv_is_refused(mine):
     code, out, err = mine.build("", {"hook": {"hook-1.0.data/scripts/python3.11": b"#!/bin/sh\n"}})
     assert (code, out) == (9, ""), err
     assert "the image's virtual environment and hook 1.0 both own /opt/venv/bin/python3.11" in err
 
 
-def test_results_of_the_layers_below_are_shown_as_theirs_and_publishing_wants_its_own(mine):
+def test_publish_of_an_own_image_refuses_suite_results_of_the_stack_image(mine):
     built = mine.image(packages={"more": {"more/__init__.py": b"1\n"}})
     below, own = built.report["suites"]
     assert (below["suite"], own["suite"], own["image"]) == ("torch", "imports", built.digest)
@@ -163,7 +163,7 @@ def test_results_of_the_layers_below_are_shown_as_theirs_and_publishing_wants_it
     assert [suite["image"] for suite in again.report["suites"]] == [built.digest] * 2
 
 
-def test_an_image_of_ones_own_is_tested_again_by_its_stacks_suites_and_its_own_commands(mine):
+def test_rerun_of_an_own_image_runs_the_stack_suites_and_its_own_commands(mine):
     built = mine.image('smoke = ["true a", "true b"]')
     mine.ran.clear()
     code, _, err = mine.typed("test", built.name, "--rerun")
@@ -174,7 +174,7 @@ def test_an_image_of_ones_own_is_tested_again_by_its_stacks_suites_and_its_own_c
     assert {image for image, _ in mine.ran} == {built.digest}
 
 
-def test_no_statement_is_about_an_image_that_did_not_run(mine):
+def test_published_statements_name_only_images_that_ran(mine):
     """Random additions, each built, tested where that is asked for, and published."""
     chance = random.Random(33)
     modules = (
@@ -222,7 +222,7 @@ def test_no_statement_is_about_an_image_that_did_not_run(mine):
     assert published > 7
 
 
-def test_what_the_stack_has_already_gives_its_image_and_that_is_said(mine):
+def test_adding_a_package_of_the_stack_gives_the_stack_image_and_a_note(mine):
     """The tag was that of another image: `…-torch-scatter`."""
 
     def add(context, resolution, *_, **__):
@@ -239,7 +239,7 @@ def test_what_the_stack_has_already_gives_its_image_and_that_is_said(mine):
     assert "-torch" not in out.partition("@")[0].partition(":")[2]
 
 
-def test_after_the_stack_is_locked_anew_an_own_image_has_its_packages_or_says_that_its_lock_is_older(
+def test_own_image_after_a_new_stack_lock_has_the_new_packages_or_a_note_on_its_older_lock(
     world,  # noqa: F811
 ):
     asked = []
@@ -285,7 +285,7 @@ def on_top(tmp_path, *added, below=("a",), **config):
     return credit.objection(first, second, "3.11")
 
 
-def test_packages_on_top_change_nothing_below(tmp_path):
+def test_layer_of_packages_on_top_has_no_objection(tmp_path):
     inside = f"{PACKAGES}/more/__init__.py"[1:]
     assert on_top(tmp_path, [tars.file(inside), tars.file("opt/venv/bin/more"), tars.file("opt/venv/share/x")]) == ""
 
@@ -304,11 +304,11 @@ def test_packages_on_top_change_nothing_below(tmp_path):
         (tars.symlink("opt/venv/lib64", "elsewhere"), "lib64 is replaced"),
     ],
 )
-def test_what_is_more_than_packages_on_top_is_named(tmp_path, entry, why):
+def test_layer_with_more_than_packages_has_an_objection(tmp_path, entry, why):
     assert why in on_top(tmp_path, [entry])
 
 
-def test_other_layers_below_or_another_environment_are_no_ground(tmp_path):
+def test_other_lower_layers_or_another_environment_are_an_objection(tmp_path):
     assert "environment" in on_top(tmp_path / "1", environment={"A": "1"})
     first = small_layouts.layout(tmp_path / "2", [tars.file("a")], [tars.file("b")])
     for name, layers in {"3": [[tars.file("b")], [tars.file("a")]], "4": [[tars.file("a")]]}.items():

@@ -15,7 +15,7 @@ from tests.unit.wheelmaker import entry, make_wheel, record_row
 LARGE = bytes(range(256)) * 9000
 
 
-def test_a_good_wheel_tells_what_it_holds(tmp_path):
+def test_open_wheel_reads_name_version_and_members(tmp_path):
     files = {"pkg/__init__.py": b"x = 1\n", "pkg/data,1.bin": LARGE, "pkg/empty": b"", "pkg/ü.txt": "ü".encode()}
     path = make_wheel(tmp_path, files=files, executable=("pkg/data,1.bin",), version="2.0+cu118", tag="cp311-cp311-any")
     with open_wheel(path) as wheel:
@@ -28,7 +28,7 @@ def test_a_good_wheel_tells_what_it_holds(tmp_path):
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha384", "sha512"])
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_hashes_of_record_are_checked_while_content_passes(tmp_path, algorithm, method):
+def test_wheel_member_is_checked_against_record_while_read(tmp_path, algorithm, method):
     other = {"pkg/a.py": b"abc"}
     path = make_wheel(tmp_path, files=other, algorithm=algorithm, method=method)
     with open_wheel(path) as wheel:
@@ -41,7 +41,7 @@ def test_hashes_of_record_are_checked_while_content_passes(tmp_path, algorithm, 
         wheel.read(wheel.members[0])
 
 
-def test_folders_and_signatures_need_no_record(tmp_path):
+def test_wheel_folders_and_signatures_need_no_row_in_record(tmp_path):
     signatures = {"pkg-1.0.dist-info/RECORD.jws": b"{}", "pkg-1.0.dist-info/RECORD.p7s": b"1"}
     folder = entry("pkg/sub/", stat.S_IFDIR | 0o755)
     with open_wheel(make_wheel(tmp_path, entries=[(folder, b"")], unrecorded=signatures)) as wheel:
@@ -56,13 +56,13 @@ def refused(path, words):
     assert str(caught.value).startswith(path.name)
 
 
-def test_hostile_names_are_refused(tmp_path):
+def test_wheel_with_hostile_member_names_is_refused(tmp_path):
     for name in ("../evil", "a/../../evil", "/etc/passwd", "C:/evil", "a\\b", "a/b\n", "a//b", "./x", "x/.", "x/.."):
         refused(make_wheel(tmp_path, entries=[(entry(name), b"evil")]), "not a plain relative path")
 
 
 @pytest.mark.parametrize("second", ["pkg/\u00e9.py", "pkg/e\u0301.py", "pkg/\u00e9.py/below.py"])
-def test_a_name_may_be_there_once_in_whatever_form(tmp_path, second):
+def test_wheel_with_a_duplicate_name_in_any_unicode_form_is_refused(tmp_path, second):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # zipfile's, about the duplicate
         path = make_wheel(tmp_path, files={"pkg/\u00e9.py": b"1"}, entries=[(entry(second), b"1")])
@@ -95,7 +95,7 @@ def test_a_name_may_be_there_once_in_whatever_form(tmp_path, second):
         ({"entries": [(entry("pkg/b", method=zipfile.ZIP_LZMA), b"b" * 100)]}, "stored and deflated members only"),
     ],
 )
-def test_disagreement_and_what_no_wheel_holds_are_refused(tmp_path, options, words):
+def test_wheel_whose_name_metadata_or_members_disagree_is_refused(tmp_path, options, words):
     refused(make_wheel(tmp_path, **options), words)
 
 
@@ -143,7 +143,7 @@ def overlapping(data):
         *((lambda data, keep=keep: data[:keep], "zip file") for keep in (0, 1, 21, 100, 500, -1)),
     ],
 )
-def test_archives_that_are_damaged_or_made_to_deceive_are_refused(tmp_path, change, words):
+def test_damaged_or_deceiving_zip_archive_is_refused(tmp_path, change, words):
     path = make_wheel(tmp_path)
     path.write_bytes(change(path.read_bytes()))
     refused(path, words)
@@ -166,6 +166,6 @@ def test_archives_that_are_damaged_or_made_to_deceive_are_refused(tmp_path, chan
         ("torch-2.0.1-cp311-cp311-musllinux_1_2_x86_64.whl", "3.11", "2.36", False),
     ],
 )
-def test_a_wheel_must_be_for_the_images_python_and_glibc(name, python, glibc, fits):
+def test_wheel_tag_for_another_python_or_newer_glibc_is_refused(name, python, glibc, fits):
     with contextlib.nullcontext() if fits else pytest.raises(BuildError, match="is not for this image"):
         check_tags(name, python, glibc)

@@ -43,7 +43,7 @@ def bundle(path, files):
     return path
 
 
-def test_a_layer_holds_the_wheels_files_and_their_bytecode(tmp_path, cache):
+def test_wheels_layer_holds_the_files_and_their_bytecode(tmp_path, cache):
     random = os.urandom(SPLICE_FROM * 2)
     files = {"pkg/__init__.py": b"a = 1\n", "pkg/large.so": NOISE, "pkg/random": random}
     compiled = bundle(tmp_path / "0.bundle", {f"{PACKAGES}/pkg/__pycache__/__init__.cpython-311.pyc": b"code"})
@@ -72,7 +72,7 @@ def test_a_layer_holds_the_wheels_files_and_their_bytecode(tmp_path, cache):
 
 
 @pytest.mark.parametrize("size", [100, len(NOISE)])
-def test_changed_content_is_refused_and_leaves_nothing(tmp_path, cache, size):
+def test_wheel_with_other_bytes_than_the_lock_is_refused_and_leaves_no_layer(tmp_path, cache, size):
     path = make_wheel(tmp_path, files={"pkg/x": NOISE[:size]}, method=zipfile.ZIP_STORED)
     expected = wheel_file(path)
     data = bytearray(path.read_bytes())
@@ -87,7 +87,7 @@ def test_changed_content_is_refused_and_leaves_nothing(tmp_path, cache, size):
 
 
 @pytest.mark.parametrize("content", [b"spliced" * 100_000 + NOISE, b"small"])
-def test_content_that_is_not_what_record_says_is_refused(tmp_path, cache, content):
+def test_wheel_file_with_another_hash_than_in_record_is_refused(tmp_path, cache, content):
     told, other = record_row("pkg/x", content), record_row("pkg/x", content[::-1])
     path = make_wheel(tmp_path, files={"pkg/x": content}, record=lambda text: text.replace(told, other))
     with pytest.raises(IntegrityError, match="pkg/x: its content is not what RECORD says"):
@@ -109,7 +109,7 @@ def test_equal_files_of_two_wheels_are_written_once(tmp_path, cache):
         assert b"nvidia/__pycache__/__init__.cpython-311.pyc,,\n" in record
 
 
-def test_claims_see_other_content_at_a_path_and_a_file_where_another_has_a_folder():
+def test_claims_of_two_packages_on_a_path_conflict_on_other_content_or_a_folder():
     claims = Claims()
     assert claims.claim("one 1.0", "/a/b", "x")
     assert claims.claim("two 1.0", "/a/c", "x")
