@@ -34,7 +34,7 @@ _INHERITED_IN_JOB = ("SLURM_", "SLURMD_", "SPANK_", "PYXIS_", "ENROOT_", "NVIDIA
 #: of a job around us: they would change the request, or give its processes ranks
 _OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_")
 _RANKS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-#: say which cluster is meant, and what a person or a site chose for all jobs; sbatch's options beat them
+#: say which cluster is meant, and what the user or a site chose for all jobs; sbatch's options beat them
 _CHOICES = (
     *("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_CLUSTERS"),
     *("SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_CONSTRAINT"),

@@ -1,4 +1,4 @@
-"""Where one command's work happens: the project's folder, the environment, the cache, the person's eyes."""
+"""Where one command's work happens: the project's folder, the environment, the cache, the user's eyes."""
 
 import functools
 from collections.abc import Mapping

@@ -100,7 +100,7 @@ def _installed(plan: Plan) -> set[str]:
 
 
 def added_files(plan: Plan) -> str:
-    """Write a person's own files, the last thing that an image gets: they change most."""
+    """Write the user's own files, the last thing that an image gets: they change most."""
     files = [file for step in plan.of(FilesStep) if step.title == ADDED_FILES_TITLE for file in step.files]
     if not files:
         return ""

@@ -1,4 +1,4 @@
-"""Tests of what a person adds to a stack: each package is imported, and their own commands must succeed."""
+"""Tests of what the user adds to a stack: each package is imported, and their own commands must succeed."""
 
 import hashlib
 import re

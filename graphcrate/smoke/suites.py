@@ -43,7 +43,7 @@ class Ran(NamedTuple):
 class SuiteProgram(NamedTuple):
     """What is run inside an image, and how it is judged; ended after `limit` seconds. `title` is for people."""
 
-    name: str  #: of a suite, or of a person's own test
+    name: str  #: of a suite, or of the user's own test
     version: str  #: past results of another one do not count
     title: str
     argv: Sequence[str]
