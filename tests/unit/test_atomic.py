@@ -21,7 +21,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_it_appears_whole_with_its_mode_and_an_older_one_stays_until_then_and_after_an_error(tmp_path):
+def test_a_file_appears_whole_with_its_mode_and_an_older_one_stays_until_then_and_after_an_error(tmp_path):
     target = tmp_path / "deep" / "image.sif"
     with writing(target, 0o755) as part:
         part.write_bytes(b"half")

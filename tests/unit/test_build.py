@@ -193,7 +193,7 @@ def test_an_image_depends_on_plan_engine_and_text_or_the_form_of_layers(tmp_path
     assert len({*before, *keys()}) == 12
 
 
-def test_an_image_is_asked_for_where_it_lies(tmp_path, monkeypatch):
+def test_an_image_exists_where_its_engine_has_its_digest(tmp_path, monkeypatch):
     built = report(artifact=ARTIFACT, digest=f"sha256:{'0' * 64}")
     for store, there in (({}, False), ({"x:1": {"Id": "sha256:0"}}, True), ({"x:1": {"Id": "sha256:1"}}, False)):
         known = SimpleNamespace(inspect=store.get)

@@ -60,7 +60,7 @@ def test_a_folder_without_wheels_is_not_made_up_for_by_those_that_pip_knows(worl
         world.choose(PYTORCH, COMPATIBLE, wheels=tmp_path / "empty")
 
 
-def test_nothing_can_be_reached(unplugged):
+def test_an_unreachable_index_is_a_network_error_that_names_a_mirror(unplugged):
     unplugged.environment["UV_DEFAULT_INDEX"] = NOWHERE
     with refused(NetworkError, "compatible: pypi channel: connection refused", "MIRROR=sjtu"):
         unplugged.choose(PYTORCH, COMPATIBLE)

@@ -99,7 +99,7 @@ def test_the_best_of_a_generation_stays_alone_and_the_newest_ptx_where_it_is_wan
     assert loaded(data, "7.0", keep_ptx=True) == ([[(SASS, "7.0"), (PTX, "9.0")]], 0)
 
 
-def test_several_modules_in_one_stay_whole():
+def test_a_fat_binary_with_several_modules_is_not_slimmed():
     twice = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(SASS, 70))
     stays = [[(SASS, "7.0"), (SASS, "8.0"), (SASS, "7.0")], [(SASS, "8.0")]]
     assert loaded(twice + VOLTA_AMPERE, "8.0") == (stays, 1)
