@@ -10,7 +10,7 @@ from graphcrate.model.errors import HostError
 from graphcrate.model.report import Artifact
 
 
-def test_the_step_of_pyxis(tmp_path):
+def test_pyxis_step_has_container_mounts_and_is_read_only(tmp_path):
     binds = (Bind(tmp_path, "/out", read_only=False),)
     words = pyxis.step("a", Exec(["python", "x.py"], {"OMP_NUM_THREADS": "2"}, binds))
     # else ~/.local of the host shadows the image's packages
@@ -27,7 +27,7 @@ def test_the_step_of_pyxis(tmp_path):
 JOB = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", "PATH": "/usr/bin", "MELLANOX_VISIBLE_DEVICES": "0", "SECRET": "1"}
 
 
-def test_what_pyxis_is_told_of_gpus(tmp_path, monkeypatch):
+def test_pyxis_variables_name_gpus_if_there_is_a_driver(tmp_path, monkeypatch):
     def told(has_driver, **given):
         monkeypatch.setattr(pyxis, "DRIVER", tmp_path if has_driver else tmp_path / "nvidiactl")
         variables = pyxis.variables_of({**JOB, **given})
@@ -73,7 +73,7 @@ def in_job(monkeypatch):
 
 
 @pytest.mark.parametrize("own", ["pyxis_graphcrate-7", "pyxis_7_graphcrate-7"], ids=["global", "job"])
-def test_a_job_imports_its_image_once_and_removes_it(in_job, own):
+def test_pyxis_job_imports_its_image_once_and_removes_it(in_job, own):
     steps = Steps([own, "pyxis_graphcrate-77", "pyxis_other"])
     artifact = Artifact(engine="pyxis", kind="registry", reference="registry.example.com/a/b:1", digest="x", bytes=0)
     with in_job(steps, artifact) as inside:
@@ -85,7 +85,7 @@ def test_a_job_imports_its_image_once_and_removes_it(in_job, own):
     assert steps.containers == ["pyxis_graphcrate-77", "pyxis_other"]
 
 
-def test_an_image_that_pyxis_does_not_start_is_told_in_enroots_words(in_job):
+def test_pyxis_start_failure_quotes_enroots_error(in_job):
     lines = ["slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli", "srun: error: task 0"]
     steps = Steps(["pyxis_graphcrate-7"], lines, code=1)
     artifact = Artifact(engine="pyxis", kind="sqsh", reference="/a.sqsh", digest="x", bytes=0)
@@ -96,7 +96,7 @@ def test_an_image_that_pyxis_does_not_start_is_told_in_enroots_words(in_job):
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_step_that_slurm_took_away_is_no_verdict_on_the_image(monkeypatch, lost):
+def test_cancelled_pyxis_step_is_a_host_error(monkeypatch, lost):
     said = "srun: error: Slurm job 16 has expired" if lost else "srun: error: n1: task 0: Segmentation fault"
     monkeypatch.setattr(pyxis, "process", Steps([], ["Phase: training", said], code=1))
     inside = pyxis.Container("graphcrate-16", JOB)
@@ -107,7 +107,7 @@ def test_a_step_that_slurm_took_away_is_no_verdict_on_the_image(monkeypatch, los
         assert inside.run(Exec(["true"])).returncode == 1
 
 
-def test_a_folder_that_pyxis_cannot_mount_is_refused(tmp_path):
+def test_pyxis_mount_of_a_path_with_spaces_is_refused(tmp_path):
     folder = tmp_path / "a b"
     folder.mkdir()
     with pytest.raises(HostError, match="there is a space in its path") as caught:

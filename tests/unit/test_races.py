@@ -64,7 +64,7 @@ def nothing_temporary(root):
 # host/cache, host/cleaning
 
 
-def test_caches_that_open_and_close_at_once_leave_nothing(root):
+def test_concurrent_cache_open_and_close_leaves_no_temporary_files(root):
     def once():
         with opened(root) as cache, cache.folder() as folder:
             (folder / "a").touch()
@@ -73,7 +73,7 @@ def test_caches_that_open_and_close_at_once_leave_nothing(root):
     nothing_temporary(root)
 
 
-def test_a_path_of_the_cache_is_whole_whoever_writes_it(root):
+def test_concurrent_cache_keep_gives_whole_files(root):
     contents = {ONE, OTHER}
 
     def write(data):
@@ -87,7 +87,7 @@ def test_a_path_of_the_cache_is_whole_whoever_writes_it(root):
     nothing_temporary(root)
 
 
-def test_a_folder_is_adopted_once(root):
+def test_concurrent_cache_adopt_keeps_one_whole_folder(root):
     def adopt(number, name):
         with opened(root) as cache, cache.folder() as folder:
             (folder / "made").mkdir()
@@ -102,7 +102,7 @@ def test_a_folder_is_adopted_once(root):
     nothing_temporary(root)
 
 
-def test_one_at_a_time_does_what_is_exclusive(root):
+def test_cache_exclusively_admits_one_thread_at_a_time(root):
     inside = []
 
     def work():
@@ -115,7 +115,7 @@ def test_one_at_a_time_does_what_is_exclusive(root):
     run(lambda _: [work] * 4)
 
 
-def test_a_cache_is_freed_alone_or_not_at_all(root):
+def test_concurrent_cache_release_removes_no_file_in_use(root):
     def use():
         with opened(root) as cache:
             cache.write(cache.file("a" * 64, "x"), ONE)
@@ -130,7 +130,7 @@ def test_a_cache_is_freed_alone_or_not_at_all(root):
     nothing_temporary(root)
 
 
-def test_a_file_that_two_runs_fetch_is_whole_and_fetched_once(root, server):
+def test_concurrent_fetch_of_a_file_downloads_it_once(root, server):
     def make(turn):
         data = random.Random(turn).randbytes(200_000)
         server.put(f"/{turn}", data)
@@ -151,7 +151,7 @@ def test_a_file_that_two_runs_fetch_is_whole_and_fetched_once(root, server):
 # host/atomic
 
 
-def test_a_file_is_always_one_of_those_that_were_written(tmp_path):
+def test_concurrent_write_file_gives_one_whole_content(tmp_path):
     path = tmp_path / "a" / "file"
 
     def read():
@@ -162,7 +162,7 @@ def test_a_file_is_always_one_of_those_that_were_written(tmp_path):
     assert [one.name for one in path.parent.iterdir()] == ["file"]
 
 
-def test_a_link_is_always_to_one_of_its_targets(tmp_path):
+def test_concurrent_atomic_link_points_to_one_target(tmp_path):
     path = tmp_path / "pyg" / "cu118"
 
     def read():
@@ -173,7 +173,7 @@ def test_a_link_is_always_to_one_of_its_targets(tmp_path):
     assert [one.name for one in path.parent.iterdir()] == ["cu118"]
 
 
-def test_a_folder_is_replaced_by_one_at_a_time(tmp_path):
+def test_concurrent_folder_replacing_gives_one_whole_folder(tmp_path):
     target = tmp_path / "x" / "oci"
 
     def replace(name):
@@ -186,7 +186,7 @@ def test_a_folder_is_replaced_by_one_at_a_time(tmp_path):
     assert [one.name for one in target.parent.iterdir()] == ["oci"]
 
 
-def test_a_folder_that_is_replaced_is_never_absent(tmp_path, monkeypatch):
+def test_replaced_folder_is_never_absent(tmp_path, monkeypatch):
     target, rename = tmp_path / "oci", Path.rename
 
     def slow(path, other):
@@ -207,7 +207,7 @@ def test_a_folder_that_is_replaced_is_never_absent(tmp_path, monkeypatch):
     run(lambda _: [lambda: replace("one"), lambda: replace("other"), look])
 
 
-def test_one_makes_a_folder_that_is_to_appear(tmp_path):
+def test_concurrent_appearing_makes_the_folder_once(tmp_path):
     def appear(target):
         with atomic.appearing(target, "part") as folder:
             if folder is None:
@@ -223,7 +223,7 @@ def test_one_makes_a_folder_that_is_to_appear(tmp_path):
     assert all((path / "a").is_file() for path in (tmp_path / "x").iterdir())
 
 
-def test_a_name_is_given_once(tmp_path):
+def test_concurrent_atomic_create_succeeds_once(tmp_path):
     def make(turn):
         return [lambda data=data: atomic.create(tmp_path / str(turn), data, 0o644) for data in (ONE, OTHER)]
 
@@ -231,7 +231,7 @@ def test_a_name_is_given_once(tmp_path):
     assert {path.read_bytes() for path in tmp_path.iterdir()} <= {ONE, OTHER}
 
 
-def test_a_temporary_folder_is_not_taken_for_an_abandoned_one(tmp_path, monkeypatch):
+def test_temporary_folder_of_a_running_thread_is_not_removed(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def work():
@@ -251,7 +251,7 @@ def screen():
     return Console(file=io.StringIO(), force_terminal=True, width=100)
 
 
-def test_bars_of_many_threads_are_one_group_that_is_put_away_at_the_end(monkeypatch):
+def test_progress_bars_of_many_threads_are_one_group(monkeypatch):
     seen, amounts, drawing = progress.Stderr(), progress._amounts, []
     monkeypatch.setitem(vars(seen), "_console", screen())
 
@@ -281,7 +281,7 @@ def test_bars_of_many_threads_are_one_group_that_is_put_away_at_the_end(monkeypa
     assert (drawing, seen._bars, seen._open) == ([], None, 0)
 
 
-def test_a_terminal_is_opened_once(monkeypatch):
+def test_console_is_created_once_by_many_threads(monkeypatch):
     made = []
 
     def console(**_):
@@ -303,7 +303,7 @@ def test_a_terminal_is_opened_once(monkeypatch):
 # host/http, host/pool
 
 
-def test_a_client_is_for_many_threads(server):
+def test_http_client_serves_many_threads(server):
     for number in range(4):
         server.put(f"/{number}", str(number).encode() * 1000)
 
@@ -332,7 +332,7 @@ class Slow(int):
         return int(self) > other
 
 
-def test_a_pace_counts_the_requests_and_refusals_of_all_threads():
+def test_upload_request_size_counts_requests_of_all_threads():
     def counted(_):
         pace = upload.RequestSize(1 << 30)
         pace._arrived = Slow()
@@ -359,7 +359,7 @@ def test_a_pace_counts_the_requests_and_refusals_of_all_threads():
 # smoke/memory
 
 
-def test_a_pass_is_there_whole_or_not_at_all(tmp_path):
+def test_concurrently_stored_pass_is_read_whole_or_absent(tmp_path):
     kind = {"version": "1", "device": "cpu", "driver": "", "runtime": "graphcrate", "runtime_version": "1"}
     claim = SuiteClaim(image=f"sha256:{'a' * 64}", suite="torch", **kind)
     passed = SmokeReport(suite="torch", status="passed", device="cpu", seconds=1.0)
@@ -378,7 +378,7 @@ def test_a_pass_is_there_whole_or_not_at_all(tmp_path):
 # engines/embedded, artifacts/convert
 
 
-def test_runs_of_more_images_than_are_kept_find_theirs_unpacked(root, tmp_path):
+def test_concurrent_runs_of_many_images_find_theirs_unpacked(root, tmp_path):
     layouts = [small_layouts.layout(tmp_path / str(number), [tars.file("a", b"%d" % number)]) for number in range(4)]
 
     def use(number):
@@ -389,7 +389,7 @@ def test_runs_of_more_images_than_are_kept_find_theirs_unpacked(root, tmp_path):
     nothing_temporary(root)
 
 
-def test_what_another_run_removes_is_not_looked_at(root):
+def test_unpacked_image_removed_by_another_run_is_skipped(root):
     """The listing of unpacked images, of which any may go at any moment."""
     with opened(root) as cache:
 
@@ -407,7 +407,7 @@ def test_what_another_run_removes_is_not_looked_at(root):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files their owners")
-def test_conversions_to_one_folder_wait_for_each_other(tmp_path, context):
+def test_concurrent_conversions_to_a_folder_wait(tmp_path, context):
     layout = small_layouts.layout(tmp_path / "dist/pyg/1.0", [tars.file("a", b"1" * 3000), tars.file("b/c", b"2")])
     base = tmp_path / "out"
     base.mkdir()
@@ -436,7 +436,7 @@ def test_conversions_to_one_folder_wait_for_each_other(tmp_path, context):
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_a_checksum_in_a_shared_folder_is_never_another_publishers(tmp_path, progress, replace):
+def test_concurrent_publishers_to_a_shared_folder_leave_matching_checksums(tmp_path, progress, replace):
     """Two publishers of the same name: whatever is there at the end, no checksum says other bytes."""
     sources = {}
     for data in (ONE, OTHER):

@@ -62,12 +62,12 @@ OF_A_JOB = "one process of a job with 2 tasks (srun would start one for each)"
         (under_pyxis(SCRIPT, hook=False), Place(0, 1, 0, 1, "127.0.0.1", 0, OF_A_JOB)),
     ],
 )
-def test_a_process_knows_its_place(variables, place):
+def test_rank_is_read_from_srun_torchrun_or_enroot_variables(variables, place):
     assert from_environment(variables) == place
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_half_set_variables_are_named(name):
+def test_missing_rank_variable_is_a_network_fault(name):
     with pytest.raises(Fault, match=f"no {name}: a process of several") as caught:
         from_environment({key: value for key, value in NAMES.items() if key != name})
     assert caught.value.layer is Layer.NETWORK
@@ -97,7 +97,7 @@ def test_half_set_variables_are_named(name):
         ({**STEP, "SLURM_LOCALID": ""}, "SLURM_LOCALID='' is no number"),
     ],
 )
-def test_contradictions_are_named(variables, said):
+def test_contradicting_rank_variables_are_a_fault(variables, said):
     with pytest.raises(Fault, match=said):
         from_environment(variables)
 
@@ -114,7 +114,7 @@ def test_contradictions_are_named(variables, said):
         *((text, None) for text in ("n[1-", "n]1[", "n[[1]]", "n[]", "n[1-2", "n[a-b]", "n[3-1]", "n[1-99999999]")),
     ],
 )
-def test_lists_of_nodes_and_of_their_tasks(text, hosts):
+def test_slurm_node_and_task_lists_are_expanded(text, hosts):
     with contextlib.nullcontext() if hosts is not None else pytest.raises(Fault, match="no list of nodes"):
         assert list(expand(text)) == hosts
     assert tasks_by_node("2(x3),1") == [2, 2, 2, 1]
@@ -123,7 +123,7 @@ def test_lists_of_nodes_and_of_their_tasks(text, hosts):
 
 
 @given(st.integers(0, 10**9), st.integers(0, 2**32))
-def test_jobs_that_follow_one_another_have_ports_of_their_own_below_those_linux_hands_out(job, step):
+def test_consecutive_jobs_get_disjoint_ports_below_the_ephemeral_range(job, step):
     """GLT's training takes three in a row (test_glt_programs.py)."""
     taken = [set(range(port, port + 3)) for port in (port_of(str(job + next), str(step)) for next in (0, 1))]
     assert not taken[0] & taken[1]
@@ -140,7 +140,7 @@ def test_jobs_that_follow_one_another_have_ports_of_their_own_below_those_linux_
         ((2, 1, 1, 0, "n1", 0), "--port='0' is no port"),
     ],
 )
-def test_nodes_that_do_not_fit(arguments, said):
+def test_on_node_with_invalid_numbers_is_a_fault(arguments, said):
     assert on_node(2, 1, 4, 3, "n1", 5000) == Place(7, 8, 3, 4, "n1", 5000, "by node")
     assert on_node(1, 0, 1, 0, "n1", 5000).world == 1
     with pytest.raises(Fault, match=said):

@@ -24,7 +24,7 @@ BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"<!-- [\w ]+(?:, generated|: written by .*?) -->.*?<!-- end of [\w ]+ -->", re.DOTALL)
 
 
-def test_what_is_generated_is_fresh():
+def test_generated_pages_are_fresh():
     assert [path for path, text in generate.files() if path.read_text(encoding="utf-8") != text] == [], "make generate"
 
 
@@ -42,7 +42,7 @@ def test_the_terminal_picture_shows_what_a_build_prints():
 
 
 @pytest.mark.parametrize("name", FOR_PEOPLE)
-def test_a_page_is_short_enough_to_be_read(name):
+def test_page_has_at_most_the_word_limit(name):
     words = len(TABLE.sub("", BLOCK.sub("", PAGES[name])).split())
     assert words <= WORDS, f"{words} words: cut, split, or move what developers need to docs/dev/"
 
@@ -58,7 +58,7 @@ def test_each_page_is_in_an_index_and_each_tutorial_has_a_chinese_one():
     assert tutorials == {path.name for path in ROOT.glob("docs/zh/tutorials/*.md")}
 
 
-def test_what_pages_name_exists():
+def test_make_targets_commands_and_variables_on_pages_exist():
     """Make's targets, commands, variables, fields of recipes."""
     targets = set(re.findall(r"^([a-z-]+(?:\.py)?):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = {command.name or command.callback.__name__ for command in main.app.registered_commands}

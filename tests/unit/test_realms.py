@@ -27,11 +27,11 @@ from graphcrate.oci.realms import Challenge, challenges, may_see, merged, site
         ("realm=x", []),
     ],
 )
-def test_challenges(header, expected):
+def test_www_authenticate_challenges_are_parsed(header, expected):
     assert list(challenges(header)) == expected
 
 
-def test_scopes_are_merged_by_what_they_are_for():
+def test_token_scopes_are_merged_by_repository():
     own = ("repository:team/image:pull,push", "repository:team/base:pull")
     assert merged(("repository:team/image:pull", *own)) == own
     assert merged(("repository:h:5000/a:pull",)) == ("repository:h:5000/a:pull",)
@@ -66,7 +66,7 @@ DO_NOT = {
 
 
 @pytest.mark.parametrize(("seen", "realms"), [(True, SEE), (False, DO_NOT)])
-def test_who_sees_the_login(seen, realms):
+def test_realm_may_see_the_login_of_its_own_site_or_if_trusted(seen, realms):
     trusted = ("sso.example.org",)
     for registry, named in realms.items():
         address = registry if "//" in registry else f"https://{registry}"
@@ -76,6 +76,6 @@ def test_who_sees_the_login(seen, realms):
 
 
 @given(st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5}){1,4}", fullmatch=True))
-def test_a_site_is_an_end_of_the_name(host):
+def test_site_is_a_suffix_of_the_host(host):
     assert host == site(host) or host.endswith(f".{site(host)}")
     assert "." in site(host)

@@ -52,7 +52,7 @@ def parse(text):
         ('program = "dna.py"', 'program = "../dna.py"', "program", "file of examples/"),
     ],
 )
-def test_a_mistake_is_told_with_line_and_field(old, new, field, words):
+def test_recipe_mistake_is_an_error_with_line_and_field(old, new, field, words):
     text = PYG.replace(old, new, 1)
     with refused(RecipeError, words) as caught:
         parse(text)
@@ -61,7 +61,7 @@ def test_a_mistake_is_told_with_line_and_field(old, new, field, words):
     assert not field or (new or "[[variant") in text.splitlines()[int(line) - 1]
 
 
-def test_an_architecture_that_one_of_the_candidates_has_is_enough():
+def test_recipe_architecture_of_any_candidate_is_accepted():
     head, cuda, rest = PYG.partition('cuda = "11.8"')
     text = head + cuda + rest.replace('["7.0", "8.0+PTX"]', '["9.0"]')
     assert parse(text).variant("11.8").architectures == ("9.0",)
@@ -75,7 +75,7 @@ def test_an_architecture_that_one_of_the_candidates_has_is_enough():
         ('architectures = ["8.0"]\n# unavailable', CANDIDATE, "architectures: nothing is compiled for a GPU"),
     ],
 )
-def test_contradictions_between_fields_and_what_cannot_be_read(tmp_path, replaced, more, told):
+def test_recipe_with_contradicting_fields_or_bad_bytes_is_refused(tmp_path, replaced, more, told):
     with refused(RecipeError, told):
         parse(UNAVAILABLE.replace("unavailable", replaced) + more)
     (tmp_path / "r.toml").write_bytes(b"\xff\xfe")
@@ -84,12 +84,12 @@ def test_contradictions_between_fields_and_what_cannot_be_read(tmp_path, replace
 
 
 @given(st.text(max_size=300) | st.text(alphabet='[]="\n.variantcud1 ', max_size=300))
-def test_any_text_is_a_recipe_or_a_recipe_error(text):
+def test_random_text_as_recipe_is_a_recipe_error(text):
     with pytest.raises(RecipeError, match=r"^r\.toml:\d+: "):
         parse(text)
 
 
 @pytest.mark.parametrize("text", ["[" * 5000, "{a=" * 5000, "9" * 5000])
-def test_a_file_that_pythons_reader_gives_up_on_is_malformed(text):
+def test_recipe_that_overflows_tomllib_is_a_recipe_error(text):
     with refused(RecipeError, "r.toml:1: "):
         parse(f"name = {text}")

@@ -22,7 +22,7 @@ DIGEST = "sha256:" + "a" * 64
         ("Registry/a", "Registry/a:latest"),
     ],
 )
-def test_defaults_are_filled_in_as_docker_does(text, full):
+def test_reference_gets_dockers_defaults(text, full):
     assert str(parse(text)) == full
 
 
@@ -50,7 +50,7 @@ def test_defaults_are_filled_in_as_docker_does(text, full):
         ("a@" + DIGEST.upper(), "is not a digest"),
     ],
 )
-def test_a_malformed_reference_says_which_part_is_wrong(text, why):
+def test_malformed_reference_names_its_wrong_part(text, why):
     with refused(UsageError, "is not an image reference: ", why, "docker.io/library/python:3.11-slim"):
         parse(text)
 
@@ -65,7 +65,7 @@ host = st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,4})?\.[a-z]{1,5}(:[1-9][0-9]{0,
     st.from_regex(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,20})?", fullmatch=True),
     st.sampled_from(["", DIGEST]),
 )
-def test_a_reference_survives_writing_and_reading(host, components, tag, digest):
+def test_reference_round_trips_through_text(host, components, tag, digest):
     repository = "/".join(components)
     text = f"{host}/{repository}" + (f":{tag}" if tag else "") + (f"@{digest}" if digest else "")
     reference = parse(text)
@@ -75,7 +75,7 @@ def test_a_reference_survives_writing_and_reading(host, components, tag, digest)
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_a_reference_or_a_usage_error(text):
+def test_reference_of_any_text_is_parsed_or_a_usage_error(text):
     try:
         reference = parse(text)
     except UsageError:
@@ -85,7 +85,7 @@ def test_any_text_is_a_reference_or_a_usage_error(text):
     assert not any(character.isspace() for character in str(reference))
 
 
-def test_what_a_person_types_for_a_registry():
+def test_on_registry_takes_docker_and_enroot_forms():
     for text in ("docker://r.example.com/team/pyg:1", "r.example.com#team/pyg:1", "r.example.com/team/pyg:1"):
         assert on_registry(text) == "r.example.com/team/pyg:1"
     for text in ("registry:5000/team/pyg:1", "localhost/pyg", "[::1]:5000/pyg", "registry.example:99999/x"):

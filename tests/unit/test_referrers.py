@@ -43,7 +43,7 @@ def index(registry):
     return json.loads(registry.documents[PLACE][1])
 
 
-def test_the_registrys_own_list_is_read_to_its_end_and_nothing_is_written_beside_it(registry, target):
+def test_referrers_api_is_read_to_its_end_without_an_index_tag(registry, target):
     registry.lists = True
     registry.home("team/torch", b"{}")
     sent = [manifest(number) for number in "abcde"]
@@ -55,7 +55,7 @@ def test_the_registrys_own_list_is_read_to_its_end_and_nothing_is_written_beside
     assert PLACE not in registry.documents
 
 
-def test_where_the_registry_makes_no_list_an_index_under_a_tag_is_one(registry, target):
+def test_registry_without_referrers_api_gets_an_index_tag(registry, target):
     assert list(referrers.listed(target, IMAGE)) == []
     assert referrers.add(target, IMAGE, [entry(1), entry(2)]) == ""
     assert list(referrers.listed(target, IMAGE)) == [entry(1), entry(2)]
@@ -65,7 +65,7 @@ def test_where_the_registry_makes_no_list_an_index_under_a_tag_is_one(registry, 
     assert len(registry.order) == written, "nothing is written where all of it is there"
 
 
-def test_what_others_listed_stays_to_the_letter(registry, target):
+def test_foreign_entries_of_the_referrers_index_are_kept(registry, target):
     notes = {"annotations": {"theirs": "yes"}}
     registry.put(
         "team/torch", {"schemaVersion": 2, "mediaType": spec.INDEX, "manifests": [THEIRS], **notes}, spec.INDEX
@@ -78,7 +78,7 @@ def test_what_others_listed_stays_to_the_letter(registry, target):
 
 
 @pytest.mark.parametrize("times", [1, referrers.TRIES])
-def test_who_writes_at_the_same_moment_loses_nothing_and_takes_nothing_away(registry, target, times):
+def test_concurrent_writers_of_the_referrers_index_lose_no_entry(registry, target, times):
     """Somebody else read the index before ours was there, and writes theirs over it; so often."""
     left = [times]
 
@@ -101,7 +101,7 @@ def test_who_writes_at_the_same_moment_loses_nothing_and_takes_nothing_away(regi
 
 
 @pytest.mark.parametrize("data", [b"[]", b"nothing", b'{"manifests": 1}', b'{"schemaVersion": 2}'])
-def test_a_tag_that_holds_something_else_is_left_as_it_is(registry, target, data):
+def test_referrers_tag_with_another_document_is_not_overwritten(registry, target, data):
     kind = spec.MANIFEST if data == b'{"schemaVersion": 2}' else spec.INDEX
     registry.documents[PLACE] = (kind, data)
     assert list(referrers.listed(target, IMAGE)) == []
@@ -109,7 +109,7 @@ def test_a_tag_that_holds_something_else_is_left_as_it_is(registry, target, data
     assert registry.documents[PLACE] == (kind, data)
 
 
-def test_the_image_itself_under_that_tag_is_what_cosign_copy_leaves_there(registry, target):
+def test_referrers_tag_with_the_image_of_cosign_copy_is_replaced(registry, target):
     image = registry.put("team/torch", {"schemaVersion": 2, "mediaType": spec.MANIFEST}, spec.MANIFEST)["digest"]
     place = f"team/torch/manifests/{referrers.tag(image)}"
     registry.documents[place] = registry.documents[f"team/torch/manifests/{image}"]
@@ -118,27 +118,27 @@ def test_the_image_itself_under_that_tag_is_what_cosign_copy_leaves_there(regist
     assert list(referrers.listed(target, image)) == [entry(1)]
 
 
-def test_entries_that_are_none_are_passed_over(registry, target):
+def test_invalid_entries_of_a_referrers_index_are_skipped(registry, target):
     document = {"schemaVersion": 2, "manifests": [7, {"digest": 1}, THEIRS], "mediaType": spec.INDEX}
     registry.documents[PLACE] = (spec.INDEX, json.dumps(document).encode())
     assert [one.digest for one in referrers.listed(target, IMAGE)] == [THEIRS["digest"]]
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 405, 406, 501])
-def test_a_registry_that_does_not_know_the_question_makes_no_list(registry, target, status):
+def test_referrers_request_refused_with_4xx_or_501_falls_back_to_the_index_tag(registry, target, status):
     registry.faults["/referrers/"] = [status] * 3
     assert referrers.add(target, IMAGE, [entry(1)]) == ""
     assert PLACE in registry.documents
 
 
-def test_a_registry_that_is_down_is_no_registry_without_lists(registry, target):
+def test_referrers_request_with_500_is_a_network_error(registry, target):
     registry.faults["/referrers/"] = [500] * 99
     with pytest.raises(NetworkError):
         referrers.add(target, IMAGE, [entry(1)])
     assert PLACE not in registry.documents
 
 
-def test_a_refusal_is_told_and_no_error(registry, target):
+def test_refused_referrers_manifest_gives_a_note(registry, target):
     registry.home("team/torch", b"{}")
 
     def refuse(answers):

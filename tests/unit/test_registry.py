@@ -44,7 +44,7 @@ def registry(docker=False, **options):
 
 
 @pytest.mark.parametrize("docker", [False, True])
-def test_a_manifest_by_tag_and_by_digest(docker):
+def test_manifest_is_read_by_tag_and_by_digest(docker):
     with registry(docker) as (server, pushed):
         client = Client({}, sleep=lambda _: None)
         unasked = Repository(client, reference.parse(f"{server.host}/team/base"), lambda: pytest.fail("a login"))
@@ -56,7 +56,7 @@ def test_a_manifest_by_tag_and_by_digest(docker):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_says_why_where_the_registry_does(status):
+def test_refused_request_quotes_the_registrys_error(status):
     message = f"10.1 GiB exceed the quota of wonder:land\x1b, who sent {ALICE.basic}."
     fault = {"errors": [{"code": "DENIED", "message": message}]}
     client = Answering((status, {"WWW-Authenticate": "Basic"}, json.dumps(fault).encode()))
@@ -71,7 +71,7 @@ def test_a_refusal_says_why_where_the_registry_does(status):
 
 @pytest.mark.parametrize(("writes", "advice"), [(False, "name, and"), (True, "name in --to, and")])
 @pytest.mark.parametrize("reason", [NoAnswer.NAME, NoAnswer.REFUSED, NoAnswer.UNREACHABLE, NoAnswer.TLS])
-def test_a_registry_that_is_not_there_has_no_mirror(reason, writes, advice):
+def test_unreachable_registry_is_a_network_error_without_mirror_advice(reason, writes, advice):
     client = Answering()
     client.send = lambda *_, **__: (_ for _ in ()).throw(HttpError.of(reason, "https://registry.example/v2/"))
     with pytest.raises(NetworkError) as caught:
@@ -80,7 +80,7 @@ def test_a_registry_that_is_not_there_has_no_mirror(reason, writes, advice):
     assert "MIRROR" not in str(caught.value)
 
 
-def test_a_silent_name_server_is_no_fault_of_the_registrys_name():
+def test_silent_name_server_is_a_network_error_with_getent():
     client = Answering()
     error = HttpError.of(NoAnswer.NAME_SERVER, "https://registry.example/v2/")
     client.send = lambda *_, **__: (_ for _ in ()).throw(error)
@@ -100,13 +100,13 @@ def test_a_silent_name_server_is_no_fault_of_the_registrys_name():
         (["wrong"], True, IntegrityError, "another manifest"),
     ],
 )
-def test_a_fault_that_stays_is_named_and_explained(faults, digest, kind, message):
+def test_persistent_registry_fault_is_explained(faults, digest, kind, message):
     with registry(faults={"manifests": faults}) as (server, pushed), pytest.raises(kind) as caught:
         repository(server).manifest(pushed["digest"] if digest else "v1")
     assert re.search(message, str(caught.value))
 
 
-def test_an_endless_manifest_is_cut_off_and_no_mirror_is_named_for_it(monkeypatch):
+def test_oversized_manifest_is_refused_without_mirror_advice(monkeypatch):
     with registry() as (server, _):
         server.documents["team/base/manifests/v1"] = (spec.MANIFEST, bytes(LARGEST_DOCUMENT + 1))
         with pytest.raises(HttpError) as caught:
@@ -117,7 +117,7 @@ def test_an_endless_manifest_is_cut_off_and_no_mirror_is_named_for_it(monkeypatc
     assert server.host in caught.value.next_step
 
 
-def test_a_small_blob_of_another_size_than_its_manifest_says_is_refused():
+def test_config_of_another_size_than_in_its_manifest_is_refused():
     with registry() as (server, _):
         source = repository(server)
         config = msgspec.json.decode(source.manifest("v1").data, type=spec.Manifest).config
@@ -135,7 +135,7 @@ def test_a_small_blob_of_another_size_than_its_manifest_says_is_refused():
     ],
     ids=["anybody", "a password", "an identity token"],
 )
-def test_a_login_goes_to_the_token_server_and_not_to_the_registry(password, credential, method, sent):
+def test_login_is_sent_to_the_token_server_only(password, credential, method, sent):
     user = {"user": "alice", "password": password} if password else {}
     with registry(login="bearer", **user) as (server, _):
         repo = repository(server, credential)
@@ -147,7 +147,7 @@ def test_a_login_goes_to_the_token_server_and_not_to_the_registry(password, cred
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_an_identity_token_follows_no_redirect(status):
+def test_identity_token_is_not_sent_on_a_redirect(status):
     login = Credential(identity_token="refresh me")
     with RegistryServer() as evil, registry(login="bearer", user="alice", password="refresh me") as (server, _):
         server.sends_on = (status, f"http://{evil.host}/token")
@@ -160,12 +160,12 @@ def test_an_identity_token_follows_no_redirect(status):
     ("host", "scheme"),
     [("localhost:5000", "http"), ("127.0.0.1", "http"), ("[::1]:5000", "http"), ("127.evil.example", "https")],
 )
-def test_only_this_machine_needs_no_certificate(host, scheme):
+def test_loopback_registry_alone_uses_http(host, scheme):
     found = Repository(Client({}), reference.parse(f"{host}/team/base"))
     assert found.address == f"{scheme}://{host}"
 
 
-def test_a_login_for_this_machine_goes_through_no_proxy():
+def test_loopback_registry_bypasses_the_proxy():
     with RegistryServer() as proxy, registry(login="basic", user="alice", password="wonder:land") as (server, pushed):
         client = Client({"http_proxy": f"http://{proxy.host}"}, sleep=lambda _: None)
         found = Repository(client, reference.parse(f"{server.host}/team/base"), lambda: ALICE).manifest("v1")
@@ -174,7 +174,7 @@ def test_a_login_for_this_machine_goes_through_no_proxy():
 
 
 @pytest.mark.parametrize("login", ["basic", "bearer"])
-def test_a_wrong_login_is_a_refusal(login):
+def test_wrong_login_is_a_network_error(login):
     with registry(login=login, user="alice", password="wonder:land") as (server, pushed):
         assert repository(server, ALICE).manifest("v1").digest == pushed["digest"]
         for wrong, cause in (
@@ -200,7 +200,7 @@ class Answering:
         return Response(status, headers, body, url)
 
 
-def test_a_login_over_an_open_line_is_refused():
+def test_login_to_an_http_token_server_is_refused():
     client = Answering((401, {"WWW-Authenticate": 'Bearer realm="http://evil.example/token"'}, b""))
     repo = Repository(client, reference.parse("registry.example/a"), lambda: ALICE)
     with pytest.raises(NetworkError, match=r"login at evil\.example without encryption"):
@@ -209,7 +209,7 @@ def test_a_login_over_an_open_line_is_refused():
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"token":""}', b'{"token":"a\\r\\nX: y"}', b"<html>", b'{"token":1}'])
-def test_a_token_server_that_talks_nonsense(body):
+def test_token_server_with_an_invalid_answer_is_a_network_error(body):
     challenge = {"WWW-Authenticate": 'Bearer realm="https://auth.example/token",service=plain'}
     client = Answering((401, challenge, b""), (200, {}, body))
     with pytest.raises(NetworkError, match=r"auth\.example gave no token"):
@@ -217,7 +217,7 @@ def test_a_token_server_that_talks_nonsense(body):
     assert client.asked[1][1] == "https://auth.example/token?service=plain&scope=repository%3Aa%3Apull"
 
 
-def test_docker_hub_has_its_own_host_and_library():
+def test_docker_hub_reference_uses_registry_1_and_library():
     client = Answering((200, {"Content-Type": spec.MANIFEST}, b"{}"))
     Repository(client, reference.parse("python:3.11-slim")).manifest("3.11-slim")
     assert client.asked[0][1] == "https://registry-1.docker.io/v2/library/python/manifests/3.11-slim"
@@ -236,14 +236,14 @@ def blob(tmp_path):
     return get
 
 
-def test_a_blob_is_resumed_and_checked(blob):
+def test_truncated_blob_is_resumed_and_checked(blob):
     with registry(faults={"/blobs/": ["truncate", "truncate"]}) as (server, _):
         layer, content, counted = blob(server)
     assert (tars.sha256(content), counted) == (layer.digest, layer.size)
     assert len(server.seen("/blobs/")) == 3
 
 
-def test_a_config_with_other_bytes_is_refused():
+def test_config_with_another_digest_is_refused():
     """Whoever may change what is on the way could have another program run than was published."""
     with registry() as (server, _):
         repo = repository(server)
@@ -254,7 +254,7 @@ def test_a_config_with_other_bytes_is_refused():
             repo.config(config)
 
 
-def test_tokens_stay_with_the_registry_when_blobs_lie_elsewhere(blob):
+def test_token_is_not_sent_to_the_blob_storage(blob):
     with RegistryServer() as storage, registry(login="bearer", storage=f"http://{storage.host}") as (server, _):
         storage.blobs = server.blobs
         layer, content, _ = blob(server)
@@ -267,7 +267,7 @@ def test_tokens_stay_with_the_registry_when_blobs_lie_elsewhere(blob):
     assert "secret" not in str(caught.value)
 
 
-def test_a_token_that_expires_is_renewed(tmp_path):
+def test_expired_token_is_renewed(tmp_path):
     with RegistryServer(login="bearer", uses=2) as server:
         server.image("team/base", [LAYER, [tars.file("b")], [tars.file("c")]], "v1")
         repo = repository(server)
@@ -277,7 +277,7 @@ def test_a_token_that_expires_is_renewed(tmp_path):
     assert len(server.seen("/token")) > 1
 
 
-def test_a_blob_cannot_name_a_path(tmp_path):
+def test_blob_digest_with_a_path_is_refused(tmp_path):
     evil = spec.Descriptor(media_type=spec.LAYER_GZIP, digest="sha256:../../x", size=1)
     client = Answering()
     with pytest.raises(IntegrityError, match="not a sha256 digest"):
@@ -299,7 +299,7 @@ def test_a_blob_cannot_name_a_path(tmp_path):
         ("http://storage.example/1", "sent to storage.example without encryption", None),
     ],
 )
-def test_an_upload_goes_where_the_registry_says_and_its_login_to_the_registry_alone(location, place, known):
+def test_upload_follows_location_and_sends_login_to_the_registry_only(location, place, known):
     data = b"a layer"
     blob = UploadBlob(descriptor=spec.Descriptor(media_type="x", digest=digest_of(data), size=len(data)), data=data)
     wants_login = (401, {"WWW-Authenticate": 'Basic realm="x"'}, b"")
@@ -332,13 +332,13 @@ def auth(user, password):
         ({"r.example": {"auth": auth("0000", ""), "identitytoken": "refresh"}}, "r.example/x", ""),
     ],
 )
-def test_logins_are_found_as_docker_and_podman_write_them(tmp_path, auths, name, user):
+def test_login_is_found_in_docker_config_by_registry(tmp_path, auths, name, user):
     (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
     found = credentials.find(reference.parse(name), {"DOCKER_CONFIG": str(tmp_path)})
     assert (found and found.user) == user
 
 
-def test_podmans_files_come_before_dockers(tmp_path, monkeypatch):
+def test_login_files_of_podman_precede_those_of_docker(tmp_path, monkeypatch):
     """Without XDG_RUNTIME_DIR (root, containers, jobs), podman has a folder for each user in /run/containers."""
     monkeypatch.setattr(credentials, "_RUN", tmp_path / "root")
     home, uid = tmp_path / "home", os.getuid()
@@ -362,7 +362,7 @@ def test_podmans_files_come_before_dockers(tmp_path, monkeypatch):
     assert user(HOME=home) == user() == "root"
 
 
-def test_a_helper_is_asked_where_one_is_set_up(tmp_path, monkeypatch):
+def test_credential_helper_is_called_if_configured(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(json.dumps({"credHelpers": {"r.example": "vault"}, "credsStore": "other"}))
     monkeypatch.setattr("graphcrate.host.process.find", lambda program: f"/bin/{program}")
 
@@ -376,7 +376,7 @@ def test_a_helper_is_asked_where_one_is_set_up(tmp_path, monkeypatch):
     assert found == Credential(user="a", password="b")
 
 
-def test_a_token_of_another_thread_that_expired_too_is_no_refusal(monkeypatch):
+def test_token_of_another_thread_that_expired_is_renewed(monkeypatch):
     client = SimpleNamespace(retry=lambda tries: Retry(lambda _: None))
     repository = Repository(client, reference.parse("registry.example/team/image:1"), lambda: None)
     sent = []

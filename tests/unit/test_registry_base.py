@@ -68,7 +68,7 @@ def prepared(server, cache, **more):
 
 
 @pytest.mark.parametrize("docker", [False, True])
-def test_from_a_tag_to_a_base(cache, docker, started):
+def test_registry_tag_is_locked_and_prepared_as_a_base(cache, docker, started):
     with RegistryServer(login="bearer") as server:
         image = server.image("team/base", [SYSTEM, PYTHON], docker=docker, run=RUN)
         other = server.image("team/base", [SYSTEM], platform="linux/arm64", docker=docker)
@@ -86,7 +86,7 @@ def test_from_a_tag_to_a_base(cache, docker, started):
     assert all(layer.media_type == spec.LAYER_GZIP for layer in base.layers)
 
 
-def test_the_official_images_need_no_pull_to_be_locked(server, cache):
+def test_official_python_image_is_locked_without_pulling_layers(server, cache):
     server.image("team/base", [SYSTEM], "v1", run={"Env": ["PYTHON_VERSION=3.11.9"]})
     assert locked(server, cache).interpreter == "/usr/local/bin/python3.11"
     with pytest.raises(ResolutionError, match=r"no Python 3\.1\n"):
@@ -94,7 +94,7 @@ def test_the_official_images_need_no_pull_to_be_locked(server, cache):
     assert len(server.seen("/blobs/")) == 1  # the configuration
 
 
-def test_layers_of_every_type_become_an_image_that_is_valid(server, cache, tmp_path):
+def test_base_layers_of_every_type_become_gzip_layers(server, cache, tmp_path):
     """Gzip stays as it is; zstd and plain tars become gzip with the same diff_id, the same bytes anywhere."""
     server.image("team/base", [[file("x")], [*SYSTEM, *PYTHON[:1]], PYTHON[1:]], "v1", types=ALL_TYPES)
     base = prepared(server, cache)
@@ -111,7 +111,7 @@ def test_layers_of_every_type_become_an_image_that_is_valid(server, cache, tmp_p
     assert (gzip.decompress(cache.blob(digest).read_bytes()), size > 0) == (b"", True)
 
 
-def test_a_python_that_is_another_or_does_not_run_is_named(server, cache, monkeypatch):
+def test_base_with_another_or_broken_python_is_refused(server, cache, monkeypatch):
     server.image("team/base", [SYSTEM, PYTHON], "v1")
     with refused(ResolutionError, "has no Python 3.9", "It has 3.11."):
         locked(server, cache, python="3.9")
@@ -124,7 +124,7 @@ def test_a_python_that_is_another_or_does_not_run_is_named(server, cache, monkey
             prepared(server, cache)
 
 
-def test_what_is_no_image_for_the_platform(server, cache):
+def test_registry_document_without_an_image_for_the_platform_is_refused(server, cache):
     arm = server.image("team/base", [SYSTEM], "arm", platform="linux/arm64")
     server.index("team/base", [arm], "index")
     server.put("team/base", {"schemaVersion": 2, "mediaType": "x/y"}, spec.MANIFEST, "v1")
@@ -151,7 +151,7 @@ def test_what_is_no_image_for_the_platform(server, cache):
             locked(server, cache, tag=tag)
 
 
-def test_a_pull_that_was_cut_off_goes_on(server, cache):
+def test_truncated_pull_of_a_base_resumes(server, cache):
     """Layers that have arrived are not asked for again, and the one that had not goes on where it stopped."""
     server.image("team/base", [SYSTEM, PYTHON, [file("big", random.Random(0).randbytes(3_000_000))]], "v1")
     big = max(server.blobs, key=lambda digest: len(server.blobs[digest]))
@@ -168,7 +168,7 @@ def test_a_pull_that_was_cut_off_goes_on(server, cache):
     assert not arrived & again
 
 
-def test_once_in_the_cache_nothing_is_asked_but_what_rotted_there(server, cache, started):
+def test_cached_base_is_not_pulled_again_except_damaged_layers(server, cache, started):
     server.image("team/base", [SYSTEM, PYTHON], "v1")
     manifest = access.repository(parse(f"{server.host}/team/base"), Context(root=Path.cwd(), environment={})).manifest(
         "v1"

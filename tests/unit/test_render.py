@@ -113,7 +113,7 @@ def pinned(value):
     return own + pinned(list(value.values()))
 
 
-def test_the_committed_texts_of_every_variant_are_fresh_and_say_all_that_the_plan_says():
+def test_committed_texts_of_all_variants_equal_rendered_ones():
     known = set()
     for recipe, variant in VARIANTS:
         folder = ROOT / "images" / recipe.name / cuda_label(variant.cuda)
@@ -129,7 +129,7 @@ def test_the_committed_texts_of_every_variant_are_fresh_and_say_all_that_the_pla
 
 @every_form
 @pytest.mark.parametrize("known", EVERY_PLAN.values(), ids=EVERY_PLAN)
-def test_nothing_is_dropped_and_every_file_is_checked(write, known):
+def test_rendered_text_has_all_of_the_plan_and_checks_hashes(write, known):
     text = write(known)
     assert lacking(known, text) == []
     installs = re.findall(r"(pip (?:download|install) .*(?:\n .*)?)", text)
@@ -146,12 +146,12 @@ def test_nothing_is_dropped_and_every_file_is_checked(write, known):
     assert all(line.startswith("DEBIAN_FRONTEND=") for line in re.findall(r"\S+ apt-get (?:-o \S+ )?install", text))
 
 
-def test_uv_is_the_one_that_the_project_itself_runs():
+def test_rendered_uv_version_is_that_of_requirements_txt():
     entry = (ROOT / "requirements.txt").read_text().partition(f"\nuv=={UV['version']} ")[2].partition("==")[0]
     assert all(sha256 in entry for sha256 in UV["sha256"].values())
 
 
-def test_cache_mounts_are_for_buildkit_alone():
+def test_cache_mounts_are_rendered_for_buildkit_only():
     plain, mounted = TEXTS["debian"], render.dockerfile(PLANS["debian"], cache_mounts=True)
     assert "--mount" not in plain
     installs = plain.count("uv pip install --no-deps --no-b")
@@ -218,7 +218,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_a_text_says_where_things_come_from(case):
+def test_rendered_texts_name_their_sources(case):
     known, both, docker, definition, neither = SAID[case]
     texts = render.dockerfile(known), render.definition(known)
     for text, own in zip(texts, (docker, definition), strict=True):
@@ -227,7 +227,7 @@ def test_a_text_says_where_things_come_from(case):
         assert [phrase for phrase in neither if phrase in text] == []
 
 
-def test_a_definition_is_of_the_form_that_old_engines_read():
+def test_rendered_definition_has_no_arguments_section():
     text = render.definition(PLAN)
     assert "%arguments" not in text
     assert text.count("Bootstrap: docker\nFrom: debian:bookworm-slim\n") == 2
@@ -235,13 +235,13 @@ def test_a_definition_is_of_the_form_that_old_engines_read():
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0\n", exclude_categories=["Cs"])))
-def test_quoting_survives_a_shell(text):
+def test_rendered_quoting_is_read_back_by_a_shell(text):
     assert shlex.split(quoted(text)) == [text]
     assert shlex.split("echo " + double(text).replace("\\$", "$").replace("\\`", "`"))[1:] == [text]
     assert shlex.split(written([text], "/x").replace("\\\n", ""))[-1] == text
 
 
-def test_planned_files_are_written_as_they_are():
+def test_planned_files_are_rendered_with_content_and_mode():
     content = "# a\n\n#: b \\\n"
     made = PlannedFile(path="/opt/x", folder=True, mode=0o700)
     more = FilesStep(title="more", files=(made, PlannedFile(path="/opt/x/run", content=content, mode=0o755)))
@@ -256,7 +256,7 @@ def test_planned_files_are_written_as_they_are():
 
 
 @pytest.mark.parametrize("known", PLANS.values(), ids=PLANS)
-def test_compilers_stay_in_stages_that_are_left_behind(known):
+def test_rendered_final_stage_has_a_compiler_in_devel_images_only(known):
     text = render.dockerfile(known)
     copied = re.findall(r"^COPY --from=(\S+) (\S+) ", text.rpartition("\nFROM base\n")[2], re.MULTILINE)
     devel = known.tag.endswith("-devel")
@@ -271,7 +271,7 @@ def test_compilers_stay_in_stages_that_are_left_behind(known):
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_sources_are_built_in_the_environment_and_place_of_the_embedded_build(name):
+def test_rendered_compile_stage_has_variables_and_folder_of_the_embedded_build(name):
     variables = embedded.environment(SimpleNamespace(step=compile_step(PLANS[name])), 1)
     # of the machine, or of no weight for what is compiled
     for variable in set(variables) - {"PATH", "TMPDIR", "MAX_JOBS", "PYTHONDONTWRITEBYTECODE"}:
@@ -280,7 +280,7 @@ def test_sources_are_built_in_the_environment_and_place_of_the_embedded_build(na
 
 
 @every_form
-def test_headers_and_toolkit_are_made_as_in_the_embedded_build(write):
+def test_rendered_headers_and_toolkit_equal_those_of_the_embedded_build(write):
     text = write(PLANS["debian"])
     for path, lines in compilers.STAND_INS.items():
         expected = " ".join(f"'{line}'" for line in lines)
@@ -293,7 +293,7 @@ def test_headers_and_toolkit_are_made_as_in_the_embedded_build(write):
 
 
 @every_form
-def test_files_of_ones_own_come_last_with_their_folders(write):
+def test_rendered_own_files_come_last_with_their_folders(write):
     files = (PlannedFile(path="/opt/mine/train.py", content="print(1)\n"), PlannedFile(path="/srv/a b", content="x\n"))
     step = FilesStep(title=ADDED_FILES_TITLE, files=files)
     text = write(msgspec.structs.replace(PLANS["debian"], steps=(*PLANS["debian"].steps, step)))
@@ -303,7 +303,7 @@ def test_files_of_ones_own_come_last_with_their_folders(write):
     assert flat.index("/opt/mine") > flat.rindex("/examples" if "COPY" in flat else "Stage: final")
 
 
-def test_requirements_and_sources_are_all_of_it():
+def test_rendered_requirements_and_sources_list_all_packages():
     wheels, sources = render.requirements_text(PLANS["debian"]), render.sources_text(PLANS["debian"])
     listed = re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:(\w+)$", wheels + sources, re.MULTILINE)
     assert sorted(listed) == sorted((one.name, one.version, one.file.sha256) for one in PACKAGES)
@@ -316,7 +316,7 @@ def test_requirements_and_sources_are_all_of_it():
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_render_writes_what_changed_and_says_where(tmp_path):
+def test_render_all_writes_changed_files_only(tmp_path):
     first = list(files.render_all(PLACE, "pyg", "11.8", tmp_path))
     assert first == [tmp_path / "pyg" / "cu118"]
     assert list(files.render_all(PLACE, "pyg", "11.8", tmp_path)) == []
@@ -328,7 +328,7 @@ def test_render_writes_what_changed_and_says_where(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_a_lock_is_advised_where_it_helps(tmp_path):
+def test_render_without_a_lock_names_the_lock_command(tmp_path):
     variant = PYG.variant("cpu")
     local = tuple(one for one in variant.candidates if Channel.LOCAL in one.channels)
     variant = msgspec.structs.replace(variant, candidates=local)

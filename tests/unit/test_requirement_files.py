@@ -35,7 +35,7 @@ def read(tmp_path, monkeypatch):
     return reader
 
 
-def test_what_a_real_file_names_of_the_stack_s_own_pages_and_builds(read):
+def test_stack_pages_and_local_builds_in_a_requirements_file_are_recognised(read):
     """The file of a published PyG project (rewritten): all of it is what a stack has."""
     found = read(
         f"--extra-index-url {INDEX}  # for GPU versions of torch\n--find-links {PAGES}\n"
@@ -69,13 +69,13 @@ def test_what_a_real_file_names_of_the_stack_s_own_pages_and_builds(read):
         (Expected(name="absent", where="r:1", specifier="==1"), ""),
     ],
 )
-def test_what_a_file_expects_is_compared_with_the_stack(expected, said):
+def test_pins_of_stack_packages_are_compared_with_the_lock(expected, said):
     lines = compared([expected], plain_lock())
     assert len(lines) == bool(said)
     assert said in "".join(lines)
 
 
-def test_every_pin_of_the_stack_s_own_that_it_does_not_have_is_named_with_its_line_and_a_way_on(read, tmp_path):
+def test_pins_that_differ_from_the_stack_are_refused_with_lines_and_command(read, tmp_path):
     request = BuildRequest(name="torch", cuda="11.8", requirements=(Path("r.txt"),), words=("tqdm",))
     text = "einops\ntorch==2.1.0+cu118\ntorch-geometric==2.0.4\ntorchvision==0.16\n"
     with refused(ResolutionError, "torch==2.1.0 (", "requirements.txt:2) and torch-geometric==2.0.4 (") as caught:
@@ -89,7 +89,7 @@ def test_every_pin_of_the_stack_s_own_that_it_does_not_have_is_named_with_its_li
     assert "torch 2.1.0 (here 2.0.1) and torch-geometric 2.0.4 (here 2.3.1)" in line
 
 
-def test_what_is_typed_goes_before_what_a_file_says_of_it(read, tmp_path):
+def test_command_line_package_overrides_its_line_in_a_requirements_file(read, tmp_path):
     read(f"numpy==1.21.2 --hash=sha256:{SHA}\neinops\n")
     found = own.given(["numpy<2"], [tmp_path / "requirements.txt"])
     assert (found.packages, found.hashes) == (("numpy<2", "einops"), {})
@@ -98,7 +98,7 @@ def test_what_is_typed_goes_before_what_a_file_says_of_it(read, tmp_path):
     assert own.load(tmp_path / "mine.toml")[1].packages == ("numpy<2", "einops")
 
 
-def test_a_lock_with_many_packages_of_a_stack_is_one_line():
+def test_stack_pins_of_a_uv_lock_are_reported_in_one_line():
     names = ("torch-geometric", "nvidia-cublas-cu11", "torch")
     lines = compared([Expected(name=name, where=f"uv.lock:{name}", specifier="==9") for name in names], plain_lock())
     assert lines == ["uv.lock: it is written for torch 9 (here 2.0.1) and torch-geometric 9 (here 2.3.1)"]
@@ -113,11 +113,11 @@ def test_a_lock_with_many_packages_of_a_stack_is_one_line():
         b"einops\r\n# a comment\r\n\r\nlightning \\\r\n  ==2.1 # pinned\r\n",
     ],
 )
-def test_whatever_an_editor_or_a_shell_has_written(read, text):
+def test_requirements_file_with_bom_or_crlf_is_read(read, text):
     assert [one.replace(" ", "") for one in read(text).packages] == ["einops", "lightning==2.1"]
 
 
-def test_what_is_for_another_system_is_not_for_an_image(read):
+def test_requirements_for_another_platform_are_dropped(read):
     found = read(
         "pywin32 ; sys_platform == 'win32'\ntorch==2.4.1 ; sys.platform == 'darwin'\neinops ; sys_platform == 'linux'\n"
         "importlib_metadata ; python_version < '3.10'\n"
@@ -125,7 +125,7 @@ def test_what_is_for_another_system_is_not_for_an_image(read):
     assert [own.name_of(one) for one in found.packages] == ["einops", "importlib-metadata"]
 
 
-def test_a_frozen_list_does_not_choose_torch_s_own_libraries(read):
+def test_pip_freeze_pins_of_torchs_libraries_are_only_compared(read):
     """What `pip freeze` writes beside torch; nvidia-dali and a bare name are a person's own."""
     found = read(
         "torch==2.3.1\nnvidia-cublas-cu12==12.1.3.1\ntriton==2.3.1\nnvidia-dali-cuda120==1.40\nnvidia-nccl-cu12\n"
@@ -137,7 +137,7 @@ def test_a_frozen_list_does_not_choose_torch_s_own_libraries(read):
     ]
 
 
-def test_a_wheel_of_the_stack_s_own_pages_is_named_by_its_address(read):
+def test_url_of_a_wheel_on_pygs_page_is_the_package(read):
     page = "https://data.pyg.org/whl/torch-2.0.0%2Bcu118/torch_scatter-2.1.1%2Bpt20cu118-cp311-cp311-linux_x86_64.whl"
     assert read(f"{page}\ntorch-sparse @ {page.replace('scatter', 'sparse')}\n").packages == (
         "torch-scatter",
@@ -145,13 +145,13 @@ def test_a_wheel_of_the_stack_s_own_pages_is_named_by_its_address(read):
     )
 
 
-def test_hashes_and_extras_of_a_project(read, tmp_path):
+def test_requirements_file_gives_hashes_and_project_extras(read, tmp_path):
     found = read(f"einops==0.7 --hash=sha256:{SHA} --hash=sha256:{'cd' * 32}\n-e ./mypkg[all]\n")
     assert found.packages == ("einops==0.7", str(tmp_path.resolve() / "mypkg"), "wandb", "pytest")
     assert found.hashes == {"einops": (SHA, "cd" * 32)}
 
 
-def test_options_that_say_nothing_of_an_image_are_passed_over_with_a_note(read):
+def test_irrelevant_pip_options_are_skipped_with_a_note(read):
     found = read("--prefer-binary\n--trusted-host host.example\n--only-binary=:all: --require-hashes\neinops\n")
     assert found.packages == ("einops",)
     assert [note.rpartition("/")[2].split(" is ")[0] for note in found.notes] == [
@@ -162,7 +162,7 @@ def test_options_that_say_nothing_of_an_image_are_passed_over_with_a_note(read):
     ]
 
 
-def test_other_places_are_channels_of_the_image_and_their_passwords_are_nowhere(read, tmp_path):
+def test_index_and_links_options_become_channels_without_passwords(read, tmp_path):
     (tmp_path / "wheels").mkdir()
     found = read(
         "-i https://me:secret@own.example/simple?token=secret\n-f https://data.dgl.ai/wheels/cu118/repo.html\n"
@@ -184,6 +184,6 @@ def test_other_places_are_channels_of_the_image_and_their_passwords_are_nowhere(
     assert (recorded.channels, recorded.notes, recorded.expected, recorded.hashes) == ((), (), (), {})
 
 
-def test_one_place_is_one_channel():
+def test_repeated_index_is_one_channel():
     one = FurtherChannel(kind="index", location="https://own.example/simple", where="a:1")
     assert len(further.asked([one, one], ())) == 1

@@ -51,7 +51,7 @@ def renewed(place, asked):
     return base.renew_base(place, VARIANT, asked.lock, tried.lock, compiler=False), base.with_living_base(place, asked)
 
 
-def test_a_base_that_is_gone_is_replaced_from_then_on_and_the_lock_says_so(place, today):
+def test_gone_base_is_replaced_and_noted_as_drift_in_the_lock(place, today):
     asked = resolution("1")
     assert base.with_living_base(place, asked) == asked
     worth, living = renewed(place, asked)
@@ -68,7 +68,7 @@ def test_a_base_that_is_gone_is_replaced_from_then_on_and_the_lock_says_so(place
     assert not renewed(place, asked)[0]
 
 
-def test_a_base_with_a_compiler_is_replaced_by_itself(place):
+def test_gone_compiler_base_is_replaced_alone(place):
     compilation = Compilation(architectures=(), compiler="g++-12", base=debian("1"), tools=())
     own = resolution("5")
     asked = msgspec.structs.replace(own, lock=msgspec.structs.replace(own.lock, compilation=compilation))
@@ -78,7 +78,7 @@ def test_a_base_with_a_compiler_is_replaced_by_itself(place):
     assert living.drifted == (Drift(of="compiler", name="apt", locked="1", taken="2"),)
 
 
-def test_newer_lists_with_the_same_packages_are_no_newer_base(place, monkeypatch):
+def test_base_with_newer_lists_and_equal_packages_is_not_renewed(place, monkeypatch):
     """Else a build would take turns with what it has just tried."""
     asked = resolution("1")
     assert renewed(place, asked)[0]
@@ -93,7 +93,7 @@ def test_newer_lists_with_the_same_packages_are_no_newer_base(place, monkeypatch
     assert renewed(place, asked) == (True, asked)
 
 
-def test_what_stands_in_for_a_base_counts_for_a_day(place, monkeypatch):
+def test_replacement_base_is_remembered_for_a_day(place, monkeypatch):
     asked, clock = resolution("1"), [1_000_000.0]
     monkeypatch.setattr(settings, "now", lambda: clock[0])
     assert renewed(place, asked)[1].lock.base == debian("2")
@@ -116,7 +116,7 @@ def made(place, monkeypatch, build, output):
 
 
 @pytest.mark.parametrize(("worth", "builds"), [(None, 1), (True, 4)], ids=["today's is gone", "mirrors take turns"])
-def test_a_drift_does_not_hold_a_build_for_ever(place, monkeypatch, worth, builds):
+def test_repeated_base_drift_is_a_resolution_error(place, monkeypatch, worth, builds):
     built = []
 
     def gone(*_):
@@ -130,7 +130,7 @@ def test_a_drift_does_not_hold_a_build_for_ever(place, monkeypatch, worth, build
     assert len(built) == builds
 
 
-def test_an_output_that_cannot_be_is_said_before_anything_is_fetched(place, monkeypatch):
+def test_impossible_output_is_refused_before_the_build(place, monkeypatch):
     (place.root / "file").touch()
     with refused(UsageError, "Not a directory", "--output"):
         made(place, monkeypatch, lambda *_: pytest.fail("it was built"), place.root / "file")

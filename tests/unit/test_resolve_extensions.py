@@ -51,9 +51,7 @@ def missing(found, name):
         ("torch_scatter", ("2.1.0", "2.1.2"), f"torch_scatter-2.1.2+pt20cu117-{CP311}.whl", "2.1.0+pt20cu117"),
     ],
 )
-def test_the_newest_wheel_or_source_that_is_asked_for_and_not_taken_back(
-    server, lock, wanted, on_page, yanked, version
-):
+def test_extension_is_the_newest_requested_unyanked_wheel_or_source(server, lock, wanted, on_page, yanked, version):
     files = sdists(server, "torch_scatter", "2.1.1", "2.1.2", "2.2.0rc1", yanked=(yanked,))
     wheels(server, *on_page, yanked=(yanked,))
     scatter = lock(extensions=(wanted,)).package("torch-scatter")
@@ -63,7 +61,7 @@ def test_the_newest_wheel_or_source_that_is_asked_for_and_not_taken_back(
         assert (scatter.channel, scatter.file, scatter.build) == (Channel.PYPI, file, ())
 
 
-def test_with_what_it_is_compiled_is_locked_and_no_host_is_named(server, lock):
+def test_compiled_extension_locks_compiler_toolkit_and_tools_without_hosts(server, lock):
     made = lock()
     found = made.compilation
     assert (found.architectures, found.compiler, found.toolkit) == (("7.0", "8.0"), "g++-11", small_index.TOOLKIT)
@@ -74,14 +72,14 @@ def test_with_what_it_is_compiled_is_locked_and_no_host_is_named(server, lock):
     assert not any(address in encode(made).decode() for address in ("://", str(server.port)))
 
 
-def test_what_a_source_requires_is_resolved_too(server, lock):
+def test_requirements_of_an_extension_source_are_resolved(server, lock):
     sdists(server, "torch_sparse", "0.6.18", metadata_requires=["tqdm", "x ; extra == 'y'"])
     found = lock(extensions=("torch_sparse", "torch_scatter"), requirements=())
     assert found.package("tqdm").version == "4.66"
     assert "compiled without METIS" in found.notes[-1]
 
 
-def test_what_cannot_be_imported_without_another_is_refused_or_missing_with_it(server, lock):
+def test_torch_sparse_without_torch_scatter_is_refused_or_missing(server, lock):
     with refused(ResolutionError, "torch-sparse cannot be imported without torch-scatter", 'add "torch_scatter" to'):
         lock(extensions=("torch_sparse",))
     sdists(server, "torch_sparse", "0.6.18")
@@ -89,21 +87,21 @@ def test_what_cannot_be_imported_without_another_is_refused_or_missing_with_it(s
     assert found.reason == "it cannot be imported without torch-scatter, which is missing"
 
 
-def test_source_even_where_there_is_a_wheel(server, lock):
+def test_extensions_source_compiles_despite_a_wheel(server, lock):
     wheels(server, "2.1.2")
     found = lock(request=SourceOptions(extensions="source"))
     assert found.package("torch-scatter").compiled
     assert missing(found, "pyg-lib").reason.startswith("wheels are not asked for (EXTENSIONS=source); the ")
 
 
-def test_what_is_missing_costs_less_where_another_stands_in(server, lock):
+def test_missing_pyg_lib_costs_less_beside_torch_sparse(server, lock):
     assert missing(lock(), "pyg-lib").cost.endswith("; neighbour sampling unless torch_sparse is there")
     sdists(server, "torch_sparse", "0.6.18")
     found = lock(extensions=("pyg_lib", "torch_scatter", "torch_sparse"))
     assert missing(found, "pyg-lib").cost.endswith(" training (NeighborLoader falls back to torch_sparse)")
 
 
-def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
+def test_cpu_image_compiles_extensions_without_a_toolkit(lock, tmp_path):
     small_index.put_torch(tmp_path, "2.13.0+cpu")
     found = lock(LOCAL, variant={"cuda": "cpu", "architectures": ()}, request=SourceOptions(wheels=tmp_path))
     assert found.package("torch-scatter").compiled
@@ -125,14 +123,14 @@ def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
         ({"variant": {"base": BaseSpec(suite="trixie")}}, "too new for this CUDA"),
     ],
 )
-def test_where_nothing_is_compiled_the_reason_is_told(lock, options, words):
+def test_missing_extension_has_its_reason(lock, options, words):
     found = lock(**options)
     assert words in missing(found, "torch-scatter").reason
     assert missing(found, "torch-scatter").cost == "segment()"
     assert found.compilation is None
 
 
-def test_a_toolkit_that_does_not_fit_or_cannot_make_an_architecture_is_refused_where_it_is_needed(server, lock):
+def test_unfit_toolkit_or_architecture_is_refused_if_something_is_compiled(server, lock):
     with pytest.raises(UsageError, match=r"no CUDA toolkit 'pypi' fits torch 2\.0\.1, built with CUDA 11\.7"):
         lock(request=SourceOptions(toolkit="pypi"))
     variant = {"architectures": ("7.0", "12.0")}
@@ -145,7 +143,7 @@ def test_a_toolkit_that_does_not_fit_or_cannot_make_an_architecture_is_refused_w
 # Which lock serves which request
 
 
-def test_what_is_built_needs_neither_source_nor_compiler(world):
+def test_built_extension_needs_neither_source_nor_compiler(world):
     lock = world.choose(COMPATIBLE).lock
     fetch(lock, SourceOptions(), place(world.cache, world.environment))
     compiled = [package.file for package in lock.packages if package.compiled]
@@ -156,7 +154,7 @@ def test_what_is_built_needs_neither_source_nor_compiler(world):
     assert world.choose(COMPATIBLE).lock == lock
 
 
-def test_each_way_to_come_by_extensions_is_a_request_of_its_own(world):
+def test_extensions_option_is_part_of_the_request_digest(world):
     found = {mode: world.choose(COMPATIBLE, extensions=mode).lock for mode in MODES}
     assert len({lock.request_sha256 for lock in found.values()}) == len(MODES)
     assert all(found[mode].package("torch-scatter").compiled for mode in ("auto", "source"))
@@ -168,7 +166,7 @@ def test_each_way_to_come_by_extensions_is_a_request_of_its_own(world):
     assert len({request_digest(without, without.variants[0], COMPATIBLE, request) for request in requests}) == 1
 
 
-def test_a_committed_lock_in_which_all_is_compiled_serves_where_source_is_wanted(world, monkeypatch):
+def test_committed_lock_with_compiled_extensions_serves_extensions_source(world, monkeypatch):
     """Also once the channel answers that was silent when it was made: its wheels are not wanted."""
     with monkeypatch.context() as cut:
         cut.setitem(addresses.ROOTS, Channel.PYG, NOWHERE)
@@ -180,7 +178,7 @@ def test_a_committed_lock_in_which_all_is_compiled_serves_where_source_is_wanted
     assert world.choose(COMPATIBLE, committed=ready, extensions="source").lock.package("torch-scatter").compiled
 
 
-def test_a_compiler_that_is_wanted_in_the_image_is_locked_where_nothing_is_compiled(world):
+def test_devel_image_locks_a_compiler_without_compiled_extensions(world):
     recipe = small_index.recipe(COMPATIBLE, extensions=())
     variant = msgspec.structs.replace(recipe.variants[0], base=REGISTRY)
     with pytest.raises(ResolutionError, match="only Debian's compilers are known"):
@@ -212,7 +210,7 @@ def lock_glt(server, lock):
     return locked
 
 
-def test_the_release_of_glt_for_this_torch(lock_glt):
+def test_glt_release_for_the_torch_is_locked(lock_glt):
     found = lock_glt("graphlearn-torch==0.2.2")
     assert (found.package("graphlearn-torch").version, found.package("torch-sparse").compiled) == ("0.2.2", True)
     assert found.compilation.compiler == "g++-10"
@@ -227,6 +225,6 @@ def test_the_release_of_glt_for_this_torch(lock_glt):
         ("graphlearn-torch==0.2.2", {"mode": "wheels"}, "imports torch_sparse at start-up", "EXTENSIONS=auto"),
     ],
 )
-def test_a_glt_that_breaks_is_refused(lock_glt, wanted, options, words, next_step):
+def test_incompatible_glt_is_refused(lock_glt, wanted, options, words, next_step):
     with refused(ResolutionError, words, next_step):
         lock_glt(wanted, **options)

@@ -27,7 +27,7 @@ CP310 = "cp310-cp310-linux_x86_64"
 BOOKWORM = WheelTarget("3.11", "2.36")
 
 
-def test_the_compatible_candidate(server, lock):
+def test_compatible_candidate_is_locked_with_its_packages(server, lock):
     locked = lock()
     assert {package.name: package.version for package in locked.packages} == {
         "filelock": "3.0",
@@ -46,7 +46,7 @@ def test_the_compatible_candidate(server, lock):
     assert locked.notes[0].startswith("`pip check` complains: torch's metadata pins other versions of nvidia-cublas")
 
 
-def test_an_sdist_comes_with_its_pure_build_back_end_where_there_is_no_wheel(server, lock, program):
+def test_package_without_a_wheel_is_locked_as_sdist_with_its_back_end(server, lock, program):
     geometric = lock().package("torch-geometric")
     assert geometric.is_sdist
     assert [package.file.name for package in geometric.build] == ["flit_core-3.9-py3-none-any.whl"]
@@ -64,7 +64,7 @@ def test_an_sdist_comes_with_its_pure_build_back_end_where_there_is_no_wheel(ser
         lock()
 
 
-def test_torch_comes_from_its_channel_and_the_rest_from_the_index(server, lock, program):
+def test_torch_is_locked_from_its_channel_and_the_rest_from_the_index(server, lock, program):
     name, content = pytorch_channel(server)
     locked = lock(PYTORCH)
     torch = locked.package("torch")
@@ -76,7 +76,7 @@ def test_torch_comes_from_its_channel_and_the_rest_from_the_index(server, lock, 
     assert not any(host in encode(locked).decode() for host in ("://", str(server.port)))
 
 
-def test_extensions_from_pyg_s_page(server, cache, lock):
+def test_extensions_are_locked_from_pygs_page(server, cache, lock):
     pytorch_channel(server)
     versions = (("2.1.2+pt20cu118", CP311), ("2.1.3+pt20cu118", CP310), ("2.1.3+pt20cu117", CP311))
     wheels = dict(small_wheel("torch_scatter", version, tag=tag) for version, tag in versions)
@@ -94,7 +94,7 @@ def test_extensions_from_pyg_s_page(server, cache, lock):
     assert "neighbour sampling" in missing.cost
 
 
-def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, lock):
+def test_mirror_without_hashes_gets_them_from_the_official_page(server, lock):
     name, content = pytorch_channel(server)
     with WheelServer() as mirror:
         mirror.pytorch("cu118", {name: content}, prefix="", hashes=False)
@@ -128,7 +128,7 @@ PYPI_TORCH = "/simple/torch/"
     ],
     ids=["no project", "no wheel for this Python", "source only", "other version", "overloaded"],
 )
-def test_a_channel_without_torch(server, lock, candidate, files, faults, what, unreachable):
+def test_channel_without_torch_is_an_unavailable_error(server, lock, candidate, files, faults, what, unreachable):
     for one in files:
         server.pytorch("cu118", dict([one]))
     server.faults |= faults
@@ -138,7 +138,7 @@ def test_a_channel_without_torch(server, lock, candidate, files, faults, what, u
     assert candidate is COMPATIBLE or "MIRROR=sjtu" in caught.value.next_step
 
 
-def test_the_newest_torch_of_a_folder_and_no_cuda_package_in_a_cpu_image(lock, tmp_path):
+def test_newest_torch_of_a_wheel_folder_is_locked_without_cuda_packages_for_cpu(lock, tmp_path):
     for version in ("2.12.0+cpu", "2.14.0", "2.13.0+cpu"):
         put_torch(tmp_path, version)
     locked = lock(LOCAL, SourceOptions(wheels=tmp_path))
@@ -152,7 +152,7 @@ def test_the_newest_torch_of_a_folder_and_no_cuda_package_in_a_cpu_image(lock, t
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_sizes_that_no_page_states_are_asked_for(server, lock, refused):
+def test_missing_file_size_is_requested_from_the_server(server, lock, refused):
     name, content = small_wheel("numpy", "1.26.4", tag=CP311)
     server.simple("numpy", {name: content}, sizes=False)
     # The first request is uv's, for metadata; a server may refuse the HEAD, and is asked for one byte then.
@@ -162,7 +162,7 @@ def test_sizes_that_no_page_states_are_asked_for(server, lock, refused):
 
 
 @pytest.mark.parametrize("damage", [None, lambda content: content[:-1]], ids=["whole", "cut"])
-def test_the_size_of_a_cached_file_is_that_of_the_whole_one(server, cache, lock, damage):
+def test_truncated_cached_file_does_not_set_the_locked_size(server, cache, lock, damage):
     """A lock with the size of a part would refuse the right file for ever."""
     made = small_wheel("numpy", "1.26.4", tag=CP311)
     name, content = made
@@ -174,7 +174,7 @@ def test_the_size_of_a_cached_file_is_that_of_the_whole_one(server, cache, lock,
     assert (f"/files/{name}" in server.paths("HEAD")) is bool(damage)
 
 
-def test_a_mirror_of_the_index_is_resolved_against_when_it_answers(server, lock, monkeypatch):
+def test_answering_index_mirror_is_resolved_against(server, lock, monkeypatch):
     with WheelServer() as mirror:
         small_index.fill(mirror)
         monkeypatch.setitem(channels.MIRRORS, "tuna", channels.WheelMirror(pypi=mirror.url("/simple")))
@@ -183,7 +183,7 @@ def test_a_mirror_of_the_index_is_resolved_against_when_it_answers(server, lock,
     assert "/simple/filelock/" not in server.paths()
 
 
-def test_a_requirement_on_another_torch_is_noticed(lock):
+def test_override_with_another_torch_is_a_resolution_error(lock):
     with pytest.raises(ResolutionError, match=r"torch 2\.0\.1 was asked for and 2\.13\.0 came out"):
         lock(msgspec.structs.replace(COMPATIBLE, overrides=("torch==2.13.0",)))
 
@@ -206,7 +206,7 @@ def lock_with_torchaudio(lock, candidate):
 
 
 @pytest.mark.parametrize(("candidate", "own"), [(CUDA_12_8, "CUDA 12.8"), (CPU, "the CPU")])
-def test_a_library_for_another_cuda_is_refused_before_anything_is_built(server, lock, candidate, own, monkeypatch):
+def test_torchaudio_for_another_cuda_is_a_resolution_error(server, lock, candidate, own, monkeypatch):
     """torchaudio 2.11.0 names no torch in its metadata, is for CUDA 13, and was locked beside torch 2.10.0."""
     put_torchaudio(server, "2.11.0", "_torchaudio.abi3.so")
     monkeypatch.setattr(resolver, "constraints_of", lambda torch: [])
@@ -228,14 +228,14 @@ def test_a_library_for_another_cuda_is_refused_before_anything_is_built(server, 
         ("libtorchaudio.so", ("libcudart.so.13",), "py3-none-any"),  # nothing compiled, by its name
     ],
 )
-def test_what_loads_beside_torch_is_locked(server, cache, lock, library, needed, tag):
+def test_torchaudio_that_loads_beside_torch_is_locked(server, cache, lock, library, needed, tag):
     name = put_torchaudio(server, "2.10.0", library, needed=needed, tag=tag)
     torchaudio = lock_with_torchaudio(lock, CUDA_12_8).package("torchaudio")
     assert torchaudio.file.name == name
     assert cache.file(torchaudio.file.sha256, name).is_file() == (tag == CP311), "only what is compiled is looked at"
 
 
-def test_torchvision_comes_from_torch_s_own_channel(server, lock):
+def test_torchvision_is_locked_from_the_channel_of_torch(server, lock):
     """That of the package index is for CUDA 11.7, and its import fails beside a torch for 11.8."""
     asked = {"requirements": ("torchvision", "numpy"), "variant": {"torch_geometric": "", "extensions": ()}}
     name, content = pytorch_channel(server)
@@ -251,7 +251,7 @@ def test_torchvision_comes_from_torch_s_own_channel(server, lock):
     assert lock(COMPATIBLE, **asked).package("torchvision").file.name == of_index[0]
 
 
-def test_a_package_that_compares_its_cuda_with_torch_s_is_refused(server, lock, tmp_path):
+def test_torchvision_of_the_index_for_another_cuda_is_refused(server, lock, tmp_path):
     put_torch(tmp_path, "2.0.1+cu118")
     server.simple("torchvision", dict([small_wheel("torchvision", "0.15.2", tag=CP311)]))
     local = msgspec.structs.replace(LOCAL, torch_cuda="11.8")
@@ -261,14 +261,14 @@ def test_a_package_that_compares_its_cuda_with_torch_s_is_refused(server, lock, 
         lock(local, SourceOptions(wheels=tmp_path), **asked)
 
 
-def test_a_large_wheel_is_left_to_the_audit_of_the_image(server, cache, lock, monkeypatch):
+def test_large_wheel_is_not_downloaded_for_the_cuda_check(server, cache, lock, monkeypatch):
     name = put_torchaudio(server, "2.10.0", "libtorchaudio.so")
     monkeypatch.setattr(built_for, "LARGEST", 100)
     torchaudio = lock_with_torchaudio(lock, CUDA_12_8).package("torchaudio")
     assert not cache.file(torchaudio.file.sha256, name).exists()
 
 
-def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatch):
+def test_uv_gets_python_and_platform_of_the_image_and_no_builds(cache, monkeypatch):
     def run(argv, *, environment, cwd, timeout):
         asked.append((argv, environment))
         Path(argv[argv.index("--output-file") + 1]).write_text("made")
@@ -304,7 +304,7 @@ def asked(monkeypatch):
 
 
 @pytest.mark.parametrize("merged", [False, True])
-def test_of_several_indexes_the_first_that_has_a_package_gives_it_unless_a_person_says_otherwise(cache, asked, merged):
+def test_uv_index_strategy_is_first_index_unless_the_user_sets_it(cache, asked, merged):
     """A company's own package, under whose name somebody uploads a higher version to a public index."""
     sources = Sources(SourceOptions(), cache, {"UV_INDEX_STRATEGY": "unsafe-best-match"})
     own = "https://me:secret@own.example/simple"
@@ -316,7 +316,7 @@ def test_of_several_indexes_the_first_that_has_a_package_gives_it_unless_a_perso
     assert not [word for word in argv if "secret" in word], "everybody on this machine sees argv"
 
 
-def test_uv_gets_what_requirements_name_in_variables(cache, asked):
+def test_uv_gets_indexes_and_links_of_requirements_in_variables(cache, asked):
     sources = Sources(SourceOptions(), cache, {"UV_FIND_LINKS": "/theirs"})
     named = (
         Source(SourceKind.INDEX, "https://me:secret@own.example/simple"),
@@ -337,7 +337,7 @@ def test_uv_gets_what_requirements_name_in_variables(cache, asked):
     [(1, UnsolvableError), (2, NetworkError), (101, BuildError), (-9, BuildError)],
     ids=["no solution", "no answer", "panic", "killed"],
 )
-def test_exit_code_of_uv_says_what_went_wrong_and_its_words_are_shown(cache, monkeypatch, exit_code, error):
+def test_uv_exit_code_decides_the_error_and_its_output_is_shown(cache, monkeypatch, exit_code, error):
     """Not its words, which another release may change: these speak of the network, where 2 packages are at odds."""
     words = (" error: Failed to fetch: no solution", "", "  cause: dns error, a==1")
     monkeypatch.setattr(process, "run", lambda *_, **__: Completed(exit_code, words))
@@ -384,7 +384,7 @@ wheels = [{ path = "/w h/six-1.0-py3-none-any.whl", hashes = { sha256 = "05" } }
 """
 
 
-def test_the_fitting_wheel_of_each_package():
+def test_parse_pylock_takes_the_fitting_wheel_of_each_package():
     geometric, numpy, six = parse_pylock(PYLOCK, BOOKWORM)
     assert (geometric.name, geometric.link.size, geometric.link.sha256) == ("torch-geometric", 5, "aa")
     assert (numpy.name, numpy.link.sha256) == ("numpy", "02")
