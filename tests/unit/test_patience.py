@@ -59,14 +59,14 @@ def asking(clock, lines):
     return lambda silent=SILENT_SECONDS, total=None: known.asking("index.example", silent, total)
 
 
-def test_silence_is_told_each_ten_seconds_and_then_given_up(clock, lines, asking):
+def test_silent_server_is_reported_every_10_s_and_given_up_after_30(clock, lines, asking):
     with asking(), pytest.raises(TooSlowError, match="nothing for 30 s"):
         Meter().wait(clock.moves(), clock.set)
     assert lines == ["waiting for index.example since 10 s", "waiting for index.example since 20 s"]
     assert clock.now == pytest.approx(1000 + SILENT_SECONDS)
 
 
-def test_ten_connections_that_wait_for_one_host_say_so_once(clock, lines, asking):
+def test_ten_waiting_connections_to_a_host_print_one_line(clock, lines, asking):
     with asking():
         meters = [Meter() for _ in range(10)]
         for meter in meters:
@@ -74,7 +74,7 @@ def test_ten_connections_that_wait_for_one_host_say_so_once(clock, lines, asking
     assert len(lines) == 1
 
 
-def test_a_drip_is_given_up_and_what_is_just_fast_enough_is_not(clock, asking):
+def test_server_below_1_kb_per_s_is_given_up(clock, asking):
     for rate, is_slow in ((1, True), (900, True), (1100, False)):
         with asking():
             meter, move = Meter(), clock.moves(*[(rate, 1.0)] * 300)
@@ -83,7 +83,7 @@ def test_a_drip_is_given_up_and_what_is_just_fast_enough_is_not(clock, asking):
                     meter.wait(move, clock.set)
 
 
-def test_a_drip_is_told_before_it_is_given_up(clock, lines, asking):
+def test_slow_server_is_reported_before_it_is_given_up(clock, lines, asking):
     with asking():
         meter, move = Meter(), clock.moves(*[(1, 1.0)] * 25)
         for _ in range(25):
@@ -91,14 +91,14 @@ def test_a_drip_is_told_before_it_is_given_up(clock, lines, asking):
     assert lines == [f"waiting for index.example: less than 1 kB/s for {seconds} s" for seconds in (10, 20)]
 
 
-def test_what_a_server_thinks_before_it_answers_is_no_speed(clock, asking):
+def test_time_to_first_byte_does_not_count_as_speed(clock, asking):
     with asking():
         meter, move = Meter(), clock.moves((10, SILENT_SECONDS - 1), *[(50_000, 1.0)] * 60)
         for _ in range(61):
             meter.wait(move, clock.set)
 
 
-def test_a_slow_disk_here_is_not_the_servers_fault(clock, asking):
+def test_slow_local_disk_does_not_count_as_a_slow_server(clock, asking):
     with asking():
         meter, move = Meter(), clock.moves(*[(2000, 1.0)] * 100)
         for _ in range(100):
@@ -106,7 +106,7 @@ def test_a_slow_disk_here_is_not_the_servers_fault(clock, asking):
             clock.now += 3600
 
 
-def test_a_small_answer_has_a_total_time(clock, asking):
+def test_small_answer_beyond_its_total_time_is_given_up(clock, asking):
     with asking(total=100.0):
         meter, move = Meter(), clock.moves(*[(5000, 1.0)] * 1000)
         for _ in range(99):
@@ -115,7 +115,7 @@ def test_a_small_answer_has_a_total_time(clock, asking):
             meter.wait(move, clock.set)
 
 
-def test_a_registry_may_think_longer_after_an_upload_but_not_stall_in_its_answer(clock, asking):
+def test_registry_answer_after_upload_may_start_late_and_not_stall(clock, asking):
     with asking(silent=patience.ANSWER_SECONDS):
         meter, move = Meter(), clock.moves((1, 100.0))
         meter.wait(move, clock.set)
@@ -192,7 +192,7 @@ def hasty(monkeypatch):
 
 @pytest.mark.parametrize("deed", RUDE)
 @pytest.mark.parametrize("way", ["page", "download"])
-def test_rude_servers_are_given_up_after_few_tries(tmp_path, hasty, lines, deed, way):
+def test_misbehaving_server_is_given_up_after_few_tries(tmp_path, hasty, lines, deed, way):
     does, said = RUDE[deed]
     client = Client({}, sleep=lambda _: None, note=lines.append)
     part, none = tmp_path / "part", lambda _: None
@@ -210,7 +210,7 @@ def test_rude_servers_are_given_up_after_few_tries(tmp_path, hasty, lines, deed,
         assert lines[0].startswith("waiting for 127.0.0.1 since")
 
 
-def test_a_registry_that_reads_nothing_is_given_up(hasty, lines):
+def test_upload_to_a_registry_that_reads_nothing_is_given_up(hasty, lines):
     client, headers = Client({}, sleep=lambda _: None, note=lines.append), {"Content-Length": str(64 << 20)}
 
     def pieces():
@@ -231,7 +231,7 @@ def stalled(gained, position):
     return attempt
 
 
-def test_a_drip_over_many_tries_is_no_progress_and_much_of_a_file_is():
+def test_retries_end_unless_each_gains_a_large_part():
     for gained, tries in ((0, 1 + STALLED_TRIES), (WORTH - 1, 1 + STALLED_TRIES), (WORTH, MOST + 1)):
         position, pauses = [0], []
         with pytest.raises(HttpError):
@@ -239,5 +239,5 @@ def test_a_drip_over_many_tries_is_no_progress_and_much_of_a_file_is():
         assert len(pauses) == tries - 1
 
 
-def test_the_numbers_fit_each_other():
+def test_timeout_constants_are_in_order():
     assert NOTED_SECONDS < SILENT_SECONDS <= RATE_SECONDS < patience.ANSWER_SECONDS < patience.ANSWER_TOTAL

@@ -12,7 +12,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
-def test_a_picture_is_whole_without_its_style_sheet(path):
+def test_picture_needs_no_style_sheet(path):
     """What librsvg and many previews do not know are variables; without a colour of its own a shape is black."""
     text = path.read_text(encoding="utf-8")
     assert ("var(" in text, "style=" in text) == (False, False)
@@ -28,7 +28,7 @@ def test_a_picture_is_whole_without_its_style_sheet(path):
     assert classes == set(re.findall(r"\.([fs]-[a-z-]+) {", text)), "each has a colour for dark pages"
 
 
-def test_the_picture_of_a_report_says_what_the_proof_says():
+def test_report_picture_agrees_with_its_proof():
     text = (ROOT / "docs/pictures/report.svg").read_text(encoding="utf-8")
     for words in ("sm_60 does not run", "sm_70 runs", "sm_90 does not run", "dna, ops and ddp passed", "2.65 GB"):
         assert words in text

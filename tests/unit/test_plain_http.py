@@ -27,7 +27,7 @@ def repository(server, *, plain=True, trusted=()):
     return Repository(client, name, lambda: ALICE, plain_http=plain, trusted_realms=trusted)
 
 
-def test_it_is_told_and_not_taken_without_being_asked_for():
+def test_registry_without_tls_is_refused_without_the_plain_http_option():
     with RegistryServer() as server:
         server.image("team/base", [LAYER], "v1")
         with refused(
@@ -39,7 +39,7 @@ def test_it_is_told_and_not_taken_without_being_asked_for():
 
 
 @pytest.mark.parametrize("login", ["basic", "bearer"])
-def test_a_login_is_not_sent_over_an_open_line_without_being_told(login):
+def test_login_over_plain_http_is_not_sent_without_registry_realms(login):
     with RegistryServer(login=login, user="alice", password="wonder:land") as server:
         server.image("team/base", [LAYER], "v1")
         with refused(NetworkError, "asks for a login", "None was sent", "REGISTRY_REALMS=127.0.0.1"):
@@ -49,7 +49,7 @@ def test_a_login_is_not_sent_over_an_open_line_without_being_told(login):
         assert [asked for asked in server.asked if asked.authorization == ALICE.basic]
 
 
-def test_a_token_for_anybody_is_taken():
+def test_anonymous_token_over_plain_http_is_taken():
     with RegistryServer(login="bearer") as server:
         server.image("team/base", [LAYER], "v1")
         assert repository(server).manifest("v1").digest
@@ -64,7 +64,7 @@ def test_a_token_for_anybody_is_taken():
         b"You're speaking plain HTTP to an SSL-enabled server port.",
     ],
 )
-def test_a_registry_that_has_tls_after_all_is_told(words):
+def test_plain_http_to_a_tls_registry_is_an_error(words):
     def answer(handler, *_):
         handler.answer(400, words)
         return True
@@ -85,11 +85,11 @@ def test_a_registry_that_has_tls_after_all_is_told(words):
         ("10.0.0.50", False),
     ],
 )
-def test_which_registries_are_meant(value, plain):
+def test_registry_plain_http_lists_its_hosts(value, plain):
     assert credentials.is_plain("10.0.0.5:5000", {"REGISTRY_PLAIN_HTTP": value}) is plain
 
 
-def test_the_option_is_that_of_each_command_that_names_registries(typed, monkeypatch):
+def test_plain_http_is_an_option_of_each_registry_command(typed, monkeypatch):
     with RegistryServer() as server:
         server.image("team/base", [LAYER], "v1")
         image = f"{server.host}/team/base:v1"

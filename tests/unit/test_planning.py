@@ -22,14 +22,14 @@ def steps(plan, kind):
     return [step for step in plan.steps if isinstance(step, kind)]
 
 
-def test_large_wheels_are_layers_of_their_own_and_small_ones_are_grouped_by_how_often_they_change():
+def test_large_wheels_get_own_layers_and_small_ones_are_grouped():
     small = map(wheel, ("nvidia-nvtx-cu11", "numpy", "pip"))
     value = plain_lock(wheel("nvidia-cudnn-cu11", size=550_000_000), *small)
     titles = ["nvidia-cudnn-cu11 1.0", "CUDA libraries", "torch 2.0.1", "torch and libraries", "tools", "PyG family"]
     assert [step.title for step in steps(plan_of(value), WheelsStep)] == titles
 
 
-def test_every_package_is_in_exactly_one_layer():
+def test_plan_has_each_package_in_exactly_one_layer():
     value = plain_lock(*(wheel(f"library-{number}", size=40_000_000) for number in range(80)))
     plan = plan_of(value)
     members = [member.name for step in steps(plan, WheelsStep) for member in step.packages]
@@ -38,7 +38,7 @@ def test_every_package_is_in_exactly_one_layer():
     assert isinstance(plan.steps[-1], ConfigStep)
 
 
-def test_labels_name_the_lock_the_versions_and_what_was_compiled_for_what():
+def test_plan_labels_have_lock_versions_and_architectures():
     value = lock(DEBIAN)
     assert plan_of(value).config.labels.items() >= {
         ("graphcrate.lock.sha256", value.sha256),
@@ -53,13 +53,13 @@ def test_labels_name_the_lock_the_versions_and_what_was_compiled_for_what():
     assert "graphcrate.compiled" not in plan_of(plain_lock()).config.labels
 
 
-def test_programs_that_ship_can_be_run_and_texts_cannot():
+def test_shipped_programs_are_executable_and_texts_are_not():
     plan = plan_of(plain_lock(), examples={"examples/dna.py": "#!/usr/bin/env python\n", "suites/README.md": "text\n"})
     modes = {file.path: file.mode for step in steps(plan, FilesStep) for file in step.files}
     assert [modes[f"/opt/graphcrate/{name}"] for name in ("examples/dna.py", "suites/README.md")] == [0o755, 0o644]
 
 
-def test_what_is_compiled_is_a_layer_after_the_wheels_made_against_torch_and_what_torch_needs():
+def test_compiled_extensions_are_the_last_layer_built_against_torch():
     *wheels, compiled = steps(PLANS["debian"], WheelsStep | CompileStep)
     assert isinstance(compiled, CompileStep)
     assert [member.name for member in compiled.packages] == ["torch-scatter", "torch-sparse"]
@@ -79,13 +79,13 @@ def test_what_is_compiled_is_a_layer_after_the_wheels_made_against_torch_and_wha
         (lock(DEBIAN, plain_lock().packages, ("7.0",)), {"devel": True}, "-sm70-devel"),
     ],
 )
-def test_other_gpus_than_the_recipes_are_in_the_tag(value, options, suffix):
+def test_tag_has_gpus_that_differ_from_the_recipe(value, options, suffix):
     plan = plan_of(value, **options)
     assert plan.tag == f"{TAG}{suffix}"
     assert plan.aliases == (f"0.1.0-debian12-py3.11-torch2.0-cuda11.7{suffix}",)
 
 
-def test_a_devel_image_has_compiler_tools_and_toolkit_and_tells_torch_how_to_compile():
+def test_devel_plan_has_compiler_tools_toolkit_and_variables():
     plan = PLANS["debian-devel"]
     assert plan.base.base == COMPILER_BASE
     assert "g++-11" in plan.base.image.packages
@@ -102,7 +102,7 @@ def test_a_devel_image_has_compiler_tools_and_toolkit_and_tells_torch_how_to_com
     assert plan.config.environment["PATH"].startswith("/opt/venv/bin:/usr/local/cuda/bin:")
 
 
-def test_a_devel_image_for_the_cpu_has_a_compiler_alone_and_a_runtime_image_none():
+def test_cpu_devel_plan_has_a_compiler_only_and_a_runtime_plan_none():
     cpu, runtime = PLANS["cpu-devel"], PLANS["debian"]
     assert not steps(cpu, ToolkitStep)
     assert {"CXX", "CUDA_HOME"} & cpu.config.environment.keys() == {"CXX"}

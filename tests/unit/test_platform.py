@@ -71,7 +71,7 @@ SHA256 = "a" * 64
 EMPTY = ConfigStep(environment={}, labels={}, command=("sh",))
 
 
-def test_rows_have_names_of_their_own_and_amd64_alone_is_supported():
+def test_platform_rows_are_unique_and_amd64_alone_is_supported():
     assert (SUPPORTED, DEFAULT) == ((AMD64,), AMD64)
     for field in ("architecture", "debian", "machine", "elf", "triplet", "loader", "musl", "ldconfig", "sif", "qemu"):
         assert len({getattr(row, field) for row in PLATFORMS}) == len(PLATFORMS), field
@@ -150,7 +150,7 @@ def test_a_lock_for_a_platform_that_no_image_is_made_for_is_refused(platform):
         msgspec.convert({"provider": "registry", **base}, RegistryBase)
 
 
-def test_programs_and_libraries_are_those_of_the_platform():
+def test_system_folders_and_loadable_elf_are_those_of_the_platform():
     assert elf.system_folders(MADE_UP)[:2] == ("/lib/uname-linux-gnu", "/usr/lib/uname-linux-gnu")
     assert elf.system_folders(MADE_UP)[-1] == "/usr/local/lib/uname-linux-gnu"
     binary = Binary(machine="EM_MADE_UP", size=1)
@@ -186,7 +186,7 @@ def test_the_hosts_driver_is_looked_for_where_its_platform_has_it():
 
 
 @pytest.mark.parametrize("platform", PLATFORMS, ids=lambda row: row.architecture)
-def test_the_sandbox_knows_the_platforms_calls(platform):
+def test_seccomp_program_uses_the_platforms_audit_number(platform):
     code = seccomp.program(Step.RUN.value, platform.machine, (6, 1))
     assert struct.pack("=HBBI", seccomp.EQUAL, 1, 0, platform.audit) in code
     # The program that enters the sandbox imports nothing of ours, so it has two numbers of its own.

@@ -32,7 +32,7 @@ class Hasty(Answers):
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_what_is_refused_at_its_headers_is_not_sent(tmp_path, tls):
+def test_request_body_is_not_sent_after_an_early_refusal(tmp_path, tls):
     context, environment, start, seen, sent = None, {}, "http://127.0.0.1", [], []
     if tls:
         authority = make_authority(tmp_path)

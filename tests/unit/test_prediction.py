@@ -94,7 +94,7 @@ def test_the_wheels_of_every_committed_lock_are_measured():
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=str)
-def test_published_images(path):
+def test_predicted_gpus_of_published_images_agree_with_audit_and_contracts(path):
     lock, variant, candidate = opened(path)
     predicted = explain.by_capability(RECIPES[lock.recipe], variant, candidate)
     found = audit.by_capability(contents(lock, variant.architectures))
@@ -105,7 +105,7 @@ def test_published_images(path):
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=str)
-def test_images_for_a_named_gpu(path):
+def test_predicted_gpus_of_images_for_a_named_gpu_agree_with_audit(path):
     lock, variant, candidate = opened(path)
     predicted = explain.by_capability(RECIPES[lock.recipe], variant, candidate, named=True)
     for capability, verdict in predicted.items():
@@ -124,7 +124,7 @@ def test_images_for_a_named_gpu(path):
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=str)
-def test_torchs_facts_are_what_its_libraries_have(path):
+def test_torch_facts_equal_the_gpu_code_of_its_libraries(path):
     lock, _, _ = opened(path)
     build = facts.torch_build(lock.package("torch").version, lock.torch_cuda)
     libraries = measured()[lock.package("torch").file.name].libraries
@@ -140,7 +140,7 @@ CTX = Context(root=ROOT, environment={})
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=str)
-def test_what_no_library_has_code_for_is_refused_before_the_download(path):
+def test_explain_refuses_gpus_without_code_before_the_download(path):
     lock, variant, candidate = opened(path)
     for model in CAPABILITIES.values():
         words = MachineRequest(gpu=model.lower())
@@ -157,7 +157,7 @@ def test_what_no_library_has_code_for_is_refused_before_the_download(path):
     ("path", "gpu", "feature"),
     [("pyg/cu130/pypi.lock.json", "T4", "MAGMA"), ("torch/cu121/pypi.lock.json", "H100", "cuSPARSELt")],
 )
-def test_a_feature_that_a_gpu_has_no_code_for_is_said_and_refuses_nothing(path, gpu, feature):
+def test_feature_without_code_for_a_gpu_is_a_note_of_explain(path, gpu, feature):
     lock, variant, candidate = opened(path)
     found = explain.explain(RECIPES[lock.recipe], Target(gpus=(gpu,)), MachineRequest(gpu=gpu.lower()))
     row = next(one for one in found.rows if one.cuda == lock.cuda)

@@ -20,7 +20,7 @@ from tools import prepare
         ("E: Unable to locate package no-such-thing", "HOST"),
     ],
 )
-def test_apts_failure_is_told_by_its_kind_and_its_errors(text, kind):
+def test_apt_failure_has_its_kind_and_error_lines(text, kind):
     stop = prepare.failure("apt-get", f"Ign:1 http://m.example sid\n{text}", "apt-get install x")
     assert stop.code == getattr(prepare, kind)
     assert text.splitlines()[0] in stop.what
@@ -28,7 +28,7 @@ def test_apts_failure_is_told_by_its_kind_and_its_errors(text, kind):
     assert "apt-get install x" in stop.following
 
 
-def test_uv_goes_where_pip_would():
+def test_uv_gets_the_index_settings_of_pip():
     listed = (
         "global.index-url='https://mirror.example/simple'\n"
         "global.extra-index-url='https://a.example/simple\\nhttps://b.example/simple'\n"
@@ -46,7 +46,7 @@ def test_uv_goes_where_pip_would():
     assert prepare.uv_settings("global.trusted-host='mirror.example'\n") is None
 
 
-def test_where_uv_fails_pip_installs_and_tells(monkeypatch, tmp_path):
+def test_failed_uv_falls_back_to_pip_with_a_note(monkeypatch, tmp_path):
     requirements = tmp_path / "requirements.txt"
     pinned = "uv==1.0 \\\n    --hash=sha256:bb"
     requirements.write_text(f"anyio==4.0 \\\n    --hash=sha256:aa\n{pinned}\n    # via -r x\nzstd==1\n")

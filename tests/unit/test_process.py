@@ -34,19 +34,19 @@ def lines_of(pieces):
         ([b"caf\xe9\n"], ["caf\N{REPLACEMENT CHARACTER}"]),
     ],
 )
-def test_bytes_become_lines(pieces, lines):
+def test_lines_of_splits_bytes_and_cuts_endless_lines(pieces, lines):
     assert lines_of(pieces) == lines
     endless = lines_of([b"x" * 50_000] * 4)
     assert ("".join(endless), len(endless) > 1) == ("x" * 200_000, True)
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n")), min_size=1), st.integers(1, 7))
-def test_lines_do_not_depend_on_how_bytes_arrive(lines: list[str], step: int):
+def test_lines_of_gives_the_same_for_any_chunks(lines: list[str], step: int):
     data = "".join(line + "\n" for line in lines).encode()
     assert lines_of([data[at : at + step] for at in range(0, len(data), step)]) == lines
 
 
-def test_a_missing_or_failed_program_is_named_with_what_to_type():
+def test_missing_or_failed_program_is_a_host_error_with_a_command():
     with refused(HostError, "unsquashfs-that-nobody-has is not installed"):
         process.run(["unsquashfs-that-nobody-has"])
     assert "apt-get install squashfs-tools" in process.missing("unsquashfs").next_step
@@ -57,7 +57,7 @@ def test_a_missing_or_failed_program_is_named_with_what_to_type():
 
 
 @pytest.mark.parametrize("talks", [False, True])
-def test_a_program_that_does_not_end_in_time_is_not_waited_for(talks):
+def test_program_beyond_its_timeout_is_killed(talks):
     """One that says nothing, and one that never stops talking."""
     begun, heard = time.monotonic(), []
 
@@ -79,7 +79,7 @@ def test_a_program_that_does_not_end_in_time_is_not_waited_for(talks):
     assert bool(heard) is talks
 
 
-def test_a_child_leads_a_group_that_ends_with_it(monkeypatch):
+def test_child_process_group_is_killed_with_it(monkeypatch):
     def start(argv, **options):
         raise InterruptedError(options["start_new_session"])
 
@@ -92,7 +92,7 @@ def test_a_child_leads_a_group_that_ends_with_it(monkeypatch):
     assert sent == [(77, signal.SIGTERM), (77, signal.SIGKILL)]
 
 
-def test_no_caller_takes_a_child_into_the_terminals_session(monkeypatch):
+def test_start_new_session_cannot_be_overridden(monkeypatch):
     """A Ctrl-C of the terminal would reach it, also while `uninterrupted` puts that off."""
     started = []
     monkeypatch.setattr(process.subprocess, "Popen", lambda argv, **options: started.append(options))
@@ -104,7 +104,7 @@ def test_no_caller_takes_a_child_into_the_terminals_session(monkeypatch):
     assert started == []
 
 
-def test_every_program_is_started_in_a_session_of_its_own_but_the_one_that_a_user_talks_to():
+def test_subprocess_is_used_in_host_process_and_attach_only():
     starters = {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"}
     calls = [
         (module, node)
@@ -130,7 +130,7 @@ def interruptible():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_waits_for_what_may_not_be_left_in_the_middle(interruptible, number):
+def test_interrupt_is_deferred_until_the_end_of_uninterrupted(interruptible, number):
     done = []
     with pytest.raises(KeyboardInterrupt), process.uninterrupted():  # noqa: PT012
         os.kill(os.getpid(), number)
@@ -140,7 +140,7 @@ def test_an_interrupt_waits_for_what_may_not_be_left_in_the_middle(interruptible
     assert signal.getsignal(number) is signal.default_int_handler
 
 
-def test_a_second_ctrl_c_ends_it_all_the_same_and_other_threads_put_nothing_off(interruptible):
+def test_second_interrupt_ends_uninterrupted_at_once(interruptible):
     done = []
     with pytest.raises(KeyboardInterrupt), process.uninterrupted():  # noqa: PT012
         for _ in range(2):

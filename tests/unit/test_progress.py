@@ -20,7 +20,7 @@ def now(monkeypatch):
     return now
 
 
-def test_lines_every_half_minute_with_rate_and_time_left_once_they_mean_something(now):
+def test_progress_prints_a_line_each_30_s_with_rate_and_time_left(now):
     seen = Recorder()
     lines = progress._Lines(seen, "fetching", 100 * MB)
     for seconds, amount in ((10, MB // 2), (31, 9 * MB), (45, 10 * MB), (62, MB // 2), (93, 30 * MB), (125, 50 * MB)):
@@ -35,13 +35,13 @@ def test_lines_every_half_minute_with_rate_and_time_left_once_they_mean_somethin
 
 
 @pytest.mark.parametrize(("done", "known"), [(0, False), (9, False), (10, True), (100, True)])
-def test_no_time_is_left_before_a_tenth_is_done(now, done, known):
+def test_time_left_is_unknown_before_a_tenth_is_done(now, done, known):
     pace = progress.Rate(100)
     now[0] = 5.0
     assert (pace.left(done) is not None) is known
 
 
-def test_a_moment_without_progress_does_not_make_hours_of_seconds(now):
+def test_pause_in_progress_keeps_time_left_steady(now):
     pace, left = progress.Rate(1000), []
     for second in range(1, 41):
         now[0] = float(second)
@@ -52,14 +52,14 @@ def test_a_moment_without_progress_does_not_make_hours_of_seconds(now):
     assert all(abs(one - two) < 10 for one, two in itertools.pairwise(known))
 
 
-def test_what_is_not_bytes_is_counted_in_its_unit(now, capsys):
+def test_progress_counts_files_in_their_unit(now, capsys):
     with progress.Stderr().task("looking", 300, "files") as task:
         now[0] = 31.0
         task.advance(200)
     assert capsys.readouterr().err.splitlines() == ["looking: 200 of 300 files", "looking: 300 files in 31.0 s"]
 
 
-def test_quiet_says_warnings_alone_and_what_took_long_enough_is_all_that_is_said_of_reading(now, capsys):
+def test_quiet_progress_prints_warnings_and_brief_tasks_only_if_slow(now, capsys):
     for seen in (progress.Stderr(), progress.Stderr(quiet=True)):
         with seen.task("reading", 300, brief=not seen._quiet):
             pass
@@ -76,7 +76,7 @@ def test_quiet_says_warnings_alone_and_what_took_long_enough_is_all_that_is_said
     ]
 
 
-def test_bars_of_bytes_and_of_units_stand_side_by_side(monkeypatch):
+def test_progress_bars_of_bytes_and_files_are_drawn_together(monkeypatch):
     screen = Console(file=io.StringIO(), force_terminal=True, width=100, _environ={"TERM": "xterm"})
     monkeypatch.setitem(vars(seen := progress.Stderr()), "_console", screen)
     with seen.task("looking", 300, "files") as task, seen.task("fetching", 2 * MB):

@@ -29,7 +29,7 @@ def wheels(tmp_path, cache, monkeypatch):
     return count
 
 
-def test_a_folder_is_built_again_where_what_goes_into_its_wheel_is_another(tmp_path, wheels):
+def test_project_folder_is_built_again_if_its_wheel_content_changes(tmp_path, wheels):
     folder = tmp_path / "demo"
     folder.mkdir()
     script = folder / "run.sh"
@@ -50,7 +50,7 @@ def test_a_folder_is_built_again_where_what_goes_into_its_wheel_is_another(tmp_p
 
 
 @pytest.mark.parametrize("mine", [{}, {"GIT_TERMINAL_PROMPT": "1", "GIT_ASKPASS": "/usr/bin/ksshaskpass"}])
-def test_git_asks_no_questions_and_has_a_time_limit(cache, monkeypatch, mine):
+def test_git_runs_without_prompts_and_with_a_timeout(cache, monkeypatch, mine):
     """Nobody would see them: a build that waits for a password looks like one that is slow."""
     asked = []
 
@@ -80,7 +80,7 @@ def test_git_asks_no_questions_and_has_a_time_limit(cache, monkeypatch, mine):
         ("git+file:///srv/repo@main", "file:///srv/repo", "main"),
     ],
 )
-def test_the_at_of_a_user_is_none_of_a_commit(cache, monkeypatch, address, url, revision):
+def test_at_sign_of_an_ssh_user_is_not_a_git_revision(cache, monkeypatch, address, url, revision):
     """How private repositories of a group are named: `git+ssh://git@HOST/…`."""
     asked = []
 

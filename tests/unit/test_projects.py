@@ -106,7 +106,7 @@ def read(tmp_path):
     return reader
 
 
-def test_a_project_and_its_extras(read):
+def test_pyproject_gives_dependencies_extras_and_groups(read):
     found = read(PROJECT)
     assert found.packages == ("torch>=2.2.0", "e3nn>=0.5.6,<0.6.0")
     assert [(one.name, one.specifier) for one in found.expected if not one.binding] == [("python", ">=3.10")]
@@ -115,7 +115,7 @@ def test_a_project_and_its_extras(read):
     assert more == ("scipy", "pytest", "yacs", "huggingface_hub", "ruff")
 
 
-def test_a_project_whose_dependencies_are_in_files(read, tmp_path):
+def test_pyproject_with_dynamic_dependencies_reads_their_files(read, tmp_path):
     (tmp_path / "reqs.txt").write_text("einops\n")
     found = read(
         '[project]\nname = "x"\ndynamic = ["dependencies"]\n'
@@ -124,7 +124,7 @@ def test_a_project_whose_dependencies_are_in_files(read, tmp_path):
     assert found.packages == ("einops",)
 
 
-def test_poetry_s_table(read):
+def test_poetry_table_gives_pep_440_requirements(read):
     assert read(POETRY).packages == (
         *("numpy>=1.21,<2", "einops>=0.7.1,<0.8", "scipy[x]>=1.9", "git+https://git.example/mine.git@v1"),
         *("tqdm==4.66.1", "zero>=0.2.3,<0.3"),
@@ -132,7 +132,7 @@ def test_poetry_s_table(read):
     assert read(POETRY, "pyproject.toml[log,dev]").packages[-2:] == ("wandb", "pytest")
 
 
-def test_a_lock_of_uv_s(read):
+def test_uv_lock_gives_packages_constraints_and_hashes(read):
     found = read(UV, "uv.lock")
     assert found.packages == ("einops>=0.6", "torch>=2", "git+https://git.example/other@0123456789")
     assert found.constraints == ("einops==0.7.0",)
@@ -148,14 +148,14 @@ def test_a_lock_of_uv_s(read):
     assert "pytest ; sys_platform == 'linux'" in read(UV, "uv.lock[dev]").packages
 
 
-def test_a_pylock(read):
+def test_pylock_gives_packages_and_hashes(read):
     found = read(PYLOCK, "pylock.gpu.toml")
     assert found.packages == ("einops==0.7.0 ; python_version >= '3.8'", "git+https://git.example/mine@0123")
     assert found.hashes == {"einops": (SHA,)}
     assert [one.name for one in found.expected if not one.binding] == ["nvidia-cublas-cu12"]
 
 
-def test_a_lock_of_poetry_s_and_its_project(read, tmp_path):
+def test_poetry_lock_needs_its_pyproject(read, tmp_path):
     with pytest.raises(UsageError, match=r"pyproject\.toml beside it"):
         read(POETRY_LOCK, "poetry.lock")
     (tmp_path / "pyproject.toml").write_text(POETRY)
@@ -180,7 +180,7 @@ def test_a_lock_of_poetry_s_and_its_project(read, tmp_path):
         ("setup.py", "", "is not a file of requirements"),
     ],
 )
-def test_what_cannot_be_taken_is_said(read, name, text, what):
+def test_unsupported_project_file_is_a_usage_error(read, name, text, what):
     with pytest.raises(UsageError) as caught:
         read(text, name)
     assert what in str(caught.value)
@@ -193,5 +193,5 @@ def test_what_cannot_be_taken_is_said(read, name, text, what):
         ("~1.2.3", ">=1.2.3,<1.3"), ("~1", ">=1,<2"), ("1.2", "==1.2"), ("*", ""), (">=1,<2", ">=1,<2"),
     ],
 )  # fmt: skip
-def test_versions_as_poetry_writes_them(version, specifier):
+def test_poetry_caret_version_is_a_pep_440_specifier(version, specifier):
     assert "".join(projects._caret(version)) == specifier

@@ -29,14 +29,14 @@ def prove(body, capsys, limit=None):
 # The generated graph
 
 
-def test_the_graph_is_the_same_everywhere():
+def test_generated_graph_has_its_golden_digest():
     graph = graphs.generate()
     told = json.dumps([graph.words, graph.edges, graph.labels], separators=(",", ":"))
     assert hashlib.sha256(told.encode()).hexdigest() == GRAPH_SHA256
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=200), st.integers(0, 2**32))
-def test_a_split_shares_out_every_node_once_and_by_class(labels, seed):
+def test_graph_split_has_each_node_once_in_proportion_by_class(labels, seed):
     split = graphs.split(labels, seed)
     assert sorted((*split.train, *split.validation, *split.test)) == list(range(len(labels)))
     for label, size in Counter(labels).items():
@@ -47,7 +47,7 @@ def test_a_split_shares_out_every_node_once_and_by_class(labels, seed):
 # The verdict
 
 
-def test_a_passed_proof(capsys):
+def test_passed_proof_prints_its_verdict(capsys):
     def body(proof):
         proof.enter("training on cpu", Layer.TORCH)
         proof.device = "cpu"
@@ -70,7 +70,7 @@ def test_a_passed_proof(capsys):
         (ValueError("x" * 10_000), "torch", "…"),
     ],
 )
-def test_a_failed_proof_names_layer_and_phase(error, layer, seen, capsys):
+def test_failed_proof_has_layer_and_phase(error, layer, seen, capsys):
     def body(proof):
         proof.enter("training", Layer.TORCH)
         raise error
@@ -81,7 +81,7 @@ def test_a_failed_proof_names_layer_and_phase(error, layer, seen, capsys):
     assert len(told["reason"]) < 600
 
 
-def test_numbers_that_json_has_not_are_told_as_words(capsys):
+def test_nan_and_infinity_in_a_verdict_are_words(capsys):
     def body(proof):
         proof.metrics.update(last_loss=math.nan, losses=[0.5, math.inf], best={"loss": (-math.inf, 1)})
         proof.extra["sm"] = math.nan
@@ -104,7 +104,7 @@ ANOTHERS = f"\n\n-- Process 0 terminated:\nTraceback (most recent call last):\n{
 ANOTHERS += "RuntimeError: Unable to find address\n"
 
 
-def test_an_error_is_told_with_what_it_came_from_and_of_another_processs_traceback_the_end():
+def test_explained_error_has_its_causes_and_the_end_of_a_foreign_traceback():
     error = raised_from(OSError("Could not load this library: a.so"), OSError("a.so: undefined symbol: init"))
     told = "OSError: Could not load this library: a.so; from OSError: a.so: undefined symbol: init"
     assert verdict.explained(error) == told
@@ -115,14 +115,14 @@ def test_an_error_is_told_with_what_it_came_from_and_of_another_processs_traceba
     assert verdict.blame(RuntimeError(ANOTHERS), Layer.TORCH) is Layer.NETWORK
 
 
-def test_a_request_to_end_is_told(capsys):
+def test_sigterm_gives_a_failed_verdict(capsys):
     before = signal.getsignal(signal.SIGTERM)
     code, _, told = prove(lambda proof: signal.raise_signal(signal.SIGTERM), capsys)
     assert (code, "SIGTERM" in told["reason"]) == (1, True)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_the_limit_names_the_phase(capsys, monkeypatch):
+def test_exceeded_time_limit_gives_a_verdict_with_the_phase(capsys, monkeypatch):
     ended = threading.Event()
     codes = []
     monkeypatch.setattr(verdict.os, "_exit", lambda code: (codes.append(code), ended.set()))
@@ -138,7 +138,7 @@ def test_the_limit_names_the_phase(capsys, monkeypatch):
     assert "limit of 0.05 s (while importing pyg_lib)" in told[0]["reason"]
 
 
-def test_a_closed_pipe_does_no_harm(monkeypatch):
+def test_closed_stdout_is_no_error_for_a_proof(monkeypatch):
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stream:
@@ -175,7 +175,7 @@ def test_a_closed_pipe_does_no_harm(monkeypatch):
         (Fault(Layer.CUDA, "libcuda.so"), Layer.CUDA),
     ],
 )
-def test_an_error_tells_who_is_to_blame(error, layer):
+def test_error_text_decides_the_blamed_layer(error, layer):
     assert verdict.blame(RuntimeError(error) if isinstance(error, str) else error, Layer.DATA) is layer
 
 
@@ -198,7 +198,7 @@ def test_an_error_tells_who_is_to_blame(error, layer):
         ((9, 0), ["gfx90a"], False),
     ],
 )
-def test_whether_a_gpu_finds_code(capability, built, runs):
+def test_missing_kernels_names_a_gpu_without_code(capability, built, runs):
     complaint = stack.missing_kernels(capability, built)
     assert (complaint == "") is runs
     if not runs:
@@ -211,7 +211,7 @@ PYG_WARNING = (
 )
 
 
-def test_what_pyg_switches_off_is_a_fault_even_if_warnings_are_ignored(monkeypatch):
+def test_pyg_import_warning_is_caught_despite_ignored_warnings(monkeypatch):
     with warnings.catch_warnings():
         shown = []
         monkeypatch.setattr(warnings, "showwarning", lambda *given, **more: shown.append(given[0]))

@@ -70,7 +70,7 @@ def run(project, asked, broken=(), **request):
     return matrix.run(MatrixRequest(**request), project, build(asked, broken))
 
 
-def test_every_committed_lock_is_built_as_it_is_locked_and_its_proof_is_written_beside_it(project):
+def test_prove_builds_each_committed_lock_and_writes_its_proof(project):
     asked = []
     results = run(project, asked)
     assert [(one.name, one.cuda, one.sources.channel, one.sources.locked, one.engine) for one in asked] == [
@@ -86,7 +86,7 @@ def test_every_committed_lock_is_built_as_it_is_locked_and_its_proof_is_written_
     assert (proof.binaries, proof.warnings) == (9, 2)
 
 
-def test_what_is_proved_is_not_built_again_unless_asked_or_the_lock_or_the_plan_is_another(project):
+def test_proved_lock_is_built_again_only_on_request_or_change(project):
     run(project, asked := [])
     asked.clear()
     assert {one.state for one in run(project, asked, recipe="torch")} == {"proved before"}
@@ -103,7 +103,7 @@ def test_what_is_proved_is_not_built_again_unless_asked_or_the_lock_or_the_plan_
     assert [one.cuda for one in asked] == ["12.1"]
 
 
-def test_a_failure_does_not_end_the_others_and_is_tried_again_next_time(project):
+def test_failed_proof_does_not_end_others_and_is_retried_next_time(project):
     results = run(project, [], broken=[("torch", "11.7")])
     assert [one.state for one in results] == ["failed", "proved", "proved"]
     assert (results[0].error, results[0].exit_code) == ("torch.whl cannot be fetched", NetworkError.exit_code)
@@ -121,7 +121,7 @@ def test_a_failure_does_not_end_the_others_and_is_tried_again_next_time(project)
     assert lines[2].endswith("sm_70 sm_75+")
 
 
-def test_a_candidate_without_a_lock_is_tested_and_where_its_channel_is_silent_that_is_no_failure(project):
+def test_candidate_without_a_lock_is_built_and_a_silent_channel_is_no_failure(project):
     (project.root / "images/torch/cu117/pypi.lock.json").unlink()
     silent = [("torch", "11.7")]
 
@@ -136,7 +136,7 @@ def test_a_candidate_without_a_lock_is_tested_and_where_its_channel_is_silent_th
     assert not list(project.root.glob("images/torch/cu117/*"))
 
 
-def test_what_is_not_there_is_said(project):
+def test_unknown_recipe_variant_or_candidate_of_a_matrix_is_refused(project):
     with refused(UsageError, "no recipe 'tensor'"):
         matrix.rows(project, MatrixRequest(recipe="tensor"))
     with refused(UsageError, "no variant for CUDA '9.0'"):
@@ -145,7 +145,7 @@ def test_what_is_not_there_is_said(project):
         matrix.rows(project, MatrixRequest(recipe="torch", cuda="12.1", candidate="conda"))
 
 
-def test_room_is_made_by_what_is_cheapest_to_get_again_and_no_further(project, monkeypatch):
+def test_matrix_frees_the_cheapest_cache_folders_first(project, monkeypatch):
     steps = []
     monkeypatch.setattr(cleaning, "release", lambda _, names: steps.append(names))
     monkeypatch.setattr(matrix, "_remove_layouts", lambda _: steps.append("layouts"))
@@ -164,7 +164,7 @@ def test_room_is_made_by_what_is_cheapest_to_get_again_and_no_further(project, m
     assert steps[-2:] == [len(all_files), len(rows[0].lock.files())]
 
 
-def test_the_disk_that_is_given_bounds_cache_and_images_together(project):
+def test_disk_limit_counts_cache_and_images_with_hard_links_once(project):
     layers = project.root / "dist/torch/1/oci"
     layers.mkdir(parents=True)
     (layers / "own").write_bytes(b"x" * 100_000)
@@ -175,7 +175,7 @@ def test_the_disk_that_is_given_bounds_cache_and_images_together(project):
     assert matrix._free(MatrixRequest(), project) == pytest.approx(project.cache.free_bytes(), rel=0.1)
 
 
-def test_downloads_that_nothing_is_left_for_are_removed(cache):
+def test_keep_files_removes_all_other_downloads(cache):
     for name in ("a", "b"):
         cache.file(name * 64, "file").parent.mkdir(parents=True)
         cache.file(name * 64, "file").write_bytes(b"x")
@@ -186,16 +186,16 @@ def test_downloads_that_nothing_is_left_for_are_removed(cache):
 @pytest.mark.parametrize(
     ("text", "number"), [("", None), ("40GB", 40 * 10**9), ("500M", 5 * 10**8), ("1.5 TB", 15 * 10**11)]
 )
-def test_bytes_as_people_write_them(text, number):
+def test_bytes_of_reads_units(text, number):
     assert options.bytes_of(text) == number
 
 
-def test_a_size_that_is_none_is_refused():
+def test_invalid_disk_size_is_refused():
     with refused(UsageError, "'much' is not a number of bytes", "--disk 40GB"):
         options.bytes_of("much")
 
 
-def test_an_image_that_the_audit_refuses_is_not_tested_for_minutes(ctx, monkeypatch, tmp_path):
+def test_image_that_fails_its_audit_runs_no_suites(ctx, monkeypatch, tmp_path):
     broken = msgspec.structs.replace(
         report(), audit=msgspec.structs.replace(AUDIT, fail=1, failures=("torch: no code",))
     )

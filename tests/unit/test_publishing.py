@@ -74,7 +74,7 @@ def checks(ctx, reference, **fields):
     return {check.what: (check.ok, check.said) for check in found.checks}
 
 
-def test_an_image_of_a_recipe_of_ones_own_is_judged_by_the_stack_that_it_extends(folder, publish):
+def test_publish_of_an_own_recipe_is_judged_by_its_stack(folder, publish):
     change(folder, name="mine", asked=BuildParameters(recipe="torch", variant="11.7"))
     assert publish().reference.endswith(f"/mine:{TAG}")
 
@@ -89,14 +89,14 @@ def said(ctx, progress, monkeypatch):
 
 @pytest.mark.parametrize("to", ["{}/team", "shelf"])
 @pytest.mark.usefixtures("on_cpu")
-def test_cutting_nvidias_libraries_is_said_where_others_can_have_it(folder, publish, said, tmp_path, to):
+def test_publish_of_cut_nvidia_libraries_warns(folder, publish, said, tmp_path, to):
     for slim, warned in (("yes", False), ("all", True)):
         change(folder, asked=BuildParameters(recipe="torch", variant="11.7", slim=slim))
         publish(tmp_path / to if to == "shelf" else to, allow_cpu_only=True)
         assert any("NVIDIA's own libraries were cut" in note for note in said) is warned
 
 
-def test_a_compiler_of_nvidias_is_for_internal_use(folder, publish, said):
+def test_publish_of_a_devel_image_warns_of_nvidias_tools(folder, publish, said):
     compiling = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
     (folder / "lock.json").write_bytes(encode(compiling))
     for flavour, warned in (("", False), ("devel", True)):
@@ -107,7 +107,7 @@ def test_a_compiler_of_nvidias_is_for_internal_use(folder, publish, said):
 
 @pytest.mark.parametrize("first", ["{}/team", "oras://{}/sifs", "shelf", "archive"])
 @pytest.mark.usefixtures("on_cpu")
-def test_nvidias_terms_are_said_once_wherever_an_image_goes(publish, said, registry, tmp_path, first):
+def test_publish_prints_nvidias_terms_once_for_each_destination_kind(publish, said, registry, tmp_path, first):
     def run():
         forms = {"forms": ("oci-archive",)} if first == "archive" else {}
         to = first if "/" in first else tmp_path / first
@@ -119,7 +119,7 @@ def test_nvidias_terms_are_said_once_wherever_an_image_goes(publish, said, regis
     assert len(run()) == 1  # not again
 
 
-def test_nobody_is_told_of_nvidias_terms_who_hands_on_nothing_of_theirs(publish, said, folder, ctx, monkeypatch):
+def test_publish_of_a_cpu_image_or_to_loopback_prints_no_nvidia_terms(publish, said, folder, ctx, monkeypatch):
     change(folder, torch_cuda="cpu")
     publish()
     change(folder, torch_cuda="11.7")
@@ -129,7 +129,7 @@ def test_nobody_is_told_of_nvidias_terms_who_hands_on_nothing_of_theirs(publish,
     assert not ctx.cache.path("said").exists()
 
 
-def test_the_tag_is_set_when_all_of_it_is_there(registry, publish):
+def test_publish_sets_tags_after_all_manifests(registry, publish):
     found = publish(tags=("latest",))
     puts = [one.path for one in registry.asked if one.method == "PUT" and "/manifests/" in one.path]
     tags = [path.rpartition("/")[2] for path in puts]
@@ -147,14 +147,14 @@ FALL_BACK = {"cuda": "11.8", "candidate": "compatible"}
 @pytest.mark.parametrize(
     ("about", "short"), [({}, "cu117"), (FALL_BACK, "cu118-compat"), ({**FALL_BACK, "candidate": "pytorch"}, "cu118")]
 )
-def test_the_short_tag_is_that_of_the_candidate(folder, publish, registry, about, short):
+def test_publish_short_tag_is_that_of_the_candidate(folder, publish, registry, about, short):
     change(folder, **about)
     assert publish(short_tag=True).tags == (TAG, short)
     assert f"team/torch/manifests/{short}" in registry.documents
 
 
 @pytest.mark.parametrize("to", ["{}/team", "{}/team/torch:cu118"])
-def test_a_fall_back_is_refused_the_short_tag_of_the_preferred_candidate(folder, publish, registry, ctx, to):
+def test_publish_of_a_fallback_under_the_preferred_short_tag_is_refused(folder, publish, registry, ctx, to):
     change(folder, **FALL_BACK)
     tags = () if to.endswith("cu118") else ("latest", "cu118")
     with pytest.raises(UsageError, match="cu118 is the short tag") as caught:
@@ -167,7 +167,7 @@ def test_a_fall_back_is_refused_the_short_tag_of_the_preferred_candidate(folder,
     assert publish(tags=("cu118-compat",)).tags[-1] == "cu118-compat"
 
 
-def test_what_is_attached_is_about_this_image_and_names_no_machine(ctx, registry, publish):
+def test_published_statements_verify_and_name_no_machine(ctx, registry, publish):
     found = publish()
     told = checks(ctx, found.reference)
     assert told.pop("name") == (True, f"nobody signed as what it was published; its own tag is {TAG}")
@@ -177,7 +177,7 @@ def test_what_is_attached_is_about_this_image_and_names_no_machine(ctx, registry
     assert any(b'"cpuOnlyAllowed":false' in data for data in registry.blobs.values())
 
 
-def test_signed_with_a_key(ctx, publish, registry, tmp_path):
+def test_publish_with_a_key_signs_and_verifies(ctx, publish, registry, tmp_path):
     private, public = keys.make_pair(tmp_path, "canary")
     told = checks(ctx, publish().reference, key=public)
     assert (told.pop("name")[0], len(told), any(ok for ok, _ in told.values())) == (True, 6, False)
@@ -208,7 +208,7 @@ def test_signed_with_a_key(ctx, publish, registry, tmp_path):
         ("lock.json", b'{"recipe": "\xff"}', r"lock\.json: line 1, column 13: "),
     ],
 )
-def test_nothing_is_sent_of_what_may_not_go_out(registry, publish, folder, name, content, words):
+def test_publish_of_an_incomplete_image_is_refused_with_a_next_step(registry, publish, folder, name, content, words):
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_bytes(content)
@@ -219,7 +219,7 @@ def test_nothing_is_sent_of_what_may_not_go_out(registry, publish, folder, name,
 
 
 @pytest.mark.parametrize("tag", ["x#y", "v 1", "a?b", "", "-x", "team/torch:1.0", f"v@sha256:{'0' * 64}", "x" * 129])
-def test_what_is_no_tag_is_refused_before_anything_is_sent(registry, publish, tag):
+def test_publish_with_an_invalid_tag_sends_nothing(registry, publish, tag):
     with pytest.raises(UsageError, match="is not a tag"):
         publish(tags=("good", tag))
     assert registry.asked == []
@@ -234,7 +234,7 @@ def test_what_is_no_tag_is_refused_before_anything_is_sent(registry, publish, ta
         ("./shelf", {"form": "docker", "mount_from": ("team/other",), "tags": ("latest",), "key": Path("cosign.key")}),
     ],
 )
-def test_what_a_destination_has_no_use_for_is_said(registry, publish, to, useless):
+def test_publish_option_that_does_not_apply_to_the_destination_is_refused(registry, publish, to, useless):
     for field, value in useless.items():
         with pytest.raises(UsageError, match="does not apply to"):
             publish(to, **{field: value})
@@ -259,7 +259,7 @@ def on_cpu(folder, monkeypatch):
     return orders
 
 
-def test_a_folder_gets_the_files_and_what_proves_them(folder, on_cpu, publish, tmp_path):
+def test_publish_to_a_folder_writes_images_and_proofs(folder, on_cpu, publish, tmp_path):
     wanted = {"forms": policy.FILE_FORMS, "compression": Compression.GZIP, "kernel": "3.10"}
     published = publish(tmp_path / "shared", allow_cpu_only=True, **wanted)
     told = [(order.to, order.compression, order.kernel) for order in on_cpu]
@@ -279,7 +279,7 @@ def test_a_folder_gets_the_files_and_what_proves_them(folder, on_cpu, publish, t
 
 
 @pytest.mark.parametrize("to", ["{}/team", "oras://{}/sifs", "folder"])
-def test_without_a_gpu_pass_nothing_goes_anywhere_unless_a_person_lets_it(
+def test_publish_without_a_gpu_pass_is_refused_unless_cpu_only_is_allowed(
     folder, on_cpu, publish, tmp_path, registry, to
 ):
     where = tmp_path / "shared" if to == "folder" else to
@@ -293,7 +293,7 @@ def layout_digest(folder):
     return json.loads((folder / "oci/index.json").read_text())["manifests"][0]["digest"]
 
 
-def test_an_archive_from_a_folder_is_the_image_again_elsewhere(folder, publish, tmp_path, monkeypatch):
+def test_published_oci_archive_unpacks_to_the_same_image(folder, publish, tmp_path, monkeypatch):
     published = publish(tmp_path / "a stick", forms=("oci-archive",))
     words = shlex.split(published.lines["elsewhere"].partition("    (")[0])
     make, target, _, tar, _, archive, _, unpacked, _, copy, report, copied = words[:1] + words[2:]
@@ -313,7 +313,7 @@ def test_an_archive_from_a_folder_is_the_image_again_elsewhere(folder, publish, 
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.usefixtures("on_cpu")
-def test_a_sif_is_signed_before_its_tags_name_it_and_says_that_no_gpu_ran_it(publish, registry, tmp_path, signed):
+def test_published_sif_is_signed_before_its_tags_and_marked_cpu_only(publish, registry, tmp_path, signed):
     key = keys.make_pair(tmp_path, "canary")[0] if signed else None
     found = publish("oras://{}/sifs", allow_cpu_only=True, tags=("latest",), key=key)
     assert (found.signed, found.tags, found.cpu_only) == ("key" if signed else "", (TAG, "latest"), True)
@@ -330,7 +330,7 @@ def test_a_sif_is_signed_before_its_tags_name_it_and_says_that_no_gpu_ran_it(pub
 
 @pytest.mark.parametrize("scheme", ["oras://", ""])
 @pytest.mark.usefixtures("on_cpu")
-def test_the_users_word_on_token_servers_holds_everywhere(ctx, publish, monkeypatch, scheme):
+def test_trusted_realms_reach_all_repositories_of_publish(ctx, publish, monkeypatch, scheme):
     seen = []
 
     def noted(*arguments, **options):
@@ -344,7 +344,7 @@ def test_the_users_word_on_token_servers_holds_everywhere(ctx, publish, monkeypa
 
 
 @pytest.mark.parametrize("channel", ["", "pypi"])
-def test_what_a_fall_back_cannot_do_is_the_last_word(registry, folder, typed, ctx, channel):
+def test_publish_of_a_fallback_ends_with_its_limits(registry, folder, typed, ctx, channel):
     known = Fallback(meaning="torch of CUDA 11.7", limits=("has no code for H100 (sm_90)",), no_code=("H100",))
     known = msgspec.structs.replace(known, preferred="pytorch", torch="2.0.1", channel="pytorch", gains=("H100",))
     asked = BuildParameters(recipe="torch", variant="11.7", channel=channel, gpus=("v100",), extensions="auto")

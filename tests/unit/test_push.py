@@ -86,7 +86,7 @@ def once(kind, part, function):
     return mood
 
 
-def test_a_first_push_sends_all_once_and_a_second_one_nothing(registry, layout):
+def test_second_push_of_an_image_sends_no_blobs(registry, layout):
     pushed = send(registry, layout)
     assert whole(registry, layout)
     assert registry.order[-2:] == [layout.digest, "v1"]
@@ -101,7 +101,7 @@ def test_a_first_push_sends_all_once_and_a_second_one_nothing(registry, layout):
 
 
 @pytest.mark.parametrize("granted", [True, False])
-def test_layers_are_mounted_from_a_sister_or_sent(registry, layout, granted):
+def test_push_mounts_layers_of_another_repository_or_sends_them(registry, layout, granted):
     registry.mounts = granted
     first = send(registry, layout, form="docker")
     kind, data = registry.documents["team/image/manifests/v1"]
@@ -118,7 +118,7 @@ def test_layers_are_mounted_from_a_sister_or_sent(registry, layout, granted):
     [({"least": 200 * KIB}, 200 * KIB, 1 << 30), ({"most": 20 * KIB}, 0, 16 * KIB), ({"chunks": False}, 0, 1 << 30)],
     ids=["told how small", "found out how large: a power of two", "whole where there are no chunks"],
 )
-def test_chunks_are_as_the_registry_takes_them(layout, limits, least, most):
+def test_push_chunks_keep_the_registrys_size_limits(layout, limits, least, most):
     with RegistryServer(strict=True, **limits) as server:
         pushed = send(server, layout)
         assert whole(server, layout)
@@ -129,7 +129,7 @@ def test_chunks_are_as_the_registry_takes_them(layout, limits, least, most):
         assert sum(asked.method == "POST" for asked in server.asked) <= 5
 
 
-def test_requests_grow_until_one_fails(monkeypatch):
+def test_upload_request_size_grows_until_a_failure(monkeypatch):
     monkeypatch.undo()
     pace, mib, sizes = upload.RequestSize(512 << 20), 1 << 20, []
     for _ in range(5):
@@ -152,7 +152,7 @@ def test_requests_grow_until_one_fails(monkeypatch):
         ("PUT", "manifests", True),
     ],
 )
-def test_one_fault_costs_one_pause_and_at_most_one_chunk(registry, layout, fault, method, part, tells):
+def test_push_with_one_fault_retries_once_and_resends_at_most_a_chunk(registry, layout, fault, method, part, tells):
     registry.tells, pauses = tells, []
     with FaultProxy(registry.host, first(fault, method, part)) as between:
         send(between.address, layout, pauses=pauses)
@@ -166,7 +166,7 @@ def test_one_fault_costs_one_pause_and_at_most_one_chunk(registry, layout, fault
         assert registry.received == blob_bytes(layout), "what had arrived was not sent again"
 
 
-def test_an_upload_that_the_registry_forgets_begins_again(registry, layout):
+def test_forgotten_upload_session_starts_again(registry, layout):
     def forget(handler):
         """Each second chunk."""
         uploads, number = upload_of(handler)
@@ -192,13 +192,13 @@ def test_an_upload_that_the_registry_forgets_begins_again(registry, layout):
     ],
     ids=["takes nothing", "stays away", "stores something else"],
 )
-def test_a_registry_with_which_nothing_helps_gets_no_tag(layout, mood, message):
+def test_persistently_failing_push_sets_no_tag(layout, mood, message):
     with RegistryServer(strict=True, **mood) as server, pytest.raises((NetworkError, IntegrityError), match=message):
         send(server, layout)
     assert "team/image/manifests/v1" not in server.documents
 
 
-def test_a_registry_that_stores_another_manifest_gets_no_tag(registry, layout):
+def test_push_with_an_altered_manifest_digest_sets_no_tag(registry, layout):
     """All blobs are there: what differs is the manifest alone."""
     send(registry, layout)
     registry.documents.clear()
@@ -208,7 +208,7 @@ def test_a_registry_that_stores_another_manifest_gets_no_tag(registry, layout):
     assert "team/image/manifests/v1" not in registry.documents
 
 
-def test_a_blob_of_which_the_registry_has_a_part_is_sent_again(registry, layout):
+def test_partial_blob_on_the_registry_is_sent_again(registry, layout):
     send(registry, layout)
     cut = layout.layers[0].digest
     registry.blobs[cut] = registry.blobs[cut][:1000]
@@ -225,13 +225,13 @@ def closes_empty(request):
     return True
 
 
-def test_a_registry_that_takes_no_bytes_at_the_end_gets_them_before(registry, layout):
+def test_push_closes_the_upload_with_an_empty_body_if_required(registry, layout):
     registry.moods.append(closes_empty)
     send(registry, layout)
     assert set(registry.homes["team/image"]) >= {one.digest for one in layout.layers}
 
 
-def test_a_registry_that_takes_a_blob_neither_whole_nor_in_parts_is_quoted(registry, layout):
+def test_registry_that_refuses_whole_and_chunked_uploads_is_a_network_error(registry, layout):
     registry.moods.append(closes_empty)
     registry.moods.append(lambda request: request.command == "PATCH" and (request.leave(405) or True))
     with pytest.raises(NetworkError) as caught:
@@ -239,7 +239,7 @@ def test_a_registry_that_takes_a_blob_neither_whole_nor_in_parts_is_quoted(regis
     assert "close it without a body" in str(caught.value) or "405" in caught.value.what
 
 
-def test_a_layout_without_one_of_its_blobs_is_refused_before_anything_is_sent(registry, layout):
+def test_push_of_a_layout_with_a_missing_blob_sends_nothing(registry, layout):
     layout.blob(layout.layers[1].digest).unlink()
     with pytest.raises(LayoutError, match="is missing"):
         send(registry, layout)
@@ -265,7 +265,7 @@ def test_last_piece_of_a_damaged_blob_is_not_sent(registry, layout, at, whole, m
     assert registry.received < blob_bytes(layout)
 
 
-def test_a_blob_that_changes_between_two_tries_is_named(registry, layout):
+def test_blob_that_changes_between_two_upload_tries_is_refused(registry, layout):
     """Its first bytes were hashed before they changed; the registry notices, then they are read again."""
     damaged = layout.blob(layout.layers[0].digest)
 
@@ -293,7 +293,7 @@ def test_a_blob_that_changes_between_two_tries_is_named(registry, layout):
         *[(wrong, None) for wrong in ("5-9", "0-", "-9", "0--9", "0-9/100", "", None)],
     ],
 )
-def test_a_range_says_how_many_bytes_arrived(header, there):
+def test_arrived_bytes_are_read_from_the_range_header(header, there):
     assert upload.arrived_bytes(header) == there
 
 
@@ -309,13 +309,13 @@ def clean_up(handler):
 
 
 @pytest.mark.parametrize(("part", "happens"), [("/uploads/", alter), ("manifests", clean_up)])
-def test_what_changes_on_the_way_or_is_cleaned_up_meanwhile_is_sent_again(registry, layout, part, happens):
+def test_blob_altered_in_transit_or_garbage_collected_is_sent_again(registry, layout, part, happens):
     registry.moods = [once("PUT", part, happens)]
     send(registry, layout)
     assert whole(registry, layout)
 
 
-def test_a_token_for_pushing_and_mounting_is_asked_for_and_renewed(layout):
+def test_push_token_has_pull_and_push_scopes_and_is_renewed(layout):
     with RegistryServer(strict=True, login="bearer", user="alice", password="wonder:land", uses=12) as server:
         pushed = send(server, layout, credential=ALICE, mount_from=["team/base"])
         assert whole(server, layout)
@@ -327,7 +327,7 @@ def test_a_token_for_pushing_and_mounting_is_asked_for_and_renewed(layout):
     assert pushed.bytes_sent < 1.5 * blob_bytes(layout)
 
 
-def test_a_storage_that_does_not_take_questions_counts_for_nothing(registry, layout):
+def test_blob_whose_storage_refuses_head_counts_as_absent(registry, layout):
     """HEAD is redirected to an address that is signed for GET alone."""
     with RegistryServer(strict=True, faults={"/storage/": [403] * 9}) as storage:
         registry.storage = f"http://{storage.host}"
@@ -337,7 +337,7 @@ def test_a_storage_that_does_not_take_questions_counts_for_nothing(registry, lay
     assert "team/image/manifests/v1" in registry.documents
 
 
-def test_the_first_error_ends_all_uploads(registry, tmp_path, monkeypatch):
+def test_first_upload_error_ends_all_uploads(registry, tmp_path, monkeypatch):
     """The smallest blob is refused while the largest one is on its way, which takes several requests."""
     begun, ended = threading.Event(), threading.Event()
 
