@@ -27,7 +27,7 @@ def offered(url, name=WHEEL[0], **more):
     return Offer("demo", "1.0", Channel.PYPI, Link(name=name, url=url, **more))
 
 
-def test_metadata_beside_a_wheel_is_read_once_and_kept_by_the_wheels_hash(server, cache, reader):
+def test_metadata_file_beside_a_wheel_is_read_once_and_cached(server, cache, reader):
     server.put("/files/demo.whl.metadata", b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\nRequires-Dist: tqdm\n")
     release = offered(server.url("/files/demo.whl"), sha256="ab" * 32, has_metadata=True)
     again = MetadataReader(Sources(SourceOptions(), cache, index_of(server)))
@@ -35,7 +35,7 @@ def test_metadata_beside_a_wheel_is_read_once_and_kept_by_the_wheels_hash(server
     assert server.paths() == ["/files/demo.whl.metadata"]
 
 
-def test_of_a_wheel_the_part_with_its_metadata_is_fetched(server, cache, reader):
+def test_metadata_of_a_remote_wheel_is_fetched_by_range(server, cache, reader):
     name, content = small_wheel("demo", "1.0", requires=["tqdm>=4"], content=os.urandom(1 << 20))
     server.put(f"/files/{name}", content)
     release = offered(server.url(f"/files/{name}"), name, sha256=sha256(content))
@@ -46,7 +46,7 @@ def test_of_a_wheel_the_part_with_its_metadata_is_fetched(server, cache, reader)
     assert 0 < sum(int(last) - int(first) for first, last in asked) < len(content) // 4
 
 
-def test_where_a_server_gives_no_parts_the_wheel_is_fetched_as_a_build_needs_it(server, cache, reader):
+def test_metadata_from_a_server_without_ranges_downloads_the_wheel(server, cache, reader):
     server.ranges = False
     server.put(f"/files/{WHEEL[0]}", WHEEL[1])
     release = offered(server.url(f"/files/{WHEEL[0]}"), sha256=sha256(WHEEL[1]))
@@ -54,14 +54,14 @@ def test_where_a_server_gives_no_parts_the_wheel_is_fetched_as_a_build_needs_it(
     assert cache.file(sha256(WHEEL[1]), WHEEL[0]).is_file()
 
 
-def test_a_wheel_of_a_folder_is_read_where_it_lies(reader, tmp_path):
+def test_metadata_of_a_local_wheel_is_read_in_place(reader, tmp_path):
     path = tmp_path / WHEEL[0]
     path.write_bytes(WHEEL[1])
     assert reader.of(offered(path.as_uri())).requires[0] == "tqdm>=4"
 
 
 @pytest.mark.parametrize("reason", ["large", "no hash", "no wheel", "damaged"])
-def test_what_is_not_known_requires_nothing(server, reader, monkeypatch, reason):
+def test_unreadable_metadata_requires_nothing(server, reader, monkeypatch, reason):
     broken = {"no wheel": b"no zip", "damaged": WHEEL[1][:-30]}
     content = broken.get(reason, WHEEL[1])
     server.ranges = reason in broken
@@ -71,7 +71,7 @@ def test_what_is_not_known_requires_nothing(server, reader, monkeypatch, reason)
     assert reader.of(offered(server.url(f"/files/{WHEEL[0]}"), **hashed)).requires == ()
 
 
-def test_a_server_that_does_not_give_it_is_a_network_error_and_is_asked_again(server, reader):
+def test_metadata_with_404_is_a_network_error_and_not_cached(server, reader):
     server.put("/files/demo.whl.metadata", b"Requires-Dist: tqdm\n")
     server.faults["/files/demo.whl.metadata"] = [Fault(status=404)]
     release = offered(server.url("/files/demo.whl"), has_metadata=True)
@@ -82,6 +82,6 @@ def test_a_server_that_does_not_give_it_is_a_network_error_and_is_asked_again(se
     assert reader.of(release).requires == ("tqdm",)
 
 
-def test_hostile_metadata_is_no_error():
+def test_hostile_metadata_is_parsed_without_an_error():
     assert parse(b"\xff\x00" * 100).requires == ()
     assert parse(b"Requires-Dist: a\nRequires-Dist: \xff\n" * 3).requires[:1] in ((), ("a",))

@@ -51,7 +51,7 @@ Suites: bookworm-security
         ("sources.list", "deb mirror+file:/etc/mirrors bookworm main\n", False),
     ],
 )
-def test_mirror_of_a_debian_host(tmp_path, name, text, known):
+def test_mirror_is_read_from_apt_sources(tmp_path, name, text, known):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
     mirror = DebianMirror("http://mirror.example/debian", "http://safe.example/debian-security")
@@ -97,13 +97,13 @@ PUBLIC = {"retired": mirror(mirrors.RETIRED), "snapshot": mirrors.SNAPSHOT}
     ],
     ids=lambda value: " ".join(value.values()) if isinstance(value, dict) and "listing" not in value else "",
 )
-def test_places_that_variables_name(tmp_path, variables, expected):
+def test_debian_variables_give_the_archives(tmp_path, variables, expected):
     """On a machine that is no Debian. What a variable leaves unsaid, or empty, stays as it is."""
     expected = expected if isinstance(expected, Archives) else Archives(**{**PUBLIC, **expected})
     assert archives(variables, tmp_path) == expected
 
 
-def test_the_machines_own_sources_come_before_the_public_mirrors(tmp_path):
+def test_apt_sources_precede_public_mirrors(tmp_path):
     (tmp_path / "sources.list").write_text(ONE_LINE)
     machine = DebianMirror("http://mirror.example/debian", "http://safe.example/debian-security")
     assert archives({}, tmp_path).mirrors == (machine, *FURTHER)
@@ -118,7 +118,7 @@ BASH = "pool/main/b/bash/bash_5.2_amd64.deb"
 BASH_SECURITY = "pool/updates/main/b/bash/bash_5.2_amd64.deb"
 
 
-def test_a_file_is_looked_for_on_mirrors_then_among_retired_suites_then_in_the_snapshots():
+def test_addresses_of_a_deb_are_mirrors_then_archive_then_snapshots():
     known = Archives(listing=(mirror(A),), others=(mirror(B),), retired=mirror(C), snapshot="http://s.example")
     roots = [
         *(f"{place}/debian" for place in (A, B, C)),
@@ -135,7 +135,7 @@ def test_a_file_is_looked_for_on_mirrors_then_among_retired_suites_then_in_the_s
     assert list(addresses("", "20261231T021215Z", known)) == []
 
 
-def test_a_file_has_each_address_once():
+def test_addresses_of_a_deb_are_unique():
     """A machine whose own mirror is the one that the person names, and one address for both archives."""
     twice = Archives(listing=(mirror(A), DebianMirror("", f"{B}/s")), others=(mirror(A), DebianMirror(f"{B}/s")))
     expected = [f"{A}/debian/{BASH}", f"{A}/debian-security/{BASH_SECURITY}"]
@@ -169,11 +169,11 @@ def test_a_file_has_each_address_once():
         "pool/é.deb",
     ],
 )
-def test_what_is_no_path_below_an_archives_pool(path):
+def test_path_outside_the_pool_is_no_path(path):
     assert not is_path(path)
 
 
-def test_paths_and_times_as_debian_writes_them():
+def test_pool_paths_and_snapshot_times_are_recognised():
     for name in ("g/gcc-12/libstdc++6_12.2.0-14+deb12u1_amd64.deb", "libz/a~b_1.0~rc1_all.deb", "3/3d_1_amd64.deb"):
         assert is_path(f"pool/main/{name}")
         assert is_path(f"pool/updates/non-free-firmware/{name}")

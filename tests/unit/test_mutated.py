@@ -248,7 +248,7 @@ def seeds_of(name):
 @pytest.mark.fuzz
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", TARGETS)
-def test_mutated_bytes_give_a_value_or_the_error_that_is_said(name, tmp_path):
+def test_reader_of_mutated_bytes_gives_a_value_or_its_error(name, tmp_path):
     seeds = seeds_of(name)
     for seed in seeds:
         tried(name, seed, tmp_path / "x")

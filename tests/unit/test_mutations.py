@@ -12,13 +12,13 @@ ROWS = mutations.read(ROOT / mutations.ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
-def test_a_row_fits_the_code_of_today(row):
+def test_mutation_row_matches_its_file(row):
     assert mutations.fault(row, ROOT) == ""
     text = (ROOT / row.file).read_text(encoding="utf-8")
     compile(mutations.mutated(text, row), row.file, "exec")
 
 
-def test_each_row_has_a_name_of_its_own_and_is_of_the_product():
+def test_mutation_ids_are_unique_and_files_are_of_graphcrate():
     assert len({row.id for row in ROWS}) == len(ROWS)
     assert {Path(row.file).parts[0] for row in ROWS} == {"graphcrate"}
 
@@ -49,7 +49,7 @@ def row(**changes):
         ({"tests": ("test_gone.py::test_it",)}, "no test test_gone.py::test_it"),
     ],
 )
-def test_a_row_that_says_nothing_is_named(checkout, changes, words):
+def test_invalid_mutation_row_is_a_fault(checkout, changes, words):
     found = mutations.fault(row(**changes), checkout)
     assert (words in found, bool(found)) == (True, bool(words))
 
@@ -64,7 +64,7 @@ def test_a_row_that_says_nothing_is_named(checkout, changes, words):
         ((1, 5), "could not run b (exit code 5)"),
     ],
 )
-def test_each_of_a_rows_tests_has_to_fail_by_the_fault_which_is_mended_then(checkout, codes, words):
+def test_mutation_is_caught_if_all_its_tests_fail_and_the_file_is_restored(checkout, codes, words):
     before, seen = (checkout / "code.py").read_text(), []
 
     def run(root, tests):
@@ -77,7 +77,7 @@ def test_each_of_a_rows_tests_has_to_fail_by_the_fault_which_is_mended_then(chec
     assert (checkout / "code.py").read_text() == before
 
 
-def test_an_interrupt_leaves_the_copy_as_it_was(checkout):
+def test_interrupted_mutation_restores_the_file(checkout):
     def run(root, tests):
         raise KeyboardInterrupt
 

@@ -25,7 +25,7 @@ def shelf(world, name, *options):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", ["mine.toml", "./mine.toml"])
-def test_publish_builds_the_recipe_of_a_file_first(own, name):
+def test_publish_of_a_recipe_file_builds_it_first(own, name):
     code, out, err = shelf(own, name)
     assert (code, out.startswith("shelf/mine-")) == (0, True), err
     assert [path.name for path in (own.root / "dist/mine").glob("*/lock.json")], "it was built"
@@ -39,7 +39,7 @@ def test_publish_plan_of_a_file_prints_what_is_built_first(own):
     assert (code, out, "other.toml" in err) == (3, "", True), err
 
 
-def test_publish_of_a_stack_is_not_of_a_folder_of_that_name(world):  # noqa: F811
+def test_publish_of_a_stack_ignores_a_folder_of_that_name(world):  # noqa: F811
     (world.root / "torch").mkdir()
     code, out, err = shelf(world, "torch", "--cuda", "cpu")
     assert (code, out.startswith("shelf/torch-1.0-cpu")) == (0, True), err

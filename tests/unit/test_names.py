@@ -37,13 +37,13 @@ DIGEST = "@sha256:" + "0" * 64
         ("pyg:1.0", ["docker.io/library/pyg:1.0"], True, True),
     ],
 )
-def test_a_name_that_nobody_gave_is_refused(asked, signed, is_ok, is_known):
+def test_unsigned_name_of_an_image_is_refused(asked, signed, is_ok, is_known):
     judged = names.judge(reference.parse(asked), names.known(signed), "1.0")
     assert (judged.is_ok, judged.is_known) == (is_ok, is_known), judged.message
     assert is_ok or reference.parse(asked).name in judged.message
 
 
-def test_an_images_own_tag_is_in_its_bill_of_materials():
+def test_own_tag_is_read_from_the_bill_of_materials():
     made = statement.make(SUBJECT, statement.BILL, {"metadata": {"component": {"version": "1.0"}}})
     assert names.own_tag(made) == "1.0"
     for predicate in ([], {}, {"metadata": 1}, {"metadata": {"component": {"version": 1}}}):

@@ -66,12 +66,12 @@ CALLS = {
 
 
 @pytest.mark.parametrize("where", [where for where, value in CALLS.items() if isinstance(value, Command)])
-def test_each_form_of_a_command_is_taken_by_its_parser(where):
+def test_next_step_commands_parse_in_every_form(where):
     unknown = "'ETC' is not"  # one of its choices, a number
     assert [said for said in objections(CALLS[where]) if unknown not in said] == []
 
 
-def test_each_setting_is_one_of_make_and_an_option():
+def test_next_step_settings_are_make_variables_and_options():
     options = {option for each in command_line().values() for one in each.params for option in one.opts}
     for where, value in CALLS.items():
         if isinstance(value, Setting):
@@ -83,12 +83,12 @@ def options_of(verb):
     return {option for one in command_line()[verb].params for option in (*one.opts, *one.secondary_opts)}
 
 
-def test_options_of_a_request_are_those_of_its_command():
+def test_request_options_are_options_of_their_command():
     for verb, names in OPTIONS.items():
         assert {f"--{name}" for name in names} <= options_of(verb), verb
 
 
-def test_settings_are_those_that_the_makefile_hands_on():
+def test_command_settings_are_those_of_the_makefile():
     """Of a target: what its lines and the variables in them name, in capitals."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     variables = dict(re.findall(r"^(\w+) :?= ((?:.*\\\n)*.*)$", text, re.MULTILINE))
@@ -148,7 +148,7 @@ def test_settings_are_those_that_the_makefile_hands_on():
         (setting(apt="a b"), "'APT=a b'", "--apt 'a b'"),
     ],
 )
-def test_a_command_is_written_as_it_is_typed(value, here, there, monkeypatch):
+def test_next_step_prints_as_make_build_py_or_graphcrate(value, here, there, monkeypatch):
     if isinstance(value, Setting):
         assert value.both() == f"{here} ({there})"
     assert f"{value}" == here
@@ -185,7 +185,7 @@ def written(path):
     return {node.value for node in texts if id(node) not in documented and WRITTEN.search(node.value)}
 
 
-def test_a_command_is_nowhere_mere_text():
+def test_modules_have_no_commands_in_plain_text():
     found = {path.relative_to(ROOT / "graphcrate").as_posix(): written(path) for path in MODULES}
     del found[RENDERED]
     left = {name: texts - EXEMPT.get(name, set()) for name, texts in found.items()}
@@ -204,7 +204,7 @@ DATA = [*(ROOT / "graphcrate/compat/data").glob("*.toml"), *(ROOT / "recipes").g
 
 
 @pytest.mark.parametrize("path", DATA, ids=lambda path: path.name)
-def test_commands_of_data_files_stand_in_braces(path):
+def test_commands_in_data_files_are_in_braces(path):
     for text in texts_of(tomllib.loads(path.read_text(encoding="utf-8"))):
         assert not WRITTEN.search(re.sub(r"\{[^{}]*\}", "", text)), text
         for found in re.findall(r"\{(?:make |[A-Z_]+=)[^{}]*\}", text):
@@ -213,7 +213,7 @@ def test_commands_of_data_files_stand_in_braces(path):
             assert isinstance(made, Setting) or objections(made) == [], text
 
 
-def test_a_text_of_a_data_file_is_filled(monkeypatch):
+def test_filled_replaces_commands_in_braces(monkeypatch):
     text = "{make image STACK=glt CUDA=12.1}, {WITH=igraph}; {what} is {no command}, {make}, { }, {WITH=}, {make lock}"
     rest = "{what} is {no command}, {make}, { }, {WITH=}, {make lock}"
     assert commands.filled(text) == f"make image STACK=glt CUDA=12.1, WITH=igraph; {rest}"
@@ -239,7 +239,7 @@ OTHERS = {
 }
 
 
-def test_an_option_in_a_next_step_is_one_of_ours():
+def test_options_in_next_steps_exist():
     ours = {option for verb in command_line() for option in options_of(verb)}
     for path in MODULES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -265,7 +265,7 @@ def test_an_option_in_a_next_step_is_one_of_ours():
         (("image", "torch", "--cuda", "9", "--slim", "yes"), "graphcrate image torch --cuda 10.2 --slim yes    ("),
     ],
 )
-def test_an_installed_package_says_what_can_be_typed_there(typed_words, next_step, tmp_path, monkeypatch, typed):
+def test_installed_package_prints_graphcrate_commands(typed_words, next_step, tmp_path, monkeypatch, typed):
     monkeypatch.setattr(commands, "INSTALLED", True)
     root = tmp_path / "data"
     (root / "recipes").mkdir(parents=True)

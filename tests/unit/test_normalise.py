@@ -51,7 +51,7 @@ def tidied(root, owners=(), suite="bookworm"):
     return tarfile.open(fileobj=io.BytesIO(data + END_OF_ARCHIVE), mode="r:")
 
 
-def test_what_differs_between_machines_is_left_out(tmp_path):
+def test_normalised_base_omits_machine_specific_files(tmp_path):
     make(tmp_path, dict.fromkeys((*LEFT.split(), *KEPT.split()), b"x"))
     with tidied(tmp_path) as tar:
         names = tar.getnames()
@@ -62,7 +62,7 @@ def test_what_differs_between_machines_is_left_out(tmp_path):
     assert not set(names) & set(LEFT.split())
 
 
-def test_no_base_has_keys_and_names_of_one_machine(tmp_path):
+def test_normalised_base_omits_machine_identities(tmp_path):
     """Whichever package made them, and what is below where that is a folder."""
     listed = [path.strip("/").replace("*", "some") for one in identities() for path in one.paths]
     make(
@@ -78,7 +78,7 @@ def test_no_base_has_keys_and_names_of_one_machine(tmp_path):
 KEY = b"-----BEGIN RSA PRIVATE KEY-----\nxx\n-----END RSA PRIVATE KEY-----\n"
 
 
-def test_a_private_key_that_no_package_brings_is_found_and_left_out(tmp_path):
+def test_normalised_base_omits_generated_private_keys(tmp_path):
     made = {"etc/some/a.key": KEY, "var/lib/some/both.pem": b"-----BEGIN CERTIFICATE-----\n" + KEY}
     others = {
         "etc/some/brought.key": KEY,
@@ -98,7 +98,7 @@ def test_a_private_key_that_no_package_brings_is_found_and_left_out(tmp_path):
     assert set(others) <= names
 
 
-def test_owners_are_those_that_are_told_modes_and_links_stay_and_times_go(tmp_path):
+def test_normalised_base_has_given_owners_and_no_times(tmp_path):
     make(tmp_path, {"usr/wall": b"program", "usr/café": b"name", "usr/" + "long/" * 30 + "name": b"long", "tmp/": b""})
     (tmp_path / "usr/wall").chmod(0o2755)
     (tmp_path / "tmp").chmod(0o1777)
@@ -114,7 +114,7 @@ def test_owners_are_those_that_are_told_modes_and_links_stay_and_times_go(tmp_pa
         assert tar.extractfile("usr/" + "long/" * 30 + "name").read() == b"long"
 
 
-def test_the_first_name_that_stays_has_the_content(tmp_path):
+def test_hard_link_content_is_at_the_first_kept_name(tmp_path):
     make(tmp_path, {"usr/perl": b"program", "var/log/x": b"text", "usr/": b"", "var/": b""})
     for name, other in (("usr/a", "usr/perl"), ("usr/z", "usr/perl"), ("var/y", "var/log/x")):
         os.link(tmp_path / other, tmp_path / name)
@@ -137,7 +137,7 @@ MAGIC = b"\xa7\x0d\x0d\x0a"
     ],
     ids=["time of its source", "unchecked hash", "no header"],
 )
-def test_bytecode_holds_whatever_the_time_of_its_source(tmp_path, code, written):
+def test_normalised_bytecode_is_unchecked(tmp_path, code, written):
     make(tmp_path, {"usr/lib/python3.11/__pycache__/os.cpython-311.pyc": code})
     with tidied(tmp_path) as tar:
         assert tar.extractfile("usr/lib/python3.11/__pycache__/os.cpython-311.pyc").read() == written
@@ -177,7 +177,7 @@ Signed-By: /usr/share/keyrings/k.gpg
         ("trixie", NEWER, re.sub(r"main contrib.*", "main", NEWER.removeprefix("## Debian\n"))),
     ],
 )
-def test_sources_of_a_suite_and_rules_are_written_for_the_image(tmp_path, suite, example, written):
+def test_normalised_base_has_apt_sources_and_dpkg_rules(tmp_path, suite, example, written):
     make(tmp_path, {"usr/share/doc/apt/examples/sources.list": example.encode(), "etc/apt/sources.list": b"deb x ./"})
     with tidied(tmp_path, suite=suite) as tar:
         assert tar.extractfile("etc/apt/sources.list").read().decode() == written

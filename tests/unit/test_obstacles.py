@@ -79,7 +79,7 @@ def found(*asked, **bounds):
 @pytest.mark.parametrize(
     "asked", ["plain", "above", "torch", "above-source", "newer-source", "circle", "extra", "plain>=1,<2"]
 )
-def test_what_can_be_taken_has_no_obstacle(asked):
+def test_installable_package_has_no_obstacle(asked):
     assert found(asked) == []
 
 
@@ -101,11 +101,11 @@ def test_what_can_be_taken_has_no_obstacle(asked):
         ("pre", ("bound", "pre==1.0", "torch>=3")),
     ],
 )
-def test_what_is_in_the_way_comes_first_with_who_needs_it(asked, obstacle):
+def test_first_obstacle_names_the_package_that_requires_it(asked, obstacle):
     assert found(asked)[0] == obstacle
 
 
-def test_a_release_that_the_stack_is_against_is_not_looked_into_and_an_older_one_may_want_a_source():
+def test_release_against_the_stack_is_an_obstacle_and_older_sources_are_too():
     assert found("wants-torch") == [("bound", "wants-torch==2.0", "torch>=4")]
     assert found("may-source") == [
         ("bound", "may-source==2.0", "torch>=4"),
@@ -113,23 +113,23 @@ def test_a_release_that_the_stack_is_against_is_not_looked_into_and_an_older_one
     ]
 
 
-def test_constraints_count():
+def test_constraints_are_obstacles():
     assert found("newer-source", **{"newer-source": "!=1.0"}) == [("source", "", "newer-source")]
     assert found("plain", plain="<1") == [("version", "", "plain")]
 
 
-def test_of_many_releases_the_newest_are_looked_at():
+def test_obstacles_read_the_newest_releases_only():
     world = World()
     (obstacle,) = obstacles([Clause("", Requirement("many"))], world)
     assert obstacle.clause.who == "many==39.0"
     assert len(world.read) == MOST_RELEASES
 
 
-def test_what_two_packages_ask_of_a_third_is_not_compared():
+def test_obstacles_ignore_conflicts_between_two_packages():
     """uv says it, and its words are shown."""
     assert found("plain<1.5", "plain>=1") == []
 
 
 @pytest.mark.parametrize("asked", ["only-source", "above-source==2.0", "newer-source==2.0"])
-def test_what_may_be_a_source_is_not_in_the_way_as_one(asked):
+def test_source_allowed_for_a_package_is_no_obstacle(asked):
     assert found(asked, as_sources=("only-source", "newer-source")) == []

@@ -163,9 +163,7 @@ OLD_DOCKER, NEW_DOCKER = "Docker version 20.10.24+dfsg1, build 297e128", "Docker
         (NEW_DOCKER, 0, "1.40", "classic builder"),
     ],
 )
-def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
-    environment, daemon, program, said, buildx, api, described
-):
+def test_docker_uses_buildkit_if_client_and_daemon_have_it(environment, daemon, program, said, buildx, api, described):
     program.version, program.codes, daemon.api = said, {"buildx": buildx}, api
     assert oci.StoreEngine("docker").check(environment) == f"Docker Engine 20.10.24 ({described})"
     found = oci_engine.find("docker", {**environment, "BUILDX_BUILDER": "elsewhere"})
@@ -187,7 +185,7 @@ def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
         ("podman", "", "", "podman version 4.3.1", "sudo usermod --add-subuids "),
     ],
 )
-def test_an_engine_that_cannot_build_is_refused(environment, daemon, program, name, api, engine, said, words):
+def test_engine_that_cannot_build_is_a_host_error(environment, daemon, program, name, api, engine, said, words):
     daemon.api, daemon.version, program.version, program.codes = api, engine, said, {"info": 125}
     with refused(HostError, *words.split(", ")):
         oci_engine.find(name, environment)
@@ -196,7 +194,7 @@ def test_an_engine_that_cannot_build_is_refused(environment, daemon, program, na
 # --- building -------------------------------------------------------------------------------------------------------
 
 
-def test_a_build_starts_from_the_loaded_base(order, program, name):
+def test_engine_build_starts_from_the_loaded_base(order, program, name):
     artifact, _ = oci.StoreEngine(name).build(order)
     ((words, environment),) = [call for call in program.calls if call[0][1] == "build"]
     base = context.base_name(context.base_layout(order.base, order.cache))
@@ -226,13 +224,13 @@ def test_a_build_starts_from_the_loaded_base(order, program, name):
         ("keeps", False, "built pkg:1.0 and does not have"),
     ],
 )
-def test_an_engine_that_loses_an_image_is_an_error(order, program, name, attribute, value, says):
+def test_engine_without_the_built_image_is_a_build_error(order, program, name, attribute, value, says):
     setattr(program, attribute, value)
     with pytest.raises(BuildError, match=says):
         oci.StoreEngine(name).build(order)
 
 
-def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypatch):
+def test_base_in_the_engine_is_not_loaded_again(order, program, name, monkeypatch):
     base = context.base_name(context.base_layout(order.base, order.cache))
     inspected = {"Id": f"sha256:{OLD}", "RootFS": {"Layers": [layer.diff_id for layer in order.base.layers]}}
     engine = oci_engine.find(name, order.environment)
@@ -245,7 +243,7 @@ def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypa
 
 
 @pytest.mark.parametrize("made", [True, False])
-def test_from_a_lock_to_the_base_that_the_engine_builds_on(
+def test_base_of_a_lock_is_loaded_into_the_engine(
     program, name, environment, cache, progress, tmp_path, monkeypatch, made
 ):
     """Its layers are loaded byte for byte, under the name that the text starts from; it is said where none is made."""
@@ -280,7 +278,7 @@ def test_from_a_lock_to_the_base_that_the_engine_builds_on(
 
 
 @pytest.mark.parametrize("tags", [[], ["other:1"]], ids=["nameless", "named"])
-def test_the_image_before_goes_unless_it_has_another_name(order, program, name, tags):
+def test_previous_image_is_removed_unless_it_has_another_tag(order, program, name, tags):
     program.images["pkg:1.0"], program.tags = OLD, tags
     oci.StoreEngine(name).build(order)
     assert program.commands("rmi") == ([] if tags else [[name, "rmi", OLD]])
@@ -298,7 +296,7 @@ def test_the_image_before_goes_unless_it_has_another_name(order, program, name, 
         (" > [internal] load metadata for no/image:1:", "internal load metadata for no/image:1", "no/image:1"),
     ],
 )
-def test_a_failed_build_says_why_with_the_last_lines_and_no_password(order, program, name, line, step, image):
+def test_failed_engine_build_shows_its_last_lines_without_passwords(order, program, name, line, step, image):
     lines = (line, *map(str, range(30)), "\x1b[31mfrom https://me:hush@index.example.com/\x1b[0m", "Error: exit 5", "")
     program.build = (lines, 5)
     with pytest.raises(BuildError) as caught:
@@ -313,7 +311,7 @@ def test_a_failed_build_says_why_with_the_last_lines_and_no_password(order, prog
     assert "hush" not in f"{log}{error}{order.progress.__dict__}"
 
 
-def test_an_interrupted_build_leaves_no_container_of_its_own(order, program, name):
+def test_interrupted_podman_build_removes_its_containers(order, program, name):
     program.build = (("STEP 1/1: RUN thing", f"--> {STEP[:11]}", f"--> {MADE[:11]}", *["word"] * 500), "interrupt")
     program.containers = [{"Id": "before", "ImageID": STEP, "Command": ["buildah"]}]
     with pytest.raises(KeyboardInterrupt):
@@ -322,7 +320,7 @@ def test_an_interrupted_build_leaves_no_container_of_its_own(order, program, nam
     assert [words[-1] for words in program.commands("rm")] == (["left", "first"] if name == "podman" else [])
 
 
-def test_an_order_decides_options(order, program, name):
+def test_engine_build_options_follow_the_order(order, program, name):
     def words(**changes):
         program.calls.clear()
         oci.StoreEngine(name).build(BuildOrder(**{**vars(order), **changes}))
@@ -348,7 +346,7 @@ def test_an_order_decides_options(order, program, name):
          ["2/4 RUN x", "3/4 RUN y"]),
     ],
 )  # fmt: skip
-def test_steps_are_told_once_each(lines, steps):
+def test_engine_build_steps_are_noted_once(lines, steps):
     notes = []
     output = Output(io.StringIO(), notes.append, oci.STEPS, prefix="it")
     for line in lines:
@@ -374,7 +372,7 @@ def opened(program, environment, name, monkeypatch, tmp_path):
     return lambda: oci.StoreEngine(name).opened(artifact(name), cache=None, progress=Progress())
 
 
-def test_a_command_runs_in_a_container_of_its_own(opened, program, tmp_path):
+def test_engine_runs_a_command_in_a_new_container(opened, program, tmp_path):
     colons, comma, lines = tmp_path / "a:b", tmp_path / "a,b", []
     colons.mkdir()
     comma.mkdir()
@@ -408,7 +406,7 @@ def test_a_command_runs_in_a_container_of_its_own(opened, program, tmp_path):
         ("podman", "nvidia.com/gpu=all", 126, "Error: unresolvable CDI devices nvidia.com/gpu=all", "cdi generate"),
     ],
 )
-def test_a_gpu_is_asked_for_where_there_is_one(opened, program, monkeypatch, option, code, words, fix):
+def test_engine_run_passes_gpus_if_there_are_any(opened, program, monkeypatch, option, code, words, fix):
     with opened() as inside:
         inside.run(Exec(["x"], gpu=True))
         monkeypatch.setattr(oci.gpu, "detect", lambda: HostGpu(devices=("/dev/nvidia0",)))
@@ -426,7 +424,7 @@ def test_a_gpu_is_asked_for_where_there_is_one(opened, program, monkeypatch, opt
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BuildError("x did not finish within 1 s")])
-def test_what_does_not_end_is_killed_and_removed(opened, program, error):
+def test_container_beyond_its_timeout_is_killed_and_removed(opened, program, error):
     # limits that may not be raised are left as they are
     program.run_says = [Completed(126, ("Error: runc: error setting rlimit type 7: operation not permitted",))]
     with opened() as inside:
@@ -438,7 +436,7 @@ def test_what_does_not_end_is_killed_and_removed(opened, program, error):
     assert [words[1:] for words, _ in program.calls[-2:]] == [["kill", container], ["rm", "--force", container]]
 
 
-def test_an_image_that_cannot_be_run_is_an_error_of_the_machine(opened, program, name):
+def test_container_that_does_not_start_is_a_host_error(opened, program, name):
     program.run_says = [Completed(126, ("Error: crun: cgroups in hybrid mode not supported",))]
     for words in ("cgroups in hybrid mode", rf"{name} has no image pkg:1\.0"):
         with pytest.raises(HostError, match=words), opened():

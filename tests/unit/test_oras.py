@@ -37,7 +37,7 @@ def send(registry, monkeypatch):
     return run
 
 
-def test_the_manifest_is_what_apptainer_asks_for_and_nothing_is_sent_twice(image, send, registry):
+def test_oras_push_writes_apptainers_manifest_and_sends_blobs_once(image, send, registry):
     pushed, layer = send(image, a="1"), tars.sha256(image.read_bytes())
     kind, data = registry.documents[f"team/pyg/manifests/{pushed.digest}"]
     kinds = [f"application/vnd.sylabs.sif.{one}" for one in ("config.v1+json", "layer.v1.sif")]
@@ -56,7 +56,7 @@ def test_the_manifest_is_what_apptainer_asks_for_and_nothing_is_sent_twice(image
     assert (again.digest, again.bytes_there, registry.received) == (pushed.digest, received, received)
 
 
-def test_a_file_that_has_changed_gets_no_manifest(image, send, registry):
+def test_oras_push_of_a_changed_file_writes_no_manifest(image, send, registry):
     with pytest.raises(LayoutError):
         send(image, tars.sha256(image.read_bytes() + b"x")[7:])
     assert registry.documents == {}

@@ -21,7 +21,7 @@ def refused(number, path=None):
 
 @pytest.mark.parametrize("number", sorted(NUMBERS), ids=lambda number: errno.errorcode[number])
 @pytest.mark.parametrize("path", ["there", "there/is/not", "file/below", "odd name/x", "a\x1b[2J/x", "n" * 300])
-def test_every_refusal_has_a_cause_and_a_step_about_a_path_that_exists(tmp_path, number, path):
+def test_os_error_has_a_cause_and_a_command_on_an_existing_path(tmp_path, number, path):
     (tmp_path / "there").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "odd name").mkdir()
@@ -33,13 +33,13 @@ def test_every_refusal_has_a_cause_and_a_step_about_a_path_that_exists(tmp_path,
     assert not named or named[0].startswith(str(tmp_path / path.partition("/")[0])[: len(named[0])])
 
 
-def test_a_read_only_disk_is_named_by_a_folder_that_exists(tmp_path):
+def test_erofs_next_step_names_an_existing_folder(tmp_path):
     """findmnt -T says nothing of a path that is not there, as of a file that was to be made."""
     assert f"findmnt -T {tmp_path} " in refused(errno.EROFS, tmp_path / "new" / "file").next_step
     assert refused(errno.EROFS).next_step.startswith("findmnt ")
 
 
-def test_too_many_open_files_raises_the_limit_and_never_lowers_it():
+def test_emfile_next_step_raises_the_limit_to_its_hard_limit():
     """`ulimit -n 1024` lowers a limit of 4096, for good."""
     error = refused(errno.EMFILE)
     assert error.next_step.startswith('ulimit -n "$(ulimit -Hn)"')
@@ -48,5 +48,5 @@ def test_too_many_open_files_raises_the_limit_and_never_lowers_it():
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.EEXIST])
-def test_without_a_path_only_what_says_enough_is_explained(number):
+def test_os_error_without_a_path_is_unexplained(number):
     assert refused(number) is None

@@ -47,13 +47,13 @@ def folder(tmp_path, monkeypatch):
         ([f"mine @ git+https://git.example/x.git@{COMMIT}"], [f"git+https://git.example/x.git@{COMMIT}"]),
     ],
 )
-def test_the_words_of_the_command_line(folder, words, packages):
+def test_with_and_apt_words_become_additions(folder, words, packages):
     given = own.given(words, [], ["git graphviz", "tmux,vim"])
     assert given.packages == tuple(one.format(folder.resolve()) for one in packages)
     assert given.apt == ("git", "graphviz", "tmux", "vim")
 
 
-def test_a_requirements_file(folder):
+def test_requirements_file_gives_packages_constraints_and_projects(folder):
     (folder / "more.txt").write_text("wandb\n")
     (folder / "bounds.txt").write_text("numpy<2\n")
     (folder / "requirements.txt").write_text(
@@ -104,7 +104,7 @@ def test_a_requirements_file(folder):
         (["~nobody-of-that-name/x"], None, [], "--with: '~nobody-of-that-name/x' is not the path"),
     ],
 )
-def test_what_cannot_be_taken_is_named_with_its_line(folder, words, text, apt, what):
+def test_unsupported_requirement_is_a_usage_error_with_its_line(folder, words, text, apt, what):
     (folder / "sub").mkdir()
     (folder / "circle.txt").write_text("-r requirements.txt\n")
     (folder / "requirements.txt").write_text(text or "")
@@ -113,7 +113,7 @@ def test_what_cannot_be_taken_is_named_with_its_line(folder, words, text, apt, w
     assert "secret" not in str(caught.value)
 
 
-def test_a_file_that_is_named_again_and_again_is_read_once(folder):
+def test_requirements_file_included_many_times_is_read_once(folder):
     """Each of 40 files names the next twice: as pip reads them, a million million files."""
     for number in range(40):
         (folder / f"{number}.txt").write_text(f"-r {number + 1}.txt\n-r ./{number + 1}.txt\n-c {number + 1}.txt\n")
@@ -134,7 +134,7 @@ LINES = st.one_of(
 
 
 @given(st.lists(LINES))
-def test_each_line_is_a_package_or_is_named(lines):
+def test_random_requirements_lines_are_packages_or_usage_errors(lines):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "mypkg").mkdir()
@@ -148,12 +148,12 @@ def test_each_line_is_a_package_or_is_named(lines):
 
 
 @given(st.text(max_size=30))
-def test_words_of_the_command_line_are_packages_or_are_refused(text):
+def test_random_with_words_are_packages_or_usage_errors(text):
     with contextlib.suppress(UsageError):
         assert all(map(own.name_of, own.given([text]).packages))
 
 
-def test_a_recipe_of_ones_own(folder):
+def test_own_recipe_is_read_with_all_its_fields(folder):
     (folder / "train.py").write_text("print(1)\n")
     (folder / "mine.toml").write_text(
         'extends = "pyg"\ncuda = "11.8"\npip = ["lightning", "./mypkg"]\napt = ["git"]\n'
@@ -210,7 +210,7 @@ def test_a_recipe_of_ones_own(folder):
         ('requirements = "absent.txt"', UsageError, "absent.txt cannot be read"),
     ],
 )
-def test_a_recipe_that_cannot_be_taken_names_the_line(folder, line, error, what):
+def test_invalid_own_recipe_is_an_error_with_its_line(folder, line, error, what):
     (folder / "large").write_bytes(bytes(requirement_files.LARGEST_FILE + 1))
     for name, target in {"leads-out": "../outside", "zeros": "/dev/zero", "circle": "circle"}.items():
         (folder / name).symlink_to(target)
@@ -219,13 +219,13 @@ def test_a_recipe_that_cannot_be_taken_names_the_line(folder, line, error, what)
         own.load(folder / "mine.toml")
 
 
-def test_a_recipe_extends_a_stack_and_no_other_recipe(folder):
+def test_own_recipe_that_extends_a_file_is_refused(folder):
     (folder / "mine.toml").write_text('extends = "./other.toml"\n')
     with pytest.raises(RecipeError, match=r"mine.toml:1: extends: './other.toml' is a file: .* a stack, such as pyg"):
         own.load(folder / "mine.toml")
 
 
-def test_what_an_image_needs_may_be_added_to(folder):
+def test_own_recipe_may_extend_path_and_driver_capabilities(folder):
     """The image's own PATH in the person's; capabilities that have those of CUDA."""
     lines = 'PATH = "/opt/mine/bin:$PATH:${PATH}", NVIDIA_DRIVER_CAPABILITIES = "compute,utility,video"'
     (folder / "mine.toml").write_text(f'extends = "pyg"\nenv = {{ {lines} }}\n')
@@ -253,11 +253,11 @@ def of(additions):
         (Additions(), ""),
     ],
 )  # fmt: skip
-def test_the_tag_names_what_was_added(additions, suffix):
+def test_tag_suffix_names_the_additions(additions, suffix):
     assert own.suffix(additions, of(additions)) == suffix
 
 
-def test_the_tag_names_nothing_that_the_stack_has_or_a_marker_excludes():
+def test_tag_suffix_omits_packages_of_the_stack_and_excluded_markers():
     """Tags grew by packages that were there: `-torch-torch-geometric-torch-scatter`, `-pywin32-`."""
     asked = Additions(packages=("Torch_Scatter", "einops", "pywin32; sys_platform == 'win32'"), apt=("git",))
     assert own.suffix(asked, ["einops", "numpy"]) == "-einops-git"
@@ -274,7 +274,7 @@ def plans(stack, lock, **additions):
     ]
 
 
-def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
+def test_plan_with_additions_keeps_the_layers_of_the_stack():
     added = Added(packages=("big", "numpy", "small"), asked=("small",), moved=("numpy",))
     lock = plain_lock(wheel("numpy"), wheel("small"), wheel("big", size=40_000_000))
     lock = msgspec.structs.replace(lock, added=added)
@@ -291,7 +291,7 @@ def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
     assert plan.config.labels["org.opencontainers.image.version"] == plan.tag
 
 
-def test_tests_of_ones_own_have_names_limits_and_versions():
+def test_own_tests_have_names_limits_and_versions():
     tests = programs(OwnTests(imports=("lightning",), commands=("python train.py", "false"), minutes=2))
     assert [(one.name, one.limit) for one in tests] == [("imports", 300), ("own-1", 120), ("own-2", 120)]
     assert tests[1].version != programs(OwnTests(commands=("python other.py",)))[0].version
@@ -308,7 +308,7 @@ def test_tests_of_ones_own_have_names_limits_and_versions():
         (0, "sh did not finish within 60 s", "failed", "sh did not finish within 60 s"),
     ],
 )
-def test_a_test_of_ones_own_passes_by_ending_well_in_time(returncode, late, status, reason, on_gpu):
+def test_own_test_passes_if_it_ends_with_0_in_time(returncode, late, status, reason, on_gpu):
     for test in programs(OwnTests(imports=("lightning",), commands=("python train.py",))):
         report = test.judge(test, Ran(["epoch 1"], returncode, 2.0, late), on_gpu)
         assert (report.suite, report.status, report.device) == (test.name, status, "gpu" if on_gpu else "cpu")
@@ -336,7 +336,7 @@ def judged(lines, returncode):
     return test.judge(test, Ran(list(lines), returncode, 1.0, ""), False)
 
 
-def test_of_a_failed_import_the_first_exception_counts_and_what_mends_it_is_known():
+def test_failed_import_gives_its_first_exception_and_a_remedy():
     """Ten lines joined by `|` were told, ended by one about something else."""
     report = judged(DGL, 1)
     assert (
@@ -355,7 +355,7 @@ def test_of_a_failed_import_the_first_exception_counts_and_what_mends_it_is_know
     assert not judged(["importing x of x", "Traceback", "OSError: no"], 1).metrics
 
 
-def test_a_package_that_does_without_what_is_there_passes_with_a_warning():
+def test_import_with_a_disabled_feature_passes_with_a_warning():
     """transformers beside a torch that is too old for it."""
     said = "Disabling PyTorch because PyTorch >= 2.6 is required but found 2.0.1"
     report = judged(["importing transformers of transformers", said, "importing dgl of dgl"], 0)
@@ -363,7 +363,7 @@ def test_a_package_that_does_without_what_is_there_passes_with_a_warning():
     assert not judged(["importing transformers of transformers"], 0).metrics
 
 
-def test_what_is_compiled_of_the_additions_is_a_layer_of_its_own():
+def test_compiled_additions_are_a_layer_of_their_own():
     need = wheel("pybind11")
     native = msgspec.structs.replace(sdist("native", "1.0"), build=(need,))
     stack = compiled_lock(TOOLKITS["debian"])
@@ -394,7 +394,7 @@ def test_what_is_compiled_of_the_additions_is_a_layer_of_its_own():
         (["lock", "torch", "--check", "--cuda", "12.4"], "./build.py lock torch --check --cuda 12.6"),
     ],
 )
-def test_another_cuda_version_is_named_in_the_command_that_was_typed(folder, capsys, command, next_step):
+def test_next_step_names_another_cuda_in_the_typed_command(folder, capsys, command, next_step):
     (folder / "mine.toml").write_text('extends = "torch"\ncuda = "12.4"\npip = ["einops"]\n')
     with pytest.raises(SystemExit):
         main.app(command, standalone_mode=False)

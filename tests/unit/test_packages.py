@@ -19,7 +19,7 @@ SPARSE = "SparseTensor, HGTLoader, ShaDowKHopSampler"
         ("torch-cluster", "2.8.1", (), "random walks"),
     ],
 )
-def test_what_is_lost_without_an_extension(extension, version, there, lost):
+def test_lost_features_of_a_missing_extension(extension, version, there, lost):
     assert packages.lost(extension, version, there) == lost
     assert "SplineConv" not in packages.lost("pyg-lib", "2.7.0", ())
     assert "SplineConv" in packages.lost("pyg-lib", "2.8.0.post1", ())
@@ -29,11 +29,11 @@ def test_what_is_lost_without_an_extension(extension, version, there, lost):
     ("torch", "cuda", "there"),
     [("2.0.1+cu118", "11.8", True), ("2.0.1", "12.1", False), ("2.10.0", "12.8", True), ("99.0", "12.8", None)],
 )
-def test_wheels_on_pygs_pages(torch, cuda, there):
+def test_has_wheels_by_torch_and_cuda_on_pygs_pages(torch, cuda, there):
     assert packages.has_wheels(torch, cuda) is there
 
 
-def test_every_shipped_pyg_is_known_and_has_wheels_on_its_pages():
+def test_shipped_pyg_releases_are_known_and_have_wheels():
     for _, variant, candidate in SHIPPED:
         if variant.torch_geometric:
             assert packages.pyg_release(variant.torch_geometric), variant.cuda
@@ -45,7 +45,7 @@ ABSENT = "graphlearn-torch imports torch_sparse at start-up; its metadata does n
 FITS = "ask for graphlearn-torch==0.2.2, which fits"
 
 
-def test_glts_that_fit():
+def test_compatible_glt_has_notes_only():
     code = "has machine code for compute capabilities 5.0,"
     for about, note in (
         (("0.2.2", "1.13.1+cu116", "11.6", "3.9"), f"graphlearn-torch 0.2.2 {code}"),
@@ -71,20 +71,20 @@ def test_glts_that_fit():
         ("0.9", "2.3.1+cpu", "cpu", "3.11", ALL, "with device=torch.device('cpu').", ""),
     ],
 )
-def test_glts_that_do_not(version, torch, cuda, python, packages, reasons, next_step):
+def test_incompatible_glt_has_reasons_and_a_next_step(version, torch, cuda, python, packages, reasons, next_step):
     verdict = glt.judge(version, torch, cuda, python, packages)
     assert " ".join(verdict.reasons).endswith(reasons)
     assert verdict.next_step == next_step
 
 
-def test_a_torch_for_the_cpu_is_refused_with_what_was_counted():
+def test_glt_beside_a_cpu_torch_is_refused_with_its_undefined_symbols():
     for version, torch, counted in (("0.2.4", "2.3.1+cpu", "46 undefined"), ("0.2.2", "1.13.1+cpu", "44 undefined")):
         (reason,) = glt.judge(version, torch, "cpu", "3.9", ALL).reasons
         assert counted in reason
         assert "c10::cuda::CUDACachingAllocator and the CUDA runtime" in reason
 
 
-def test_facts_on_glt_agree_with_each_other():
+def test_glt_releases_agree_with_their_symbol_checks():
     """No release fits a torch that it was found to miss symbols of, nor misses one where none was missing."""
     judged = set()
     for check in [check for check in glt._checks() if check.torch_cuda != "cpu"]:

@@ -70,7 +70,7 @@ def read(context, folder, **options):
     return report.read(str(written(folder, **options)), context, folder / "dist")
 
 
-def test_a_page_has_what_is_known_as_text_and_asks_nobody(context, tmp_path):
+def test_image_page_has_facts_suites_and_gpus_without_network(context, tmp_path):
     page = read(context, tmp_path)
     assert page.facts["torch"] == "2.0.1"
     statuses = {one.capability: one.status for one in page.gpus}
@@ -88,7 +88,7 @@ def test_a_page_has_what_is_known_as_text_and_asks_nobody(context, tmp_path):
     assert len(text.encode()) < 300_000
 
 
-def test_what_was_checked_comes_before_the_long_table_and_a_suite_without_a_curve_takes_no_column(context, tmp_path):
+def test_image_page_sections_are_in_order_and_a_suite_without_a_curve_has_no_column(context, tmp_path):
     page = read(context, tmp_path)
     plain = dataclasses.replace(page.suites[0], curve=None)
     text = report.html(dataclasses.replace(page, suites=(plain, *page.suites)))
@@ -99,7 +99,7 @@ def test_what_was_checked_comes_before_the_long_table_and_a_suite_without_a_curv
     assert (columns.count("<svg"), columns.count("<b>dna</b>")) == (1, 1)
 
 
-def test_what_is_not_known_says_so(context, tmp_path):
+def test_page_of_a_foreign_image_names_what_is_unknown(context, tmp_path):
     page = read(context, tmp_path, ours=False)
     assert (page.suites, page.lock) == ((), "")
     text = report.html(page)
@@ -118,7 +118,7 @@ def test_a_page_of_an_installed_package_has_its_commands(context, tmp_path, monk
     assert ("./build.py" in text, "graphcrate run " in text, "graphcrate convert " in text) == (False, True, True)
 
 
-def test_two_images_side_by_side(context, tmp_path):
+def test_comparison_page_of_two_images_escapes_their_text(context, tmp_path):
     first = read(context, tmp_path, name="first")
     second = read(context, tmp_path, name="second", ours=False)
     text = report.comparison(first, second)
@@ -128,7 +128,7 @@ def test_two_images_side_by_side(context, tmp_path):
     assert "packages are the same" in report.comparison(first, first)
 
 
-def test_the_command_writes_beside_the_image(context, tmp_path, typed):
+def test_report_command_writes_its_page_beside_the_image(context, tmp_path, typed):
     path = written(tmp_path)
     code, out, err = typed("report", "image:tag")
     assert (code, out) == (0, "dist/image/tag/report.html\n"), err
@@ -138,7 +138,7 @@ def test_the_command_writes_beside_the_image(context, tmp_path, typed):
     assert typed("report", "nothing:here")[0] == 2
 
 
-def test_thousands_of_packages_stay_a_page(context, tmp_path):
+def test_page_of_2000_packages_stays_below_600_kb(context, tmp_path):
     many = [report.PackageRow(f"package-{n}", "1.0", "pypi", "MIT", n) for n in range(2000)]
     drawn = {name: report._boxes(many, 1000, 420) for name in ("boxes", "narrow")}
     text = report.html(dataclasses.replace(read(context, tmp_path), packages=many, **drawn))
@@ -149,7 +149,7 @@ def test_thousands_of_packages_stay_a_page(context, tmp_path):
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60))
 @example([1, 60_118_205])
 @example([1, 10**9])
-def test_rectangles_have_the_areas_of_their_values_and_lie_inside(values):
+def test_treemap_boxes_have_the_areas_of_their_values(values):
     boxes = treemap([(str(number), value) for number, value in enumerate(values)], 1000, 420)
     total = sum(values)
     assert len(boxes) == len(values)
@@ -159,7 +159,7 @@ def test_rectangles_have_the_areas_of_their_values_and_lie_inside(values):
         assert -1e-6 <= box.y <= box.y + box.height <= 420 + 1e-6
 
 
-def test_a_curve_needs_three_points():
+def test_training_curve_needs_three_points():
     assert curve(LINES[:2]) is None
     drawn = curve(["noise", *LINES])
     assert drawn.highest == 1.9
@@ -185,7 +185,7 @@ def site(context, tmp_path):
     return tmp_path / "site"
 
 
-def test_every_link_of_the_catalogue_leads_to_a_page_of_it(site):
+def test_catalogue_links_lead_to_its_pages(site):
     pages = {path.name: path.read_text(encoding="utf-8") for path in site.glob("*.html")}
     variants = sum(len(recipes.load(path).variants) for path in (ROOT / "recipes").glob("*.toml"))
     assert len(pages) == 2 * (variants + 1)
@@ -198,7 +198,7 @@ def test_every_link_of_the_catalogue_leads_to_a_page_of_it(site):
 
 
 @pytest.mark.usefixtures("site")
-def test_a_further_language_is_a_column_of_words(context, tmp_path, monkeypatch):
+def test_catalogue_in_german_needs_words_only(context, tmp_path, monkeypatch):
     """Nothing else has to change for German."""
     german = {word: {**texts, "de": f"de-{word}"} for word, texts in page_words().items()}
     monkeypatch.setattr(catalog, "page_words", lambda: german)
@@ -209,7 +209,7 @@ def test_a_further_language_is_a_column_of_words(context, tmp_path, monkeypatch)
         assert f'<a href="pyg-cu118{code}.html" lang="{code[1:] or "en"}">{name}</a>' in text
 
 
-def test_both_languages_have_the_same_commands(site):
+def test_catalogue_pages_in_chinese_have_the_same_commands(site):
     def commands(path):
         return re.findall(r"<pre>(.*?)</pre>", path.read_text(encoding="utf-8"), re.DOTALL)
 
@@ -218,7 +218,7 @@ def test_both_languages_have_the_same_commands(site):
     assert "make image STACK=pyg CUDA=11.8" in commands(site / "pyg-cu118.html")
 
 
-def test_a_search_finds_by_gpu_driver_runtime_and_package(site):
+def test_catalogue_search_words_have_gpu_torch_and_runtime(site):
     cards = dict(re.findall(r'href="([\w-]+)\.html" data-words="([^"]*)"', (site / "index.html").read_text()))
     found = {word: {name for name, words in cards.items() if word in words} for word in ("h100", "torch 2.7", "pyxis")}
     assert "pyg-cu118" in found["h100"]
@@ -228,7 +228,7 @@ def test_a_search_finds_by_gpu_driver_runtime_and_package(site):
     assert "graphlearn-torch" in cards["glt-cu121"]
 
 
-def test_a_variants_page_has_what_was_measured_and_what_only_another_candidate_runs(site):
+def test_variant_page_has_measured_gpus_and_those_of_other_candidates(site):
     text = (site / "pyg-cu118.html").read_text()
     assert "&lt;script&gt;" in text
     runs, _, others = re.search(r'id="gpus">(.*?)</section>', text, re.DOTALL)[1].partition('class="note"')
@@ -237,14 +237,14 @@ def test_a_variants_page_has_what_was_measured_and_what_only_another_candidate_r
     assert "but by another" not in (site / "pyg-cu126.html").read_text()
 
 
-def test_a_variants_page_tells_gpus_that_it_runs_on_from_those_it_has_to_be_built_for(site):
+def test_variant_page_marks_gpus_that_need_a_build(site):
     gpus = re.search(r'id="gpus">(.*?)</section>', (site / "pyg-cu118.html").read_text(), re.DOTALL)[1]
     assert set(re.findall(r'class="badge built">([^<]*)<', gpus)) == {"P100", "P40", "P4"}
     assert "make image STACK=pyg CUDA=11.8 GPU=p100" in gpus
     assert "P100" not in re.findall(r'class="badge (?:yes|limits)"[^>]*>([^<]*)<', gpus)
 
 
-def test_a_variants_page_has_the_image_that_proved_its_lock(site):
+def test_variant_page_has_the_tag_and_size_of_its_proof(site):
     """Size, suites, GPUs, and the tag that Docker calls it by; a card its size; one without a proof none."""
     proof = decode_proof((ROOT / "images/pyg/cu126/pypi.proof.json").read_bytes())
     text = html.unescape((site / "pyg-cu126.html").read_text())
@@ -259,7 +259,7 @@ def test_a_variants_page_has_the_image_that_proved_its_lock(site):
     assert "pyg:<tag>" in html.unescape((site / "pyg-cpu.html").read_text())
 
 
-def test_measured_by_an_audit_or_with_additions(site, context, tmp_path):
+def test_variant_page_takes_gpus_of_the_audit_and_no_tag_with_additions(site, context, tmp_path):
     """P100 is among those without code by the audit, and the plain image alone lends its tag."""
     path = tmp_path / "dist" / "pyg" / "tag" / "report.json"
     made = read_report(path)
@@ -272,7 +272,7 @@ def test_measured_by_an_audit_or_with_additions(site, context, tmp_path):
     assert "pyg:tag python train.py" not in text
 
 
-def test_every_recipe_is_described_in_chinese_and_a_cpu_needs_no_gpu(site):
+def test_catalogue_describes_all_recipes_in_chinese_and_cpu_variants_without_gpu(site):
     assert all({*texts} == {"en", "zh"} for texts in page_words().values())
     described = {stack.name: stack.translated["zh"] for stack in map(recipes.load, (ROOT / "recipes").glob("*.toml"))}
     assert described["pyg"] in (site / "pyg-cu118.zh.html").read_text(encoding="utf-8")

@@ -31,7 +31,7 @@ def program(request):
 
 
 @pytest.mark.parametrize(("heading", "name"), [("Cut the graph", "partition"), ("Train", "train")])
-def test_the_page_shows_how_each_was_written(heading, name):
+def test_pai_request_files_equal_the_output_of_the_commands_on_the_page(heading, name):
     ((command, *_),) = blocks(PAGE, heading)
     registry, tag = IMAGE.split("/glt:")
     words, target = command.replace("<registry>", registry).replace("<tag>", tag).split(" > ")
@@ -41,7 +41,7 @@ def test_the_page_shows_how_each_was_written(heading, name):
     assert told.stdout == (PAI / f"{name}.json").read_text()
 
 
-def test_the_notebook_gets_the_image_that_the_page_prints():
+def test_dsw_request_has_the_image_of_the_job_command():
     told = CliRunner().invoke(app, ["job", IMAGE, "--runtime", "pai-dsw"])
     found = requests()
     assert found["dsw.json"]["ImageUrl"] == told.stdout.strip()
@@ -52,7 +52,7 @@ def test_the_notebook_gets_the_image_that_the_page_prints():
     assert (mount["DatasetId"], mount["MountPath"]) == (source["DataSourceId"], source["MountPath"])
 
 
-def test_both_jobs_speak_of_the_same_folder_and_number():
+def test_pai_partition_and_train_requests_agree_on_folder_and_number():
     found = requests()
     cut, train = found["partition.json"], found["train.json"]
     name, argv = program(cut)

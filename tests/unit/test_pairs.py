@@ -21,7 +21,7 @@ from graphcrate.compat import facts, pairs
         ("1.12.1", {"torchaudio==0.12.*"}),  # older than the table
     ],
 )
-def test_what_keeps_torchvision_and_torchaudio_to_their_torch(torch, constraints):
+def test_pair_constraints_of_a_torch(torch, constraints):
     assert set(pairs.constraints(torch)) == constraints
 
 
@@ -42,11 +42,11 @@ def test_what_keeps_torchvision_and_torchaudio_to_their_torch(torch, constraints
         ("torchtext", "0.15.2", "11.8", ""),
     ],
 )
-def test_releases_that_fail_beside_a_torch_for_another_minor_version_of_cuda(package, version, torch_cuda, built):
+def test_other_cuda_names_the_cuda_of_a_mismatched_torchaudio(package, version, torch_cuda, built):
     assert pairs.other_cuda(package, version, torch_cuda) == built
 
 
-def test_the_table_is_in_order_has_a_source_for_each_row_and_every_torch_that_was_measured():
+def test_pairs_table_is_ordered_with_sources_and_all_measured_torches():
     rows = pairs.pairs()
     assert [row.torch for row in rows] == sorted((row.torch for row in rows), key=Version)
     assert not [row.torch for row in rows if not row.source or not row.known]

@@ -34,7 +34,7 @@ FAILED = msgspec.structs.replace(PASSED, status="failed", reason="no CUDA")
 # Where passes lie
 
 
-def test_a_pass_counts_for_just_its_claim(tmp_path):
+def test_stored_pass_is_recalled_for_its_claim_only(tmp_path):
     folder = tmp_path / "passes"
     assert memory.recall(folder, CLAIM) is None
     assert memory.store_result(folder, CLAIM, PASSED) == ""
@@ -62,7 +62,7 @@ PROVEN = encode(Pass(claim=CLAIM, when="2026-11-22T05:00:00Z", report=PASSED))
 @example(PROVEN.replace(b'"format": 2', b'"format": 1'))
 @example(PROVEN.replace(b'"passed"', b'"failed"'))
 @example(PROVEN.replace(b'"suite": "dna",\n    "status"', b'"suite": "ops",\n    "status"'))
-def test_what_was_changed_or_cannot_be_read_does_not_count(tmp_path_factory, data):
+def test_altered_pass_file_is_not_recalled(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("passes")
     assert data != PROVEN
     memory._path(folder, CLAIM).write_bytes(data)
@@ -71,7 +71,7 @@ def test_what_was_changed_or_cannot_be_read_does_not_count(tmp_path_factory, dat
     assert memory.recall(folder, CLAIM)
 
 
-def test_a_tag_on_a_registry_stands_for_nothing(tmp_path):
+def test_registry_tag_has_no_stored_pass(tmp_path):
     assert [content(f"registry.example.com/team/pyg{end}") for end in (":1", f"@{IMAGE}")] == ["", IMAGE]
     assert content(IMAGE) == IMAGE
     unknown = msgspec.structs.replace(CLAIM, image="")
@@ -94,7 +94,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_a_suite_that_is_run_in_another_way_has_another_version(name):
+def test_suite_version_is_pinned_to_its_commands(name):
     suite = SUITES[name]
     limits = ((False, suite.cpu_limit), (True, suite.cuda_limit))
     commands = [smoke.command(suite, name, on_gpu=on_gpu, limit=limit) for on_gpu, limit in limits]
@@ -110,11 +110,11 @@ def test_a_suite_that_is_run_in_another_way_has_another_version(name):
     ("chosen", "seen"),
     [(None, "V V T"), ("0,2", "V T"), ("", ""), ("GPU-1f,MIG-22", "V V"), ("7", "V")],
 )
-def test_gpus_are_those_that_may_be_used(chosen, seen):
+def test_visible_gpus_follow_cuda_visible_devices(chosen, seen):
     assert gpu.visible(["V", "V", "T"], chosen) == seen.split()
 
 
-def test_a_node_is_told_in_words(tmp_path, monkeypatch):
+def test_gpu_device_names_count_and_model_or_cpu(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "GPUS", tmp_path / "gpus")
     monkeypatch.setattr(gpu, "CPUS", tmp_path / "cpuinfo")
     monkeypatch.setattr(gpu, "_query", lambda field: ("NVIDIA RTX A2000",))
@@ -188,7 +188,7 @@ def tried(ordered, image, progress):
     return run
 
 
-def test_an_unchanged_image_is_not_tested_twice_on_the_same_kind_of_node(tried, image):
+def test_unchanged_image_is_tested_once_per_kind_of_node(tried, image):
     assert tried("torch", "dna") == ([("torch", "passed", False), ("dna", "passed", False)], [])
     results, said = tried("torch", "dna")
     assert results == [("torch", "passed", True), ("dna", "passed", True)]
@@ -205,7 +205,7 @@ def test_an_unchanged_image_is_not_tested_twice_on_the_same_kind_of_node(tried, 
     assert image.ran == ["torch", "dna", "ops", "glt", "ddp"], "what passed before a break counts"
 
 
-def test_reruns_failures_and_what_is_another_are_run_again(tried, image):
+def test_suites_run_again_on_rerun_after_a_failure_or_a_change(tried, image):
     passed, failed = [("torch", "passed", False)], [("torch", "failed", False)]
     assert tried("torch") == (passed, [])
     assert tried("torch", rerun=True) == (passed, [])
@@ -221,7 +221,7 @@ def test_reruns_failures_and_what_is_another_are_run_again(tried, image):
     assert image.ran == ["torch"] * 9
 
 
-def test_a_report_that_says_so_already_stays_as_it_is(ordered, image, progress):
+def test_report_with_remembered_passes_is_unchanged(ordered, image, progress):
     fresh = small_layouts.report(SimpleNamespace(digest=IMAGE, path="/oci", tag="1"), artifact=ARTIFACT)
 
     def prove(report, *suites, rerun=False, below=None):
@@ -244,7 +244,7 @@ def test_a_report_that_says_so_already_stays_as_it_is(ordered, image, progress):
     assert [result.suite for result in above.suites] == ["torch", "ops", "dna"]
 
 
-def test_a_pass_with_one_driver_is_none_with_another(tried, image, monkeypatch):
+def test_pass_with_another_driver_does_not_count(tried, image, monkeypatch):
     there = HostGpu(("/dev/nvidia0",), {}, {})
     monkeypatch.setattr(smoke.gpu, "detect", lambda: there)
     monkeypatch.setattr(gpu, "device", lambda *_, on_gpu: "1 x Tesla T4" if on_gpu else "cpu")
@@ -258,7 +258,7 @@ def test_a_pass_with_one_driver_is_none_with_another(tried, image, monkeypatch):
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_whichever_suite_fails_is_named(number):
+def test_failed_suite_is_named_whatever_its_position(number):
     results = [SmokeReport(suite=name, status="passed", device="cpu", seconds=1.0) for name in ("torch", "dna", "ddp")]
     run_suites.raise_if_failed("pyg:1", results, "dist")
     name = results[number].suite
@@ -267,7 +267,7 @@ def test_whichever_suite_fails_is_named(number):
         run_suites.raise_if_failed("pyg:1", results, "dist")
 
 
-def test_a_failed_import_that_one_more_package_mends_says_what_to_type():
+def test_failed_import_suite_names_the_with_or_apt_command():
     failed = SmokeReport(suite="imports", status="failed", device="cpu", seconds=1.0, metrics={"ask": "torchdata<0.10"})
     with refused(
         SmokeError, "imports failed in pyg:1", "make image WITH=torchdata<0.10; or less dist/smoke-imports.log"
