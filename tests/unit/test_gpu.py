@@ -15,7 +15,7 @@ LDCONFIG = """\
 NAMES = ["libcuda.so.1", "libcuda.so.535.104", "libnvidia-gpucomp.so.535.104", "libnvidia-gpucomp.so", "libEGL.so.1"]
 
 
-def test_devices_of_compute_work_and_libraries_of_the_driver_are_taken():
+def test_host_gpu_has_compute_devices_and_driver_libraries():
     """ldconfig's first answer for the architecture wins; usual folders count where it knows nothing."""
     for ldconfig, folders, place, names in (
         (LDCONFIG, {"/lib64": NAMES[:1]}, "/usr/lib/x86_64-linux-gnu", ["libcuda.so.1", "libnvidia-ml.so.1"]),
@@ -27,7 +27,7 @@ def test_devices_of_compute_work_and_libraries_of_the_driver_are_taken():
         assert gpu.choose(["null", "sda1"], ldconfig, folders, {"nvidia-smi": "/usr/bin/nvidia-smi"}) == gpu.HostGpu()
 
 
-def test_a_container_gets_of_the_driver_what_compute_work_takes():
+def test_host_gpu_libraries_are_compute_and_utility_only():
     """As libnvidia-container's "compute" and "utility"; a GPU newer than the code needs what compiles PTX."""
     compute = ("libcuda.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4", "libnvidia-gpucomp.so.550.54")
     others = ("libcudadebugger.so.1", "libnvidia-opencl.so.1", "libnvidia-allocator.so.1")
@@ -38,7 +38,7 @@ def test_a_container_gets_of_the_driver_what_compute_work_takes():
     assert set(gpu.choose(DEV, listing, {}, {}).libraries) == {*compute, *others, *utility}
 
 
-def test_driver_comes_last_in_the_search_path():
+def test_driver_libraries_come_last_in_ld_library_path():
     host = gpu.HostGpu(("/dev/nvidia0",), {"libcuda.so.1": "/l/libcuda.so.1"}, {})
     for before in ({}, {"LD_LIBRARY_PATH": ""}):
         assert gpu.extend(before, host)["LD_LIBRARY_PATH"] == gpu.LIBRARIES
@@ -46,7 +46,7 @@ def test_driver_comes_last_in_the_search_path():
     assert gpu.extend({"LD_LIBRARY_PATH": "/a:/b"}, host)["LD_LIBRARY_PATH"] == f"/a:/b:{gpu.LIBRARIES}"
 
 
-def test_the_drivers_version():
+def test_driver_version_is_read_from_proc():
     for text, version in (
         ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6\nGCC version: 11\n", "535.54.03"),
         ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.90.07  Release Build  (dvs)\n", "550.90.07"),

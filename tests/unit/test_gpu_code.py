@@ -22,7 +22,7 @@ def code(sass="", ptx="", some=""):
         (code(ptx="9.0a"), "10.0", "none"),
     ],
 )
-def test_how_code_serves_a_gpu(has, capability, serves):
+def test_gpu_code_serves_a_capability(has, capability, serves):
     assert gpu_code.serves(has, capability) == serves
 
 
@@ -42,12 +42,12 @@ LARGE = code("7.0 7.5 8.0 9.0", some="8.9")
         ({}, code()),
     ],
 )
-def test_together_a_package_runs_where_each_library_that_decides_runs(libraries, together):
+def test_package_code_is_common_to_its_deciding_libraries(libraries, together):
     found = gpu_code.together("torch", {f"torch/lib/{name}": one for name, one in libraries.items()})
     assert found == together
 
 
-def test_what_no_list_can_say_is_refused():
+def test_gpu_code_of_contradicting_libraries_is_refused():
     """On 9.0 one is compiled by the driver and the other runs, which has no PTX for what comes later."""
     with pytest.raises(IntegrityError, match=r"8\.0|9\.0"):
         gpu_code.together("torch", {"a.so": code("8.0", "8.0"), "b.so": code("8.0 9.0")})

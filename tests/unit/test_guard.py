@@ -14,7 +14,7 @@ def connect():
         client.connect(("192.0.2.1", 80))
 
 
-def test_reaching_outside_is_an_error_that_nothing_swallows():
+def test_process_or_network_in_a_unit_test_is_an_error():
     for attempt in (
         lambda: subprocess.run(["true"], check=True),
         lambda: os.posix_spawn("/bin/true", ["true"], {}),
@@ -29,6 +29,6 @@ def test_reaching_outside_is_an_error_that_nothing_swallows():
         guard.seen.clear()
 
 
-def test_loopback_is_open():
+def test_loopback_in_a_unit_test_is_allowed():
     assert is_local(("::1", 80, 0, 0))
     assert socket.getaddrinfo("127.0.0.1", 80)

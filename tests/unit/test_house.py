@@ -37,7 +37,7 @@ def label(path):
     return str(path.relative_to(ROOT))
 
 
-def test_functions_stay_short():
+def test_functions_have_less_than_60_lines():
     assert [
         f"{label(path)}: {node.name}"
         for path in PYTHON
@@ -46,7 +46,7 @@ def test_functions_stay_short():
     ] == []
 
 
-def test_what_may_not_stand_anywhere():
+def test_forbidden_hosts_paths_and_markers_are_absent():
     """Clients' own configuration decides where files come from. (The classes keep this line from finding itself.)"""
     hosts = r"pyp[i]\.org|pythonhoste[d]\.org|deb\.debia[n]\.org|security\.debia[n]\.org|registry\.npmj[s]"
     machine = r"/wor[k]/main|/root/\.pyen[v]"
@@ -55,7 +55,7 @@ def test_what_may_not_stand_anywhere():
     assert [label(path) for path in PYTHON if unfinished.search(TEXTS[path])] == []
 
 
-def test_names_say_what_a_thing_is():
+def test_modules_and_classes_have_no_vague_names():
     """No bag of helpers, no Manager."""
     assert not [label(path) for path in PYTHON if path.stem in ("utils", "util", "helpers", "common", "misc")]
     ours = [tree(path) for path in PYTHON if path.is_relative_to(ROOT / "graphcrate")]
@@ -76,7 +76,7 @@ NOT_YET_NAMED = {"graphcrate/host/context.py"}
 FIELDS = {("graphcrate/publish/verify.py", "said"), ("graphcrate/model/audit.py", "wanted")}
 
 
-def test_values_are_named_after_what_they_are():
+def test_variables_have_no_banned_names():
     for path in PYTHON:
         if not label(path).startswith(PLAINLY_NAMED) or label(path) in NOT_YET_NAMED:
             continue
@@ -135,7 +135,7 @@ def test_no_local_name_hides_a_module_that_its_file_imports():
     assert sorted(set(hidden)) == []
 
 
-def test_a_function_imported_by_its_bare_name_has_no_namesake_that_is():
+def test_bare_imported_functions_have_unique_names():
     """`module.read` says which is meant; a bare `read` has to be the only one."""
     imported = {
         (node.module, alias.name)
@@ -172,7 +172,7 @@ def test_requirements_are_pinned_with_hashes_and_agree():
 KINDS = [kind for kind in vars(errors).values() if hasattr(kind, "exit_code")]
 
 
-def test_an_error_has_an_exit_code_of_its_own_survives_pickling_and_says_cause_and_next_step():
+def test_errors_have_unique_exit_codes_and_pickle():
     assert len({kind.exit_code for kind in KINDS}) == len(KINDS)
     assert str(errors.UsageError("a")) == "a"
     for kind in KINDS:
@@ -193,7 +193,7 @@ def test_every_make_target_is_explained_and_phony():
     assert targets == set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
 
 
-def test_what_make_runs_of_the_project_runs_in_an_environment_that_it_has_prepared():
+def test_make_targets_that_run_python_need_the_venv():
     rules = re.findall(r"^([a-z.-]+):([^=\n]*)\n((?:\t.*\n)+)", TEXTS[ROOT / "Makefile"], re.MULTILINE)
     prepared = {"test-all": "test"}  # by what it comes after
     for target, needed, recipe in rules:
@@ -215,7 +215,7 @@ def test_every_error_has_a_next_step():
     ] == []
 
 
-def test_nobody_catches_a_part_of_what_documents_of_others_raise():
+def test_decode_errors_are_caught_as_unreadable_only():
     parts = re.compile(r"(?:except|suppress\()[^:\n]*\bDecodeError")
     caught = [label(path) for path in PYTHON if "graphcrate/" in label(path) and parts.search(TEXTS[path])]
     assert caught == [], "catch graphcrate.model.errors.UNREADABLE"
@@ -276,7 +276,7 @@ def test_docstrings_and_comments_have_the_words_of_the_field():
     ] == []
 
 
-def test_words_that_readers_stumbled_over_are_gone():
+def test_banned_words_are_absent():
     assert [
         f"{place}: {text.strip()[:100]!r}: write {better!r}"
         for place, text in words_for_people()

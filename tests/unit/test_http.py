@@ -42,7 +42,7 @@ def client(pauses):
         ("//evil.net/b", False),
     ],
 )
-def test_credentials_stay_with_scheme_host_and_port(monkeypatch, client, target, kept):
+def test_redirect_keeps_credentials_on_the_same_origin_only(monkeypatch, client, target, kept):
     answers = urllib3.HTTPResponse(headers={"Location": target}, status=307), urllib3.HTTPResponse(b"", status=200)
     send = mock.Mock(side_effect=answers)
     monkeypatch.setattr(client, "_send", send)
@@ -90,7 +90,7 @@ UNTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed: self-sig
         *((url, None, NoAnswer.ADDRESS, 1) for url in ("ftp//nowhere", "http://[::1", "gopher://host/x")),
     ],
 )
-def test_what_went_wrong_is_named(server, pauses, monkeypatch, url, broken, reason, tries):
+def test_http_error_names_its_cause(server, pauses, monkeypatch, url, broken, reason, tries):
     server.redirects["/loop"] = "/loop"
     server.put("/slow", b"slow")
     server.faults["/slow"] = [Fault(seconds=0.5)] * 9
@@ -113,13 +113,13 @@ def test_what_went_wrong_is_named(server, pauses, monkeypatch, url, broken, reas
         (socket.EAI_AGAIN, "name server does not answer", "resolv.conf"),
     ],
 )
-def test_a_silent_name_server_is_another_cause_than_an_unknown_name(monkeypatch, pauses, number, what, cause):
+def test_silent_name_server_and_unknown_host_have_different_causes(monkeypatch, pauses, number, what, cause):
     monkeypatch.setattr("socket.getaddrinfo", mock.Mock(side_effect=socket.gaierror(number, "no")))
     with refused(HttpError, what, cause, "next:  getent hosts mirror.example  "):
         Client({}, sleep=pauses.append).request("GET", "http://mirror.example/simple/")
 
 
-def test_a_refusal_is_final_crosses_process_borders_and_holds_no_secrets(server, client, pauses):
+def test_http_403_is_not_retried_pickles_and_hides_secrets(server, client, pauses):
     address = f"http://me:hunter2@127.0.0.1:{server.port}/file?token=abc#part"
     server.faults["/file"] = [Fault(status=403)]
     with pytest.raises(HttpError) as caught:
@@ -131,12 +131,12 @@ def test_a_refusal_is_final_crosses_process_borders_and_holds_no_secrets(server,
     assert redacted(address) == f"http://127.0.0.1:{server.port}/file"
 
 
-def test_a_missing_bundle_is_named():
+def test_missing_ca_bundle_is_a_host_error():
     with pytest.raises(HostError, match="SSL_CERT_FILE=/no/such/bundle"):
         Client({"SSL_CERT_FILE": "/no/such/bundle"}).request("GET", "https://127.0.0.1:1/")
 
 
-def test_server_faults_are_tried_again_as_long_as_the_server_asks_for(server, client, pauses):
+def test_server_errors_are_retried_after_retry_after(server, client, pauses):
     server.put("/page", b"at last")
     after = Fault(status=429, headers=(("Retry-After", "7"),))
     server.faults["/page"] = [Fault(status=500), after, Fault(cut_after=3)]
@@ -154,7 +154,7 @@ def test_credentials_of_the_address_or_netrc_are_sent(server, tmp_path):
 
 
 @pytest.mark.parametrize("password", [b"gr\xfcn", b"gr\xc3\xbcn", b"\x80\xff"])
-def test_the_bytes_of_a_netrc_are_sent_as_they_are(server, tmp_path, password):
+def test_netrc_password_bytes_are_sent_unchanged(server, tmp_path, password):
     (tmp_path / ".netrc").write_bytes(b"machine 127.0.0.1 login me password " + password + b"\n")
     (tmp_path / ".netrc").chmod(0o600)
     server.put("/page", b"ok")
@@ -187,12 +187,12 @@ def test_requests_go_through_the_proxy(server, pauses):
         ("https://a.example.org/", "", False),
     ],
 )
-def test_no_proxy(url, exempt, direct):
+def test_proxy_for_obeys_no_proxy(url, exempt, direct):
     environment = {"https_proxy": "http://proxy:1", "http_proxy": "http://proxy:1", "no_proxy": exempt}
     assert proxy_for(url, environment) == ("" if direct else "http://proxy:1")
 
 
-def test_knocking_asks_for_nothing_and_ends_in_time(server, client, monkeypatch):
+def test_reaches_connects_without_a_request(server, client, monkeypatch):
     assert client.reaches(server.url("/whl/cu118"), 2.0)
     assert not client.reaches("http://127.0.0.1:1/whl", 2.0)
     assert not client.reaches("nonsense", 2.0)
@@ -240,27 +240,27 @@ def download(server, client, tmp_path):
     ],
     ids=["new", "of unknown size", "resumed", "complete", "without ranges", "a spoilt part", "too long a part"],
 )
-def test_a_download_is_whole_whatever_was_there(server, download, there, size, ranges, asked):
+def test_download_completes_any_partial_file(server, download, there, size, ranges, asked):
     server.ranges = ranges
     assert download(there, size=size) == (SHA256, CONTENT, SIZE)
     assert [one.headers.get("range") for one in server.asked] == asked
     assert {one.headers["accept-encoding"] for one in server.asked} <= {"identity"}, "or the hash is of other bytes"
 
 
-def test_another_range_than_was_asked_for_is_not_appended(server, download):
+def test_download_discards_a_wrong_range(server, download):
     """Of a file whose hash nobody promised, as on PyG's older pages, nothing else would tell."""
     server.shift = 500
     assert download(size=None, sha256=None, faults=[Fault(cut_after=2_000_000)])[0] == SHA256
     assert [bool(asked.headers.get("range")) for asked in server.asked] == [False, True, False]
 
 
-def test_cut_connections_cost_only_the_rest(server, download):
+def test_download_resumes_after_cut_connections(server, download):
     assert download(faults=[Fault(cut_after=2_000_000) for _ in range(2)]) == (SHA256, CONTENT, SIZE)
     first, second, third = (int(asked.headers.get("range", "bytes=0-")[6:-1]) for asked in server.asked)
     assert first == 0 < second <= 2_000_000 < third
 
 
-def test_other_bytes_than_promised_are_refused_and_removed(download, tmp_path):
+def test_download_with_another_hash_or_size_is_refused_and_removed(download, tmp_path):
     for size, faults, message in (
         (SIZE, [Fault(wrong=True)], r"torch\.whl from 127\.0\.0\.1 has sha256"),
         (SIZE - 1, [], f"instead of {SIZE - 1}"),
@@ -272,7 +272,7 @@ def test_other_bytes_than_promised_are_refused_and_removed(download, tmp_path):
 
 
 @pytest.mark.parametrize("no_head", [403, 405, 501])
-def test_the_size_of_a_file_is_asked_for_without_fetching_it(server, client, no_head):
+def test_client_size_uses_head_or_a_range(server, client, no_head):
     server.put("/a.deb", b"12345")
     assert client.size(server.url("/a.deb")) == 5
     assert [asked.method for asked in server.asked] == ["HEAD"]

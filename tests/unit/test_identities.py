@@ -24,7 +24,7 @@ def names(base):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.packages[0]}{row.paths[0]}")
-def test_a_row_says_what_who_makes_it_and_how_that_is_known(row):
+def test_identity_rows_have_source_programs_and_paths(row):
     assert re.match(r"(measured|read|documented): ", row.known)
     assert row.what
     assert row.programs or row.by_hand
@@ -33,7 +33,7 @@ def test_a_row_says_what_who_makes_it_and_how_that_is_known(row):
     assert all(re.fullmatch(r"/(usr/)?s?bin/[a-z0-9_]+", program) for program in row.programs)
 
 
-def test_programs_of_one_name_are_one_program():
+def test_identity_programs_have_unique_base_names():
     """They wait in one folder; /sbin is a link to /usr/sbin."""
     programs = {program for row in ROWS for program in row.programs}
     by_name = itertools.groupby(sorted(programs, key=base_name), base_name)
@@ -60,11 +60,11 @@ def base_name(program):
         ("home/etc/machine-id", False),
     ],
 )
-def test_the_pattern_matches_files_and_what_is_below_folders(path, listed):
+def test_identity_pattern_matches_files_and_folder_contents(path, listed):
     assert bool(identities.pattern().fullmatch(path)) is listed
 
 
-def test_no_committed_lock_has_such_a_package_so_that_its_base_stays_as_it_is():
+def test_committed_locks_have_no_packages_with_identities():
     locks = [decode_lock(path.read_bytes()) for path in LOCKS]
     bases = [base for lock in locks for base in (lock.base, lock.compilation and lock.compilation.base)]
     found = [names(base) for base in bases if isinstance(base, DebianBase)]
@@ -72,7 +72,7 @@ def test_no_committed_lock_has_such_a_package_so_that_its_base_stays_as_it_is():
     assert [identities.key(packages) for packages in found] == [""] * len(found)
 
 
-def test_sshd_waits_by_a_diversion_and_makes_its_keys_before_it_takes_its_place_again():
+def test_sshd_wrapper_makes_host_keys_before_restoring_sshd():
     lines = identities.after_install({"openssh-server", "bash"})
     text = "\n".join(lines)
     assert lines[0] == "rm -rf /etc/ssh/ssh_host_*"
@@ -85,7 +85,7 @@ def test_sshd_waits_by_a_diversion_and_makes_its_keys_before_it_takes_its_place_
     assert [line for line in script.splitlines() if line.lstrip().startswith("'") or line.endswith("\\")] == []
 
 
-def test_a_certificate_goes_with_its_second_name_and_is_made_for_each_program_that_is_there():
+def test_ssl_cert_removes_its_links_and_diverts_each_program():
     lines = identities.after_install({"ssl-cert", "xrdp"})
     links = "find /etc/ssl/certs -maxdepth 1 -lname ssl-cert-snakeoil.pem -delete"
     assert any(links in line for line in lines)
@@ -96,11 +96,11 @@ def test_a_certificate_goes_with_its_second_name_and_is_made_for_each_program_th
     assert script.index("make-ssl-cert generate-default-snakeoil") < script.index("xrdp-keygen xrdp auto")
 
 
-def test_what_has_to_be_the_clusters_is_removed_and_made_by_nobody():
+def test_munge_key_is_removed_and_not_made():
     assert [line for line in identities.after_install({"munge"}) if "munge.key" not in line] == []
 
 
-def test_a_base_of_older_rules_is_not_taken_from_the_cache(cache, monkeypatch):
+def test_base_with_identities_of_older_rules_is_built_again(cache, monkeypatch):
     """Its key says by which rules it was made, where any apply: the first one here is as before there were any."""
     digest, made = "sha256:" + "0" * 64, []
 
@@ -130,7 +130,7 @@ def with_ssh():
     return plan_of(msgspec.structs.replace(LOCK, base=base))
 
 
-def test_a_dockerfile_removes_keys_in_the_command_that_installs_so_that_no_layer_has_them():
+def test_dockerfile_removes_host_keys_in_the_installing_run():
     text = render.dockerfile(with_ssh())
     command = re.search(r"^RUN if ! dpkg --status .*?(?<!\\)\n(?!    | &&)", text, re.MULTILINE | re.DOTALL)[0]
     for words in ("apt-get -o", "rm -rf /etc/ssh/ssh_host_*", "dpkg-divert --quiet --local --rename", "ssh-keygen -A"):
@@ -138,7 +138,7 @@ def test_a_dockerfile_removes_keys_in_the_command_that_installs_so_that_no_layer
     assert "ssh_host" not in render.dockerfile(plan_of())
 
 
-def test_a_definition_removes_them_in_both_stages():
+def test_definition_removes_host_keys_in_both_stages():
     plan = with_ssh()
     text = render.definition(plan)
     assert text.count("\n    rm -rf /etc/ssh/ssh_host_*\n") == text.count("%post\n") == 2

@@ -29,7 +29,7 @@ CONFIG = ConfigStep(
 )
 
 
-def test_the_documents_are_exactly_these():
+def test_image_documents_have_their_golden_bytes():
     """Golden: a change of these bytes changes the digest of every image ever built."""
     image = make_image(LAYERS, CONFIG, 1682899200, {"PATH": "/usr/bin", "GPG_KEY": "x"})
     config, manifest = json.loads(image.config), json.loads(image.manifest)
@@ -41,7 +41,7 @@ def test_the_documents_are_exactly_these():
     assert image.digest == "sha256:83a59bc4836db6ea159e3054c0e0720aa4ffd73447dc93d2f9482b3143f16197"
 
 
-def test_neither_owners_nor_sizes_of_the_tar_change_the_image():
+def test_image_manifest_does_not_depend_on_layer_records_names_or_sizes():
     bare = [layer(*one, unpacked_size=7) for one in NAMES]
     assert make_image(bare, CONFIG, 0).manifest == make_image(LAYERS, CONFIG, 0).manifest
 
@@ -55,7 +55,7 @@ def manifest(*types):
     return spec.Manifest(schema_version=2, media_type=spec.MANIFEST, config=config, layers=tuple(layers))
 
 
-def test_dockers_form_is_what_it_was():
+def test_docker_manifest_form_has_its_golden_bytes():
     golden = Path(__file__).parent / "golden" / "schema2" / "manifest.json"
     form = spec.docker_form(manifest(spec.LAYER_GZIP, spec.LAYER_TAR))
     assert form == golden.read_bytes().rstrip(b"\n")
@@ -63,6 +63,6 @@ def test_dockers_form_is_what_it_was():
 
 
 @pytest.mark.parametrize("kind", [spec.LAYER_ZSTD, "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"])
-def test_layers_that_dockers_form_does_not_have_are_refused(kind):
+def test_layer_type_without_a_docker_form_is_refused(kind):
     with pytest.raises(LayoutError, match="which Docker's manifest form does not have"):
         spec.docker_form(manifest(kind))

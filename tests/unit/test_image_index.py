@@ -175,7 +175,7 @@ def test_of_several_images_without_platform_none_is_taken(documents):
         index.find_manifest(msgspec.convert(root, spec.Descriptor), documents.read, AMD64)
 
 
-def test_what_is_no_manifest_is_named_by_its_type(documents):
+def test_document_that_is_no_manifest_is_named_by_its_type(documents):
     root = msgspec.convert(documents.add({}, "x/y"), spec.Descriptor)
     with refused(index.NoImageError, "is of type x/y"):
         index.find_manifest(root, documents.read, AMD64)

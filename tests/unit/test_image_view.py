@@ -15,7 +15,7 @@ from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.tree import Entry
 
 
-def test_links_are_followed_inside_the_image():
+def test_resolve_path_follows_links_inside_the_image():
     links = {"/bin": "usr/bin", "/usr/bin/python": "/../../opt/python", "/loop": "loop"}
     entries = {path: Entry("symlink", 0o777, link=link) for path, link in links.items()}
     entries |= dict.fromkeys(("/", "/usr", "/usr/bin"), Entry("folder", 0o755))
@@ -31,7 +31,7 @@ def seen(entries, contents=(), settings=None, form="folder", asked=ASKED):
     return view_of("x", OpenedTree("x", form, tree, dict(contents).__getitem__, settings=settings), asked)
 
 
-def test_odd_trees_give_a_view():
+def test_image_view_of_odd_trees_is_made():
     loop = {"/etc": Entry("symlink", 0o777, link="/etc"), "/bin/sh": Entry("device", 0o666, link="c 1:3")}
     settings = Settings(environment=("PATH=::relative:/bin", "ODD"), entrypoint=("",), volumes=("",))
     view = seen(loop, settings=settings)
@@ -40,7 +40,7 @@ def test_odd_trees_give_a_view():
     assert seen({"/root/\udce9": Entry("file", 0o644, size=3)}).hidden["/root"].example == "/root/\\xe9"
 
 
-def test_musl_conda_and_cuda_of_a_base_image():
+def test_image_view_has_musl_conda_packages_and_cuda():
     assert seen({"/lib/ld-musl-x86_64.so.1": Entry("file", 0o755)}).c_library.name == "musl"
     conda = seen({"/root/miniconda3/conda-meta/numpy-1.26-py311_0.json": Entry("file", 0o644)})
     assert conda.packages == ("/root/miniconda3/conda-meta",)
@@ -51,7 +51,7 @@ def test_musl_conda_and_cuda_of_a_base_image():
     assert seen(old).c_library.version == "2.31"
 
 
-def test_only_small_files_and_the_c_library_are_kept():
+def test_image_view_keeps_small_files_and_libc():
     kept = {"/etc/profile.d/a.sh": 100, "/usr/lib/os-release": 267, "/usr/lib/x86_64-linux-gnu/libc-2.31.so": 2_000_000}
     left = {"/usr/lib/x86_64-linux-gnu/libtorch.so": 2_000_000, "/bin/bash": 1_000_000, "/opt/lib/torch/nn.py": 1000}
     assert {path: size for path, size in {**kept, **left}.items() if ASKED.keeps(path, size)} == kept
@@ -62,14 +62,14 @@ def verdict(view, name):
     return one.find(view, Host(), RUNTIMES)
 
 
-def test_folders_with_a_slash_at_their_end_are_looked_for():
+def test_image_view_finds_folders_with_a_trailing_slash():
     settings = Settings(working_folder="/work/", environment=("LD_LIBRARY_PATH=/gone/:/absent",))
     view = seen({"/work": Entry("folder", 0o755)}, settings=settings)
     assert verdict(view, "working-folder").status == "pass"
     assert verdict(view, "library-path").seen.endswith("none of it is in the image")
 
 
-def test_the_entry_point_in_the_script_of_a_sif_is_looked_for():
+def test_image_view_reads_the_entrypoint_of_a_sif_script():
     """Apptainer writes ENTRYPOINT of an image of a registry into the script that starts the SIF."""
     texts = {SIF_SCRIPT: b"#!/bin/sh\nOCI_ENTRYPOINT='\"/app/start\"'\n", "/app/start": b'#!/bin/sh\nexec "$@"\n'}
     entries = {path: Entry("file", 0o755, size=len(text)) for path, text in texts.items()}
@@ -93,7 +93,7 @@ def forgotten(view, host):
     return passed("there") if "/etc/libibverbs.d" in view.files else passed("not there")
 
 
-def test_a_new_check_is_one_function_that_declares_what_it_looks_at():
+def test_contract_check_sees_its_declared_paths():
     tree = {
         "/usr/lib/libibverbs.so.1": Entry("file", 0o755, size=9),
         "/usr/bin/ibv_devinfo": Entry("file", 0o755, size=9),
@@ -106,7 +106,7 @@ def test_a_new_check_is_one_function_that_declares_what_it_looks_at():
     assert asked_by((verbs, *CHECKS)).name != ASKED.name, "layers that were read before are read again"
 
 
-def test_a_check_that_does_not_declare_what_it_looks_at_is_refused():
+def test_contract_check_with_an_undeclared_path_is_an_assertion_error():
     with pytest.raises(AssertionError, match="the check forgotten looks at /etc/libibverbs"):
         forgotten.find(seen({"/etc/libibverbs.d": Entry("folder", 0o755)}), Host(), RUNTIMES)
 
@@ -115,7 +115,7 @@ WORDS = st.text("/.ab :~é\0", max_size=8) | st.sampled_from(("sh", "/bin/sh", "
 
 
 @given(st.lists(WORDS, max_size=3), st.lists(WORDS, max_size=3), WORDS, st.lists(WORDS, max_size=2), WORDS, WORDS)
-def test_no_settings_make_a_check_ask_for_what_it_did_not_declare(entry, command, folder, volumes, path, libraries):
+def test_contract_checks_declare_their_paths_for_random_settings(entry, command, folder, volumes, path, libraries):
     settings = Settings(
         environment=(f"PATH={path}", f"LD_LIBRARY_PATH={libraries}"),
         entrypoint=tuple(entry),

@@ -69,7 +69,7 @@ def is_pure(module):
     return name not in IMPURE and any(name == one or name.startswith(f"{one}.") for one in PURE)
 
 
-def test_every_module_is_in_a_room():
+def test_modules_are_in_known_rooms():
     assert [module for module in SOURCES if room(module) not in ("", *ROOMS)] == []
     assert sorted(path.name for path in PACKAGE.glob("*.py")) == ["__init__.py", "__main__.py"]
 
@@ -100,13 +100,13 @@ def uses(module, imported, used):
             yield f"{module}:{node.lineno} uses {name}"
 
 
-def test_pure_modules_do_not_touch_the_world():
+def test_pure_modules_do_no_input_or_output():
     assert {f"graphcrate.{name}" for name in PURE | IMPURE} <= set(SOURCES), "a pure module moved; say here where to"
     pure = [module for module in SOURCES if is_pure(module)]
     assert [touch for module in pure for touch in uses(module, TOUCHING, {"open", "input", "print"})] == []
 
 
-def test_only_host_opens_doors():
+def test_only_host_uses_environment_processes_and_clock():
     calls = ("environ", "getenv", "putenv", "fork", "system", "popen", "execv", "execve", "posix_spawn", "spawnv")
     doors = {*(f"os.{call}" for call in calls), "datetime.now", "datetime.today", "date.today"}
     others = [module for module in SOURCES if module not in GUESTS and room(module) != "host"]
@@ -120,13 +120,13 @@ def at_start(module):
             yield from imports(ast.Module([node], []))
 
 
-def test_clients_of_engines_are_loaded_by_the_first_command():
+def test_engine_clients_are_imported_lazily():
     clients = {"docker": "graphcrate.host.docker_engine", "spython": "graphcrate.host.spython_client"}
     loading = {(name.partition(".")[0], module) for module in SOURCES for name in at_start(module)}
     assert {(library, module) for library, module in loading if library in clients} == set(clients.items())
     assert [module for module in SOURCES if set(clients.values()) & set(at_start(module))] == []
 
 
-def test_the_command_line_alone_imports_the_doctor():
+def test_doctor_is_imported_by_cli_main_only():
     importing = [module for module in SOURCES for one in set(imports(tree_of(module))) if one.startswith("doctor.")]
     assert set(importing) == {"graphcrate.cli.main"}

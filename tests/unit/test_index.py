@@ -18,7 +18,7 @@ def listings():
     return Listings(Client({}, sleep=lambda _: None))
 
 
-def test_html_with_relative_quoted_and_hashed_links():
+def test_html_index_with_relative_quoted_and_hashed_links_is_parsed():
     body = f"""<!DOCTYPE html><html><body><h1>Links</h1>
     <a href="/whl/cu118/torch-2.0.1%2Bcu118-cp311-cp311-linux_x86_64.whl#sha256={HASH.upper()}">torch</a><br/>
     <a href="torch-1.0.tar.gz#md5=00" data-yanked="">x</a>
@@ -35,7 +35,7 @@ def test_html_with_relative_quoted_and_hashed_links():
     )
 
 
-def test_links_say_for_which_python_a_file_is_and_whether_its_metadata_is_beside_it():
+def test_html_index_links_have_requires_python_and_metadata():
     body = b"""<a href="a-1.tar.gz" data-requires-python="&gt;=3.9">a</a>
     <a href="b-1.tar.gz" data-core-metadata="sha256=00">b</a>
     <a href="c-1.tar.gz" data-dist-info-metadata="true">c</a>"""
@@ -46,7 +46,7 @@ def test_links_say_for_which_python_a_file_is_and_whether_its_metadata_is_beside
     ]
 
 
-def test_an_index_page_is_read_once_and_a_failure_too(server, listings):
+def test_index_page_and_its_failure_are_read_once(server, listings):
     name, content = small_wheel("demo-pkg", "1.0")
     server.simple("demo-pkg", {name: content})
     source = Source(SourceKind.INDEX, server.url("/simple"))
@@ -59,7 +59,7 @@ def test_an_index_page_is_read_once_and_a_failure_too(server, listings):
 
 
 @pytest.mark.parametrize("body", [b"<![x[", b'<a href="a-1-py3-none-any.whl">a</a><![ if '])
-def test_a_page_that_the_parser_does_not_know_is_damaged(server, listings, body):
+def test_unparsable_index_page_is_damaged(server, listings, body):
     server.put("/simple/demo/", body)
     with pytest.raises(HttpError, match="the page is damaged"):
         listings.project(Source(SourceKind.INDEX, server.url("/simple")), "demo")
@@ -95,7 +95,7 @@ def test_index_page_without_files_has_no_links(server, listings, head):
     assert listings.project(Source(SourceKind.INDEX, server.url("/simple")), "torch") == ()
 
 
-def test_a_server_that_was_busy_is_asked_again_by_who_has_more_patience(server, listings, monkeypatch):
+def test_busy_index_is_asked_again_with_more_retries(server, listings, monkeypatch):
     monkeypatch.setattr("graphcrate.host.retry.FIRST_PAUSE", 0.0)
     name, content = small_wheel("demo", "1.0")
     server.simple("demo", {name: content})
@@ -109,7 +109,7 @@ def test_a_server_that_was_busy_is_asked_again_by_who_has_more_patience(server, 
     assert len(server.asked) == 5
 
 
-def test_a_links_page_serves_all_projects(server, listings):
+def test_links_page_is_read_once_for_all_projects(server, listings):
     names = {name.replace("_", "-"): small_wheel(name, "2.1.2+pt20cu118") for name in ("torch_scatter", "pyg_lib")}
     server.pyg("2.0.0+cu118", dict(names.values()))
     source = Source(SourceKind.LINKS, server.url("/whl/torch-2.0.0+cu118.html"))
@@ -118,7 +118,7 @@ def test_a_links_page_serves_all_projects(server, listings):
     assert len(server.asked) == 1
 
 
-def test_a_folder(tmp_path, listings):
+def test_wheel_folder_lists_its_wheels(tmp_path, listings):
     wheel = tmp_path / "torch-2.13.0+cpu-py3-none-any.whl"
     for path in (wheel, tmp_path / "README.txt"):
         path.write_bytes(b"1234")
@@ -128,7 +128,7 @@ def test_a_folder(tmp_path, listings):
         listings.project(Source(SourceKind.FOLDER, str(tmp_path / "none")), "torch")
 
 
-def test_an_index_on_this_machine(tmp_path, listings):
+def test_file_index_is_read_with_quoted_paths(tmp_path, listings):
     """As pip's and uv's `file:///srv/simple`."""
     page = tmp_path / "my simple" / "torch" / "index.html"
     page.parent.mkdir(parents=True)
@@ -142,7 +142,7 @@ def test_an_index_on_this_machine(tmp_path, listings):
         listings.project(Source(SourceKind.INDEX, (tmp_path / "none").as_uri()), "torch")
 
 
-def test_a_page_names_no_path_and_no_hash_that_is_none():
+def test_index_links_with_path_names_or_invalid_hashes_are_dropped():
     """Both become places in the cache."""
     names = ("x-1.0.tar.gz", "..%2F..%2Fx-1.0.tar.gz", "%2Fetc%2Fpasswd", "..", "a%00b", "a%0Ab")
     hashes = (HASH, "/etc/passwd", "..", HASH[1:], f"{HASH}0", "z" * 64)

@@ -28,7 +28,7 @@ def installed(folder, **options):
         return files, list(csv.reader(io.StringIO(installation.record(compiled, PYTHON, {}).decode())))
 
 
-def test_everything_has_its_place_and_mode(tmp_path):
+def test_installed_wheel_files_have_path_and_mode(tmp_path):
     files, rows = installed(
         tmp_path,
         files={
@@ -64,7 +64,7 @@ def test_everything_has_its_place_and_mode(tmp_path):
     assert len(listed) == len(files)
 
 
-def test_large_scripts_are_not_read_as_text(tmp_path):
+def test_large_wheel_script_is_not_rewritten(tmp_path):
     program = b"\x7fELF" + bytes(17 << 20)
     with open_wheel(make_wheel(tmp_path, files={"pkg-1.0.data/scripts/ruff": program})) as wheel:
         placed = {one.path: one for one in place(wheel, PYTHON).files}["/opt/venv/bin/ruff"]
@@ -83,6 +83,6 @@ def test_large_scripts_are_not_read_as_text(tmp_path):
         {"files": {"pkg/x.py": b"1", "pkg-1.0.data/purelib/pkg/x.py": b"2"}},
     ],
 )
-def test_wheels_that_cannot_be_installed_are_refused(tmp_path, options):
+def test_uninstallable_wheel_is_refused(tmp_path, options):
     with pytest.raises(IntegrityError, match=r"pkg-1.0-py3-none-any\.whl: "):
         installed(tmp_path, **options)

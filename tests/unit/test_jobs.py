@@ -64,13 +64,13 @@ SAMPLES = {
 }  # fmt: skip
 
 
-def test_texts_are_those_that_were_reviewed():
+def test_job_texts_equal_their_golden_files():
     assert {name: jobs.text(sample) for name, sample in SAMPLES.items()} == {
         path.name: path.read_text() for path in GOLDEN.iterdir()
     }
 
 
-def test_pai_pulls_inside_the_vpc():
+def test_pai_image_is_pulled_from_the_vpc_address():
     for name in ("registry", "acme-registry", "crpi-a1"):
         place = f"cn-beijing.{'personal.' * name.startswith('crpi')}cr.aliyuncs.com/a:1"
         assert jobs.pai_image(f"{name}.{place}") == f"{name}-vpc.{place}"
@@ -94,13 +94,13 @@ def test_pai_pulls_inside_the_vpc():
         (job("singularity", "/a.sif", nodes=0), "at least one node"),
     ],
 )
-def test_what_a_runtime_cannot_do_is_refused_by_name(wanted, message):
+def test_job_option_that_the_runtime_lacks_is_refused(wanted, message):
     with pytest.raises(UsageError, match=message):
         jobs.text(wanted)
     assert jobs.text(msgspec.structs.replace(SAMPLES["dlc.json"], gpus=3, instance="ecs.own")).count("ecs.own") == 1
 
 
-def test_a_job_asks_for_what_its_partition_has(typed, context):
+def test_job_resources_follow_the_partition_of_the_target(typed, context):
     with pytest.raises(UsageError, match="a node of dgx2 has 16 GPUs, not 17"):
         in_partition("singularity", "/a.sif", partition="dgx2", gpus=17)
     assert in_partition("singularity", "/a.sif", partition="dgx2", gpus=16).gpus == 16
@@ -119,7 +119,7 @@ def test_a_job_asks_for_what_its_partition_has(typed, context):
 
 @pytest.mark.parametrize("command", ["OMP_NUM_THREADS=4 python train.py", " _A=1 B=2 python train.py", "A= train"])
 @pytest.mark.parametrize("sample", ["dgx2.sbatch", "a100.sbatch", "a100-nodes.sbatch", "docker.sh"])
-def test_a_variable_before_the_program_is_for_a_shell(sample, command):
+def test_job_command_with_a_leading_variable_runs_in_sh(sample, command):
     """A runtime would look for a program of that name."""
     text = jobs.text(msgspec.structs.replace(SAMPLES[sample], command=command))
     assert f"sh -c {shlex.quote(command)}\n" in text.replace(" & step=$!\n", "\n")
@@ -127,7 +127,7 @@ def test_a_variable_before_the_program_is_for_a_shell(sample, command):
 
 
 @given(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), min_size=1).filter(str.strip))
-def test_a_command_for_a_shell_arrives_in_one_piece(command):
+def test_job_command_with_shell_syntax_is_quoted_for_sh(command):
     text = jobs.text(job("docker", "pyg:1", command))
     if f"sh -c {shlex.quote(command)}\n" not in text:
         assert not set(command) & set(";&|<>$`()")
@@ -135,7 +135,7 @@ def test_a_command_for_a_shell_arrives_in_one_piece(command):
 
 
 @given(st.text("abc \"'$`\\;&/", min_size=1, max_size=20))
-def test_a_path_is_one_word(name):
+def test_job_image_path_is_quoted_as_one_word(name):
     path = f"/images/{name}.sif"
     line = next(line for line in jobs.text(job("singularity", path)).splitlines() if line.startswith("image="))
     assert shlex.split(line) == [f"image={path}"]
@@ -163,7 +163,7 @@ OUT_OF_REACH = [
 
 
 @pytest.mark.parametrize(("ref", "runtime", "expected"), REACHED + OUT_OF_REACH)
-def test_an_image_is_what_its_runtime_opens_or_refused(ref, runtime, expected, tmp_path):
+def test_find_image_gives_the_file_of_the_runtime_or_is_refused(ref, runtime, expected, tmp_path):
     for tag in "12":
         (tmp_path / "pyg" / tag).mkdir(parents=True)
     (tmp_path / "pyg" / "1" / "pyg.sif").touch()
@@ -174,7 +174,7 @@ def test_an_image_is_what_its_runtime_opens_or_refused(ref, runtime, expected, t
             jobs.find_image(ref, runtime, tmp_path)
 
 
-def test_spaces_are_taken_where_the_runtime_takes_them_and_else_refused(typed):
+def test_job_paths_with_spaces_are_refused_by_pyxis_mounts_only(typed):
     code, out, err = typed("job", "./my pyg.sqsh", "--runtime", "pyxis", "--command", "python a.py", "--cpus", "2")
     assert (code, "#SBATCH --job-name=my-pyg\n" in out, "image='./my pyg.sqsh'\n" in out) == (0, True, True), err
     for runtime, image in (("singularity", "./a.sif"), ("docker", "pyg:1"), ("pyxis", "./a.sqsh")):
@@ -185,14 +185,14 @@ def test_spaces_are_taken_where_the_runtime_takes_them_and_else_refused(typed):
     assert [bool(jobs.mountable(path)) for path in ("/a b", "/a,b", "/a:b", "/a-b")] == [True, True, True, False]
 
 
-def test_mounts_are_read():
+def test_read_mount_takes_source_and_target():
     assert jobs.read_mount("/a:/b") == Mount("/a", "/b")
     for wrong in ("/a", "/a:b", ":/b", "/a:/b:ro", "/a,b:/c"):
         with pytest.raises(UsageError, match="SOURCE:TARGET"):
             jobs.read_mount(wrong)
 
 
-def test_names_and_programs_follow_the_image():
+def test_image_and_job_names_follow_the_reference():
     assert jobs.image_name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
     assert jobs.image_name("/lustre/pyg.sif") == "pyg"
     assert [jobs.job_name(ref) for ref in ("./my pyg.sqsh", "/lustre/pyg.sif", "./ .sif")] == ["my-pyg", "pyg", "job"]
@@ -217,7 +217,7 @@ STACKS = [recipes.load(path) for path in sorted((ROOT / "recipes").glob("*.toml"
         ("mine:1", ""),
     ],
 )
-def test_an_image_named_like_a_stack_gets_its_program_and_another_none(ref, program, tmp_path):
+def test_default_command_is_that_of_the_stack_or_refused(ref, program, tmp_path):
     if program:
         assert jobs.default_command(ref, tmp_path, STACKS) == f"python /opt/graphcrate/examples/{program}"
     else:
@@ -226,7 +226,7 @@ def test_an_image_named_like_a_stack_gets_its_program_and_another_none(ref, prog
 
 
 @pytest.mark.parametrize("ref", ["torchrec-lab:1", "{output}/torchrec-lab/1/torchrec-lab.sif"])
-def test_an_own_image_gets_the_program_of_the_stack_that_it_extends(ref, tmp_path):
+def test_default_command_of_an_own_image_is_that_of_its_stack(ref, tmp_path):
     folder = tmp_path / "torchrec-lab" / "1"
     layout = small_layouts.layout(folder, [tars.file("a")], tag="1")
     asked = BuildParameters(recipe="pyg", variant="11.8")
@@ -235,11 +235,11 @@ def test_an_own_image_gets_the_program_of_the_stack_that_it_extends(ref, tmp_pat
     assert jobs.default_command(ref.format(output=tmp_path), tmp_path, STACKS).endswith("/dna.py")
 
 
-def test_programs_of_stacks_are_examples():
+def test_stack_programs_are_files_in_examples():
     assert [stack.name for stack in STACKS if not (ROOT / "examples" / (stack.program or "none")).is_file()] == []
 
 
-def test_what_users_of_a_published_image_type():
+def test_pulling_gives_the_commands_for_each_runtime():
     inside = parse("registry-vpc.example:5000/team/pyg:1.0")
     told = jobs.pulling(parse("registry.example:5000/team/pyg:1.0"), "pyg", inside=inside)
     assert told["docker"] == "docker run --gpus all --rm -it registry.example:5000/team/pyg:1.0"

@@ -52,7 +52,7 @@ def write(entries, *, chunk: int = 1000):
 @given(
     st.dictionaries(PATHS, st.tuples(CONTENTS, st.booleans(), st.sampled_from((0o644, 0o755)))), st.integers(1, 9000)
 )
-def test_a_layer_is_read_back_as_written(files, chunk):
+def test_written_layer_is_read_back_by_tarfile(files, chunk):
     paths = sorted(files)
     free = [p for p in paths if not any(other.startswith(p + "/") for other in paths)]
     entries = [(path, *files[path]) for path in free]
@@ -81,12 +81,12 @@ def test_a_layer_is_read_back_as_written(files, chunk):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 3 * GATHER), st.integers(1, GATHER * 2))
-def test_bytes_do_not_depend_on_how_the_content_is_cut(size, chunk):
+def test_layer_bytes_do_not_depend_on_chunk_size(size, chunk):
     content = (b"0123456789abcdef" * (size // 16 + 1))[:size]
     assert write([("a", content, False, 0o644)], chunk=chunk) == write([("a", content, False, 0o644)], chunk=70_000)
 
 
-def test_every_gzip_member_is_whole_and_has_a_fixed_header():
+def test_layer_gzip_members_have_a_fixed_header():
     blob, _ = write([("a", b"x" * 5000, True, 0o644), ("b", b"y" * (GATHER + 5), False, 0o644)])
     members = 0
     while blob:
@@ -99,7 +99,7 @@ def test_every_gzip_member_is_whole_and_has_a_fixed_header():
     assert members == 4  # header of a; a; b's first block; its rest
 
 
-def test_links_folders_and_modes():
+def test_layer_writer_writes_links_folders_and_modes():
     out = io.BytesIO()
     writer = LayerWriter(out, MTIME)
     writer.folder("/srv/data", 0o1777)
@@ -118,7 +118,7 @@ def test_links_folders_and_modes():
 
 
 @pytest.mark.parametrize(("folder", "mode"), [("tmp", 0o1777), ("var/tmp", 0o1777), ("root", 0o700), ("srv", 0o755)])
-def test_a_file_in_a_folder_of_the_base_leaves_that_open_or_closed_as_it_was(folder, mode):
+def test_layer_keeps_the_modes_of_base_folders(folder, mode):
     """Its entry in a layer sets the mode: a closed /var/tmp breaks programs of plain users."""
     blob, _ = write([(f"{folder}/mine/data", b"1", False, 0o644)])
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob))) as archive:
@@ -126,7 +126,7 @@ def test_a_file_in_a_folder_of_the_base_leaves_that_open_or_closed_as_it_was(fol
         assert archive.getmember(f"{folder}/mine").mode == 0o755
 
 
-def test_an_existing_tar_is_taken_over():
+def test_raw_tar_is_copied_into_a_layer():
     entries = tars.tar([tars.file("etc/os-release", b"Linux")])[:1024]
     out = io.BytesIO()
     writer = LayerWriter(out, MTIME)
@@ -138,7 +138,7 @@ def test_an_existing_tar_is_taken_over():
 
 
 @pytest.mark.parametrize("path", ["", "/", "..", "a/../b", "a//b", "./a", "a/.", "a\0b", "//a", "a/"])
-def test_paths_that_leave_the_root_are_refused(path):
+def test_layer_path_outside_the_root_is_refused(path):
     with pytest.raises(IntegrityError):
         LayerWriter(io.BytesIO(), MTIME).data(path, b"")
 
@@ -154,7 +154,7 @@ def test_paths_that_leave_the_root_are_refused(path):
         (lambda writer: writer.stream("c", 4, [b"abc"]), "3 bytes where 4"),
     ],
 )
-def test_entries_that_contradict_each_other_or_their_size_are_refused(write_more, words):
+def test_contradicting_layer_entries_or_sizes_are_refused(write_more, words):
     writer = LayerWriter(io.BytesIO(), MTIME)
     writer.data("a/b", b"1")
     with pytest.raises(IntegrityError, match=words):
@@ -178,27 +178,27 @@ RAW = raw_deflate(CONTENT)
     ],
 )
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
-def test_damaged_streams_are_refused(raw, size, crc, words, chunk):
+def test_damaged_deflate_stream_is_refused(raw, size, crc, words, chunk):
     with pytest.raises(IntegrityError, match=f"^a: .*({words})"):
         LayerWriter(io.BytesIO(), MTIME).deflated("a", size, crc, cut(raw, chunk))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, len(RAW) - 1), st.integers(0, 255), st.integers(1, 5000))
-def test_a_changed_byte_never_passes(position, byte, chunk):
+def test_inflate_detects_any_changed_byte(position, byte, chunk):
     changed = RAW[:position] + bytes([byte]) + RAW[position + 1 :]
     pieces = inflate("a", len(CONTENT), zlib.crc32(CONTENT), cut(changed, chunk))
     with contextlib.suppress(IntegrityError):
         assert b"".join(pieces) == CONTENT
 
 
-def test_a_bomb_is_inflated_in_small_pieces():
+def test_inflate_of_a_bomb_yields_pieces_of_at_most_1_mib():
     bomb = raw_deflate(bytes(300_000_000))
     largest = max(len(piece) for piece in inflate("bomb", 300_000_000, zlib.crc32(bytes(300_000_000)), [bomb]))
     assert largest <= 1 << 20
 
 
-def test_the_bytes_of_a_known_layer_stay_as_they_are():
+def test_layer_has_its_golden_digest():
     """A new release of libdeflate, another Python or CPU that gives other bytes must not pass unseen.
 
     When it is meant, raise LAYER_FORMAT and put the new hash here.

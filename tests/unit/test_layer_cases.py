@@ -201,7 +201,7 @@ def meanings(place, *layers):
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=5))
-def test_layers_mean_what_the_specification_says(tmp_path_factory, drawn):
+def test_random_layers_unpack_as_the_oci_model_says(tmp_path_factory, drawn):
     model = Model()
     layers = [model.layer(operations) for operations in drawn]
     for found in meanings(tmp_path_factory.mktemp("model"), *layers):
@@ -209,14 +209,14 @@ def test_layers_mean_what_the_specification_says(tmp_path_factory, drawn):
 
 
 @pytest.mark.parametrize("case", MEANING)
-def test_all_readers_understand_them_alike(tmp_path, case):
+def test_layer_cases_have_one_meaning_for_all_readers(tmp_path, case):
     layers, meaning = MEANING[case]
     for found in meanings(tmp_path, *layers):
         assert {path: None if value[0] == "folder" else value[1] for path, value in found.items()} == meaning
 
 
 @pytest.mark.parametrize(("layers", "message"), [*REFUSED, *REFUSED_IN_DETAIL])
-def test_all_readers_refuse_them_and_nothing_leaves_the_root_or_stays_half_unpacked(tmp_path, layers, message):
+def test_hostile_layers_are_refused_by_all_readers_and_leave_nothing(tmp_path, layers, message):
     out, work, layers = tmp_path / "outside", tmp_path / "work", copy.deepcopy(layers)
     out.mkdir()
     work.mkdir()

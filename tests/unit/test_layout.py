@@ -38,7 +38,7 @@ def write(tmp_path, cached):
     return lambda image, tag="t": write_layout(tmp_path / "oci", image, cached, tag)
 
 
-def test_what_is_written_reads_back_and_is_left_alone_where_nothing_changed(tmp_path, image, write):
+def test_written_layout_is_read_back_and_not_rewritten_if_unchanged(tmp_path, image, write):
     one = image("one", "two", "one")
     written = write(one, "v1")
     index = tmp_path / "oci" / "index.json"
@@ -57,7 +57,7 @@ def test_what_is_written_reads_back_and_is_left_alone_where_nothing_changed(tmp_
 
 
 @pytest.mark.parametrize("error", [0, 18, 1, 31])  # none, EXDEV, EPERM, EMLINK
-def test_blobs_are_hard_links_or_copies_that_nobody_can_write_through(monkeypatch, error, image, write, cached):
+def test_layout_blobs_are_read_only_hard_links_or_copies(monkeypatch, error, image, write, cached):
     def refuse(self, target):
         raise OSError(error, os.strerror(error))
 
@@ -71,7 +71,7 @@ def test_blobs_are_hard_links_or_copies_that_nobody_can_write_through(monkeypatc
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077, 0o177])
-def test_modes_do_not_depend_on_the_umask(tmp_path, umask, image, write):
+def test_layout_modes_do_not_depend_on_umask(tmp_path, umask, image, write):
     one = image("one")
     before = os.umask(umask)
     try:
@@ -83,7 +83,7 @@ def test_modes_do_not_depend_on_the_umask(tmp_path, umask, image, write):
         assert stat.S_IMODE(path.stat().st_mode) == mode, path
 
 
-def test_another_layout_is_replaced_but_after_a_failure(tmp_path, image, write, cached):
+def test_layout_is_replaced_and_kept_after_a_failure(tmp_path, image, write, cached):
     first, second, third = image("one"), image("two"), image("three")
     write(first)
     write(second)
@@ -99,7 +99,7 @@ def test_another_layout_is_replaced_but_after_a_failure(tmp_path, image, write, 
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cache", "oci"]
 
 
-def test_presence_finds_what_is_missing_or_cut_off(tmp_path, image, write):
+def test_is_whole_is_false_for_missing_or_truncated_blobs(tmp_path, image, write):
     one = image("one")
     layout = write(one)
     assert is_whole(layout.path, one.digest)
@@ -138,14 +138,14 @@ def change_document(path, change):
         ("index.json", lambda d: d["manifests"][0].update(size=1), "damaged"),
     ],
 )
-def test_a_malformed_layout_says_what_is_wrong(tmp_path, file, change, message, image, write):
+def test_malformed_layout_is_a_layout_error(tmp_path, file, change, message, image, write):
     write(image("one"))
     change_document(tmp_path / "oci" / file, change)
     with pytest.raises(LayoutError, match=message):
         read_layout(tmp_path / "oci")
 
 
-def test_a_folder_or_file_that_is_no_layout(tmp_path):
+def test_folder_or_file_without_oci_layout_is_a_layout_error(tmp_path):
     (tmp_path / "file").write_text("x")
     for name in (".", "missing", "file"):
         with pytest.raises(LayoutError, match="is missing"):
@@ -165,7 +165,7 @@ def nested(path, entries):
     (path / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
 
 
-def test_an_index_in_the_layout_leads_to_the_image_for_our_platform(tmp_path, image, write):
+def test_nested_index_in_a_layout_gives_the_image_of_the_platform(tmp_path, image, write):
     one = image("one")
     write(one)
     other = {"mediaType": tars.spec.MANIFEST, "digest": f"sha256:{'0' * 64}", "size": 3}
@@ -178,7 +178,7 @@ def test_an_index_in_the_layout_leads_to_the_image_for_our_platform(tmp_path, im
     assert layout.descriptor.annotations["name"] == "outer"
 
 
-def test_an_index_without_our_platform_is_refused(tmp_path, image, write):
+def test_layout_without_the_platform_is_refused(tmp_path, image, write):
     index = write(image("one")).path / "index.json"
     index.write_text(index.read_text().replace("amd64", "arm64"))
     nested(tmp_path / "oci", [])
@@ -186,7 +186,7 @@ def test_an_index_without_our_platform_is_refused(tmp_path, image, write):
         read_layout(tmp_path / "oci")
 
 
-def test_an_image_is_found_by_its_tag(image, write):
+def test_read_layout_finds_an_image_by_tag(image, write):
     layout = write(image("one"))
     other = {"org.opencontainers.image.ref.name": "u"}
     change_document(

@@ -59,7 +59,7 @@ def told(found, ctx):
     return [(one.fix, one.packages) for one in libraries.advised(found, ctx).findings if one.missing]
 
 
-def test_a_finding_names_debians_packages(ctx):
+def test_missing_library_finding_names_its_debian_packages(ctx):
     found = judged("libX11.so.6", "libXext.so.6", "libc.so.6")
     assert found.system == "debian bookworm"
     assert told(found, ctx) == [
@@ -68,7 +68,7 @@ def test_a_finding_names_debians_packages(ctx):
     assert libraries.packages_of(libraries.advised(found, ctx)) == ("libx11-6", "libxext6")
 
 
-def test_what_needs_a_broken_file_is_mended_with_that():
+def test_finding_on_a_broken_dependency_refers_to_its_finding():
     user = f"{SITE}/rdkit/Draw.so"
     files = {CAIRO: {"needed": ("libX11.so.6",)}, user: {"needed": (CAIRO.rpartition("/")[2],)}}
     owner = package("rdkit", files=files)
@@ -84,13 +84,13 @@ def test_what_needs_a_broken_file_is_mended_with_that():
         (("libown.so.3",), ("no package of Debian bookworm has libown.so.3", "a wheel of rdkit that brings it"), ()),
     ],
 )
-def test_what_is_not_certain_is_said_and_not_chosen(ctx, needed, words, packages):
+def test_ambiguous_debian_package_is_mentioned_and_not_chosen(ctx, needed, words, packages):
     ((fix, chosen),) = told(judged(*needed), ctx)
     assert [word for word in words if word not in fix] == []
     assert chosen == packages
 
 
-def test_of_several_groups_the_one_that_packages_can_make_whole():
+def test_alternative_libraries_choose_the_group_that_debian_completes():
     """mpi4py: Debian has a library of Open MPI's name, and none of MPICH's own."""
     index = index_of_files.ContentsIndex(suite="bookworm", sha256="", read=0, packages=PACKAGES)
     finding = AuditFinding("libraries", "fail", "mpi4py", "", "", missing=(("libmpi.so.12",), ("libmpi.so.40",)))
@@ -100,7 +100,7 @@ def test_of_several_groups_the_one_that_packages_can_make_whole():
     assert none.packages == ()
 
 
-def test_no_second_package_is_wanted_for_what_a_chosen_one_has():
+def test_libraries_of_a_chosen_package_need_no_other_package():
     index = {**PACKAGES, "libc++.so.1": ("libc++1-14", "libc++1-16"), "libc++extra.so.1": ("libc++1-14",)}
     found = libraries.brought(
         ["libc++.so.1", "libc++extra.so.1"], index_of_files.ContentsIndex(suite="x", sha256="", read=0, packages=index)
@@ -119,13 +119,13 @@ def test_no_second_package_is_wanted_for_what_a_chosen_one_has():
         (b"", "package of its system"),
     ],
 )
-def test_elsewhere_the_command_is_named_that_would_say_it(ctx, system, command):
+def test_missing_library_on_another_system_names_its_search_command(ctx, system, command):
     ((fix, packages),) = told(judged("libX11.so.6", "libXext.so.6", system=system), ctx)
     assert command in fix
     assert packages == ()
 
 
-def test_what_may_be_absent_asks_for_nothing(ctx, monkeypatch):
+def test_optional_missing_library_reads_no_index(ctx, monkeypatch):
     def asked(*_, **__):
         raise NetworkError("somebody was asked", next_step="nothing")
 
@@ -148,7 +148,7 @@ def here(ctx, typed, monkeypatch):
 
 
 @pytest.mark.parametrize("how", [["--explain", X11], [f"--explain={X11}"], ["--explain", "-"]])
-def test_the_doctor_names_the_package_of_a_library_that_is_missed(here, monkeypatch, how):
+def test_doctor_names_the_debian_package_of_a_missing_library(here, monkeypatch, how):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(X11.encode())))
     code, out, _ = here("doctor", *how)
     assert (code, out.count("error:")) == (0, 1)
@@ -163,12 +163,12 @@ def test_the_doctor_names_the_package_of_a_library_that_is_missed(here, monkeypa
         ["--explain", "CUDA out of memory"],
     ],
 )
-def test_the_doctor_names_none_for_programs_and_for_what_no_package_has(here, how):
+def test_doctor_names_no_package_for_programs_or_unknown_libraries(here, how):
     _, out, _ = here("doctor", *how)
     assert "apt:" not in out
 
 
-def test_an_error_is_explained_where_nobody_answers_and_nothing_was_read(here, ctx, monkeypatch):
+def test_doctor_explains_an_error_without_an_index(here, ctx, monkeypatch):
     monkeypatch.setattr("graphcrate.host.settings.now", lambda: 1.8e9)
     ctx.cache.path("bases", "contents", "bookworm.json").unlink()
     code, out, _ = here("doctor", "--explain", X11)
@@ -203,14 +203,14 @@ ASKED = BuildRequest(name="pyg", cuda="11.8", additions=Additions(packages=("rdk
         ),
     ],
 )
-def test_a_build_that_fails_for_want_of_a_library_says_the_whole_command(request_, command, tmp_path):
+def test_audit_error_on_a_missing_library_has_the_whole_command(request_, command, tmp_path):
     made = SimpleNamespace(name="pyg", tag="1", image="pyg:1")
     made.audit = Audited(binaries=1, fail=1, warn=0, note=0, failures=("rdkit: needs",), packages=("libx11-6",))
     with refused(AuditError, "see rdkit\n", "needs", command):
         new_image.raise_if_broken(made, tmp_path, request_.command_with_apt)
 
 
-def test_the_report_of_an_image_has_the_packages(ctx, tmp_path, monkeypatch):
+def test_report_has_the_debian_packages_of_failures(ctx, tmp_path, monkeypatch):
     """What fails alone: a warning's packages are in the warning."""
     seen = []
 

@@ -62,7 +62,7 @@ PROPRIETARY = "Classifier: License :: Other/Proprietary License"
         ),
     ],
 )
-def test_what_a_package_says_of_its_licence(name, lines, said):
+def test_licence_of_a_package_from_its_metadata(name, lines, said):
     assert list(of_package(name, *lines).licences) == said
 
 
@@ -78,7 +78,7 @@ CONDITIONS += "that the following conditions are met: 1. Keep the notice. {}THIS
         ("Permission is hereby granted", "BSD License"),
     ],
 )
-def test_a_whole_text_tells_which_bsd_licence_a_classifier_means(text, licence):
+def test_bsd_classifier_with_a_licence_text_gives_its_spdx_id(text, licence):
     field = "License: Copyright\n " + text.replace(" that ", "\n        that ")
     assert of_package("numpy", field, f"{OSI}BSD License").licences == (licence,)
 
@@ -103,11 +103,11 @@ def test_a_whole_text_tells_which_bsd_licence_a_classifier_means(text, licence):
         ("Expat, or ISC, and Zlib", ""),
     ],
 )
-def test_debians_short_names(debian, spdx):
+def test_debian_licence_short_name_gives_its_spdx_id(debian, spdx):
     assert known.of_debian(debian) == spdx
 
 
-def test_every_id_of_the_table_is_one_of_spdxs():
+def test_licence_table_has_spdx_ids_only():
     ids = [*facts.table("licences", dict[str, str], "classifiers").values()]
     ids += facts.table("licences", dict[str, str], "texts").values()
     ids += facts.table("licences", dict[str, str], "debian").values()
@@ -159,7 +159,7 @@ Package: damaged
 """
 
 
-def test_debians_packages_with_source_and_licences():
+def test_dpkg_status_and_copyright_give_source_and_licences():
     texts = {
         "/var/lib/dpkg/status": STATUS,
         "/usr/share/doc/libc6/copyright": COPYRIGHT,
@@ -185,7 +185,7 @@ def libraries(package, *paths):
     return {one.path.removeprefix(f"{SITE}/"): (one.name, one.version, *one.licences) for one in found}
 
 
-def test_libraries_are_told_by_their_files():
+def test_bundled_libraries_are_recognised_by_file_name():
     assert libraries(
         "numpy",
         "numpy.libs/libgfortran-040039e1-0352e75f.so.5.0.0",
@@ -232,7 +232,7 @@ def bill(*parts):
     return json.dumps({"bomFormat": "CycloneDX", "components": parts, "metadata": {"x": 1}}).encode()
 
 
-def test_a_wheels_own_bill_is_taken_where_it_has_one():
+def test_sbom_in_a_wheel_gives_its_bundled_libraries():
     openssl = {"name": "openssl", "version": "3.5.1", "purl": "pkg:generic/openssl@3.5.1"}
     crate = {
         "name": "memchr",
@@ -267,7 +267,7 @@ LOCKS = sorted((ROOT / "images").glob("*/*/*.lock.json"))
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: "-".join(path.parts[-3:-1]))
-def test_an_images_label_is_one_expression_of_all_that_its_lock_has(path):
+def test_licence_label_is_one_expression_of_the_whole_lock(path):
     lock = decode_lock(path.read_bytes())
     said = known.of_lock(lock)
     assert canonicalize_license_expression(said) == said
@@ -281,7 +281,7 @@ def test_an_images_label_is_one_expression_of_all_that_its_lock_has(path):
     assert unknown <= {"graphlearn-torch", "cuda-toolkit"}, "python -m tools.locked_licences"
 
 
-def test_what_the_label_says_of_what_nobody_looked_at():
+def test_licence_label_has_license_refs_for_unknown_packages():
     parts = known.parts_of(known.of_lock(LOCK))
     assert {"LicenseRef-package-my-model", "MIT", "BSD-3-Clause", "LicenseRef-Debian-copyright"} <= set(parts)
     on_registry = known.parts_of(known.of_lock(msgspec.structs.replace(LOCK, base=ON_REGISTRY)))
@@ -301,6 +301,6 @@ def test_what_the_label_says_of_what_nobody_looked_at():
         ("(MIT AND ISC) OR Zlib", ("(MIT AND ISC) OR Zlib",)),
     ],
 )
-def test_expressions_come_apart_where_all_of_them_hold(expression, parts):
+def test_licence_expression_is_split_at_top_level_and(expression, parts):
     assert known.parts_of(expression) == parts
     assert known.all_of([*parts, *parts]) == known.all_of([expression])

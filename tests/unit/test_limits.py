@@ -37,7 +37,7 @@ def small(monkeypatch):
         monkeypatch.setattr(place, name, SMALL._replace(what=getattr(limits, name).what, members=100, names=1000))
 
 
-def test_numbers_stand_above_what_honest_archives_have():
+def test_archive_limits_exceed_measured_archives():
     """Measured on 2026-11-25, in all wheels, packages and layers of the project's stacks."""
     for one, members, size, ratio in (
         (limits.LAYER, 60_000, 30 << 30, 22),
@@ -49,7 +49,7 @@ def test_numbers_stand_above_what_honest_archives_have():
         assert limits.Gauge(one, "x", packed=size // ratio)._allowed >= size
 
 
-def test_each_number_is_named_when_it_is_passed():
+def test_exceeded_archive_limit_is_named():
     def listing(count, name="a", size=0, more=0):
         gauge = Gauge(SMALL, "x.tar", packed=1000)
         for _ in range(count):
@@ -87,7 +87,7 @@ def lies(kind):
 
 @pytest.mark.parametrize("kind", [spec.LAYER_GZIP, spec.LAYER_ZSTD])
 @pytest.mark.parametrize(("bomb", "said"), [(zeros, "8 MiB"), (lies, "64 GiB")])
-def test_a_layer_is_refused_at_its_header_wherever_it_is_read(tmp_path, kind, bomb, said):
+def test_layer_bomb_is_refused_at_its_header_by_every_reader(tmp_path, kind, bomb, said):
     path = tmp_path / "layer"
     path.write_bytes(bomb(kind))
     layer, read = LayerBlob(path=path, media_type=kind), []
@@ -100,14 +100,14 @@ def test_a_layer_is_refused_at_its_header_wherever_it_is_read(tmp_path, kind, bo
     assert not (tmp_path / "root").exists()
 
 
-def test_a_layer_of_more_than_its_headers_say_is_refused_where_it_inflates(tmp_path):
+def test_layer_that_inflates_beyond_its_headers_is_refused(tmp_path):
     path = tmp_path / "layer"
     path.write_bytes(gzip.compress(tars.tar([tars.file("a")]) + ZEROS))
     with pytest.raises(LayoutError, match="inflates to more than 1 MiB"):
         inspect_layer(LayerBlob(path=path, media_type=spec.LAYER_GZIP))
 
 
-def test_a_sparse_file_of_an_uncompressed_layer_counts_as_large_as_it_is(tmp_path):
+def test_sparse_file_in_a_layer_counts_with_its_full_size(tmp_path):
     sparse = {"GNU.sparse.map": "0,4", "GNU.sparse.size": str(1 << 40), "GNU.sparse.name": "sparse"}
     layer = tars.blob(tmp_path, [tars.file("sparse", b"data", pax_headers=sparse)], spec.LAYER_TAR)
     with pytest.raises(LayoutError, match="1024 GiB"):
@@ -123,7 +123,7 @@ def long_names(count, size):
 
 
 @pytest.mark.parametrize(("count", "size"), [(3000, 1), (5, 12 << 20)])
-def test_headers_of_headers_fill_no_memory_and_no_stack(tmp_path, monkeypatch, count, size):
+def test_chained_tar_headers_are_refused(tmp_path, monkeypatch, count, size):
     monkeypatch.setattr(blob, "LAYER", SMALL._replace(free=1 << 40))
     path = tmp_path / "layer"
     path.write_bytes(long_names(count, size))
@@ -131,14 +131,14 @@ def test_headers_of_headers_fill_no_memory_and_no_stack(tmp_path, monkeypatch, c
         inspect_layer(LayerBlob(path=path, media_type=spec.LAYER_TAR))
 
 
-def test_attributes_count_as_names_do(tmp_path, monkeypatch):
+def test_extended_attributes_count_towards_the_name_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(blob, "LAYER", SMALL._replace(members=100, names=10_000))
     entries = [tars.file(str(number), pax_headers={"SCHILY.xattr.user.a": "x" * 3000}) for number in range(5)]
     with pytest.raises(LayoutError, match="10000 bytes of names and attributes"):
         inspect_layer(tars.blob(tmp_path, entries))
 
 
-def test_a_wheel_with_a_bomb_is_refused_before_it_is_read(tmp_path):
+def test_wheel_bomb_is_refused_before_it_is_read(tmp_path):
     path = tmp_path / "pkg-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("pkg/zeros", ZEROS)
@@ -146,7 +146,7 @@ def test_a_wheel_with_a_bomb_is_refused_before_it_is_read(tmp_path):
         pass
 
 
-def test_a_wheels_directory_is_not_read_when_it_is_too_long(tmp_path, monkeypatch):
+def test_wheel_with_an_oversized_zip_directory_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "pkg-1.0-py3-none-any.whl"
     path.write_bytes(wheel_bytes("pkg", "1.0", {f"pkg/{number}.py": b"" for number in range(20)}))
     with open_wheel(path) as wheel:
@@ -157,14 +157,14 @@ def test_a_wheels_directory_is_not_read_when_it_is_too_long(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("kind", [kind for kind in test_debian.PACKERS if kind])
-def test_a_package_with_a_bomb_is_refused_while_it_is_inflated(tmp_path, kind):
+def test_deb_bomb_is_refused_while_inflated(tmp_path, kind):
     package = test_debian.deb(tmp_path, "some", [tars.file("./zeros", ZEROS)], kind)
     with pytest.raises(IntegrityError, match=r"some_1_all\.deb: inflates to more than 1 MiB"):
         test_debian.extract(package, tmp_path)
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-def test_sources_with_a_bomb_are_refused_by_whoever_reads_them(tmp_path, pack):
+def test_sdist_bomb_is_refused_by_every_reader(tmp_path, pack):
     path = tmp_path / "pkg-1.0.tar.gz"
     path.write_bytes(pack(tars.tar([tars.file("pkg-1.0/PKG-INFO"), tars.file("pkg-1.0/zeros.c", ZEROS)])))
     for way in (sdist.check_sdist, sdist.read_sdist, lambda path, _: sdist.compiled_sources(path)):
@@ -172,7 +172,7 @@ def test_sources_with_a_bomb_are_refused_by_whoever_reads_them(tmp_path, pack):
             way(path, path.name)
 
 
-def test_lists_are_inflated_in_pieces_and_cut_off():
+def test_package_list_bomb_is_inflated_in_pieces_and_refused():
     packed = lzma.compress(ZEROS)
     gauge = Gauge(SMALL, "Packages.xz", packed=len(packed))
     seen = inflating.pieces("Packages.xz", ".xz", io.BytesIO(packed), gauge)
@@ -184,7 +184,7 @@ def test_lists_are_inflated_in_pieces_and_cut_off():
             list(inflating.pieces("Packages.xz", ".xz", io.BytesIO(broken or b"\0"), Gauge(SMALL, "x")))
 
 
-def test_a_squashfs_of_holes_is_read_as_far_as_the_limit_goes(monkeypatch, tmp_path):
+def test_squashfs_beyond_its_limits_is_refused(monkeypatch, tmp_path):
     path = tmp_path / "image"
     path.write_bytes(squashfs_samples.sample("zstd"))
     with squashfs.Squashfs(path) as image:

@@ -49,7 +49,7 @@ def images(tmp_path, monkeypatch):
         ("oras://registry.example/pyg:1.0", "registry", "oras://registry.example/pyg:1.0", "."),
     ],
 )
-def test_an_image_is_located_by_its_name_or_path(images, ref, form, name, path):
+def test_locate_finds_an_image_by_name_or_path(images, ref, form, name, path):
     found = locate(ref, images / "dist")
     assert (found.form, found.name) == (form, name)
     assert found.path.resolve() == (images / path).resolve()
@@ -66,12 +66,12 @@ def test_an_image_is_located_by_its_name_or_path(images, ref, form, name, path):
         (f"pyg:1.0@sha256:{'0' * 64}", "and sha256:0000"),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(images, ref, words):
+def test_locate_of_a_missing_image_lists_existing_ones(images, ref, words):
     with pytest.raises(UsageError, match=words):
         locate(ref, images / "dist")
 
 
-def test_a_name_alone_is_the_newest_image_that_passed_and_a_link_of_a_person_is_what_it_points_to(images):
+def test_locate_of_a_name_gives_the_newest_passed_image_or_the_link_target(images):
     older = small_layouts.layout(images / "dist/pyg/0.9", tag="0.9")
     newer = read_layout(images / "dist/pyg/1.0/oci")
     for layout, when in ((older, 1), (newer, 2)):

@@ -118,7 +118,7 @@ def followed(cells, scheduler, patience=PATIENCE, seen=None, lines=None):
     return matrix.follow(cells, scheduler, patience=patience, show=lambda now: seen.append(now[0]), say=lines.append)
 
 
-def test_each_cell_gets_a_job():
+def test_matrix_cells_each_submit_a_job():
     scheduler, seen, lines = FakeScheduler({"1": NORMAL, "2": NORMAL}), [], []
     cells = [cell(f"sha256:{name}", partition) for name in "12" for partition in ("a100", "dgx2")]
     ended = followed(cells, scheduler, seen=seen, lines=lines)
@@ -156,7 +156,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_how_a_cell_ends(case, clock):
+def test_matrix_cell_state_after_its_job(case, clock):
     looks, returned, state, why = ENDS[case]
     scheduler, seen = FakeScheduler({"1": (looks, returned)}), []
     (ended,) = followed([cell()], scheduler, patience=30.0, seen=seen)
@@ -171,7 +171,7 @@ def test_how_a_cell_ends(case, clock):
 
 
 @pytest.mark.parametrize("returned", [None, Returned(error="its time is up")])
-def test_a_container_that_a_lost_job_left_is_named_with_what_removes_it(returned, clock):
+def test_lost_cell_names_the_command_that_removes_its_container(returned, clock):
     scheduler = FakeScheduler({"1": ([RUNNING, JobView("TIMEOUT", "n1")], returned)})
     scheduler.left = "n1"
     (ended,) = followed([cell()], scheduler)
@@ -183,20 +183,20 @@ def test_a_container_that_a_lost_job_left_is_named_with_what_removes_it(returned
     assert followed([cell()], scheduler)[0].why == ""
 
 
-def test_a_job_without_memory_is_a_failure_that_a_single_test_ends_with_too():
+def test_out_of_memory_job_is_a_smoke_error():
     scheduler = FakeScheduler({"1": ([RUNNING, JobView("OUT_OF_MEMORY", "n1")], None)})
     with refused(SmokeError, "job 0 ended as OUT_OF_MEMORY"):
         matrix.run_job(cell(), scheduler, CONTEXT, PATIENCE)
 
 
-def test_what_is_refused_does_not_stop_the_others():
+def test_refused_job_makes_its_cell_lost_and_others_go_on():
     scheduler = FakeScheduler({"1": NORMAL}, refuse=("dgx2",))
     refused, passed = followed([cell(partition="dgx2"), cell()], scheduler)
     assert (refused.state, refused.why) == (State.LOST, "Slurm refuses the job: no such account")
     assert passed.state is State.PASSED
 
 
-def test_an_interrupt_cancels_what_is_open_and_the_same_matrix_runs_that_alone(tmp_path):
+def test_interrupted_matrix_cancels_open_jobs_and_resumes_them(tmp_path):
     scheduler = FakeScheduler({"1": NORMAL, "2": ([QUEUED] * 3 + [RUNNING] * 3 + [DONE], PASSED)})
     cells = [cell(f"sha256:{name}", out=tmp_path / name) for name in "12"]
     for one in cells:
@@ -212,7 +212,7 @@ def test_an_interrupt_cancels_what_is_open_and_the_same_matrix_runs_that_alone(t
 
 
 @pytest.mark.parametrize("run", [lambda *given: matrix.run_matrix([given[0]], *given[1:]), matrix.run_job])
-def test_an_interrupt_while_a_job_is_submitted_cancels_it(monkeypatch, run):
+def test_interrupt_during_sbatch_cancels_the_job(monkeypatch, run):
     @contextlib.contextmanager
     def uninterrupted():
         yield
@@ -225,7 +225,7 @@ def test_an_interrupt_while_a_job_is_submitted_cancels_it(monkeypatch, run):
     assert scheduler.cancelled == ["0"]
 
 
-def test_what_passed_is_not_run_again_and_all_else_is(tmp_path, monkeypatch):
+def test_passed_cells_are_not_submitted_again(tmp_path, monkeypatch):
     lost = ([RUNNING, JobView("NODE_FAIL", "n1")], None)
     tag = "registry.example.com/team/pyg:latest"  # may name another image by now
     names = ("sha256:1", "sha256:2", "sha256:3", tag, f"registry.example.com/team/pyg@sha256:{'0' * 64}")
@@ -250,7 +250,7 @@ def test_what_passed_is_not_run_again_and_all_else_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("failed", range(2))
-def test_a_cell_of_which_one_suite_failed_is_run_again(tmp_path, failed):
+def test_cell_with_a_failed_suite_is_submitted_again(tmp_path, failed):
     suites = [*PASSED.suites, msgspec.structs.replace(*PASSED.suites, suite="dna")]
     suites[failed] = msgspec.structs.replace(suites[failed], status="failed", reason="no CUDA")
     one = cell(out=tmp_path)
@@ -269,7 +269,7 @@ def test_a_cell_of_which_one_suite_failed_is_run_again(tmp_path, failed):
     assert matrix.recall(one).state is State.PASSED
 
 
-def test_the_end_says_what_is_missing():
+def test_failed_or_lost_cells_are_an_error_with_their_reasons():
     failed, lost = cell(state=State.FAILED, why="no CUDA"), cell(state=State.LOST, why="x", job="7", node="n1")
     with refused(SmokeError, "1 failed on a100: no CUDA", "ls /out/1/a100"):
         matrix.raise_if_failed([cell(state=State.PASSED), lost, failed], FakeScheduler({}))
@@ -280,7 +280,7 @@ def test_the_end_says_what_is_missing():
         matrix.run_job(cell(), FakeScheduler({}, refuse=("a100",)), CONTEXT, PATIENCE)
 
 
-def test_a_line_is_noted_for_each_change():
+def test_cell_changes_are_noted_once():
     lines = []
     show = progress.changes(lines.append)
     for state in (State.NEW, State.QUEUED, State.QUEUED, State.RUNNING):
@@ -288,7 +288,7 @@ def test_a_line_is_noted_for_each_change():
     assert lines == ["1 on a100: queued as job 7", "1 on a100: running as job 7 on n1"]
 
 
-def test_the_table_has_a_row_for_each_cell():
+def test_matrix_table_has_a_row_per_cell():
     cells = [cell(state=State.PASSED, suites=PASSED.suites), cell("sha256:2", state=State.LOST, why="[NodeDown]")]
     assert all(words in progress.text(cells) for words in ("1 passed, 1 lost", "1  ", "[NodeDown]"))
     assert progress.suites_lines([REMEMBERED])[0].endswith(", on 2026-11-22; not run again, --rerun runs it")
@@ -303,7 +303,7 @@ views = st.one_of(
 
 
 @given(st.lists(st.tuples(views, st.sampled_from([None, None, None, PASSED, FAILED]), st.floats(0, 400)), max_size=20))
-def test_whatever_slurm_says_a_cell_ends_once(steps):
+def test_cell_ends_once_for_any_slurm_states(steps):
     now, one = 0.0, cell(state=State.QUEUED, job="7")
     for view, returned, seconds in (*steps, (None, None, 1), (None, None, 100)):
         if not one.state.is_open:

@@ -60,7 +60,7 @@ def measured(path, **options):
         return measure(stream, path.name, **options)
 
 
-def test_a_wheel_tells_what_it_was_built_with(tmp_path):
+def test_measured_wheel_has_versions_architectures_and_glibc(tmp_path):
     found = measured(torch_wheel(tmp_path))
     assert (found.name, found.version, found.python, found.cuda) == ("torch", "9.1.0", ">=3.9", "12.1")
     assert (found.sass, found.ptx, found.told) == (("7.0", "8.0"), ("8.0",), ("sm_70", "sm_80", "compute_80"))
@@ -73,7 +73,7 @@ def test_a_wheel_tells_what_it_was_built_with(tmp_path):
     assert (found.sass, found.unread) == ((), ("torch/lib/libtorch_cuda.so",))
 
 
-def test_architectures_are_those_that_the_audit_finds_in_each_library(tmp_path):
+def test_measured_architectures_are_those_of_the_deciding_libraries(tmp_path):
     """As in torch 2.12.1, whose MAGMA begins with 8.0, and in a torch that has such a library and needs it."""
     newer = make_elf(fatbin=code((SASS, 80)))
     names = ("libtorch_cuda_linalg.so", "libtorch_cuda_cu.so")
@@ -85,7 +85,7 @@ def test_architectures_are_those_that_the_audit_finds_in_each_library(tmp_path):
     assert 'features = { libtorch_cuda_linalg = ["8.0"] }' in torch_facts.written([], [build])
 
 
-def test_a_feature_is_lost_on_gpus_alone_that_it_is_made_for(tmp_path):
+def test_measured_feature_is_lost_on_gpus_that_other_parts_serve(tmp_path):
     """cuSPARSELt begins with 8.0; what few of its parts have code for, it serves."""
     kernels = code((SASS, 70), (SASS, 80), (SASS, 90))
     for more, lost in (code((SASS, 80)), True), (code((SASS, 80)) * 2 + code((SASS, 90)), False):
@@ -94,7 +94,7 @@ def test_a_feature_is_lost_on_gpus_alone_that_it_is_made_for(tmp_path):
         assert (torch_facts.build_of(measured(wheel)).features == {"libcusparseLt": ("8.0",)}) is lost
 
 
-def test_a_wheel_or_library_that_is_damaged_is_named(tmp_path):
+def test_measuring_a_damaged_wheel_or_library_is_an_integrity_error(tmp_path):
     path = torch_wheel(tmp_path)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(IntegrityError, match=r"torch-9\.1\.0"):
@@ -108,7 +108,7 @@ def opened(server, path, content):
     return RangedFile(Client({}, sleep=lambda _: None), server.url(path))
 
 
-def test_a_wheel_on_a_server_is_not_fetched_whole(tmp_path, server):
+def test_measuring_a_remote_wheel_fetches_ranges_only(tmp_path, server):
     noise = random.Random(1).randbytes(3_000_000)
     path = torch_wheel(tmp_path, padding=noise)
     file = opened(server, "/w.whl", path.read_bytes())
@@ -117,7 +117,7 @@ def test_a_wheel_on_a_server_is_not_fetched_whole(tmp_path, server):
     assert all(asked.headers["range"].startswith("bytes=") for asked in server.asked)
 
 
-def test_a_file_is_read_anywhere_in_any_order_and_again_where_a_connection_is_cut(server):
+def test_ranged_file_reads_at_any_offset_and_after_cut_connections(server):
     content = bytes(index * 7 % 251 for index in range(1_500_000))
     assert opened(server, "/small", b"tiny").read() == b"tiny"
     server.faults["/f"] = [Fault(), Fault(cut_after=100)]
@@ -129,7 +129,7 @@ def test_a_file_is_read_anywhere_in_any_order_and_again_where_a_connection_is_cu
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_file_that_changes_meanwhile_and_a_server_without_ranges_are_refused(server, ranges):
+def test_ranged_file_that_changes_or_has_no_ranges_is_a_network_error(server, ranges):
     file = opened(server, "/f", bytes(1_000_000)) if ranges else None
     server.ranges = ranges
     server.put("/f", bytes(1_000_001))
@@ -137,7 +137,7 @@ def test_a_file_that_changes_meanwhile_and_a_server_without_ranges_are_refused(s
         file.read() if file else RangedFile(Client({}), server.url("/f"))
 
 
-def test_a_fact_is_made_of_a_measurement(tmp_path):
+def test_torch_fact_is_made_from_a_measured_wheel(tmp_path):
     build = torch_facts.build_of(measured(torch_wheel(tmp_path)))
     assert (build.torch, build.cuda, build.sm, build.ptx) == ("9.1.0", "12.1", ("7.0", "8.0"), ("8.0",))
     assert build.pins == ("nvidia-cudnn-cu12==9.1.0.70", "nvidia-nccl-cu12==2.20.5")
@@ -150,11 +150,11 @@ def test_a_fact_is_made_of_a_measurement(tmp_path):
         torch_facts.build_of(measured(torch_wheel(tmp_path, told=b"", **LARGE), most=10_000))
 
 
-def test_the_committed_facts_are_as_the_tool_writes_them():
+def test_committed_torch_facts_equal_the_written_ones():
     assert torch_facts.TORCH.read_text() == torch_facts.written(facts.torch_builds(), ())
 
 
-def test_new_facts_replace_what_was_known(tmp_path):
+def test_new_torch_facts_replace_old_ones(tmp_path):
     build = torch_facts.build_of(measured(torch_wheel(tmp_path)))
     old = facts.TorchBuild(torch="9.1.0", cuda="12.1", sm=("9.9",), known="documented")
     other = facts.TorchBuild(torch="9.0.0", cuda="12.10", sm=("8.0",), known="documented", cxx11_abi=False)

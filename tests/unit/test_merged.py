@@ -46,14 +46,14 @@ def as_model(path):
     }
 
 
-def test_files_that_are_gone_leave_no_blocks(tmp_path):
+def test_squashfs_has_no_blocks_of_removed_files(tmp_path):
     large = [file("kept", b"k"), file("gone", bytes(range(256)) * 4096)]
     first, _ = squash(tmp_path / "1", layout(tmp_path / "1", [file("kept", b"k")]))
     second, _ = squash(tmp_path / "2", layout(tmp_path / "2", large, [file(".wh.gone", b"")]))
     assert second.stat().st_size == first.stat().st_size
 
 
-def test_names_of_one_file_stay_one_file_across_layers(tmp_path):
+def test_squashfs_keeps_hard_links_across_layers(tmp_path):
     written = layout(
         tmp_path,
         [file("one", b"content"), hardlink("two", "one"), file("other", b"content")],
@@ -68,7 +68,7 @@ def test_names_of_one_file_stay_one_file_across_layers(tmp_path):
     assert len({id(image[name]) for name in ("four", "other")}) == 2
 
 
-def test_owners_modes_devices_pipes_and_odd_names_pass(tmp_path):
+def test_squashfs_keeps_owners_modes_devices_fifos_and_odd_names(tmp_path):
     odd = "n\udcff\udcfe" + "long" * 60
     entries = [
         folder("./", mode=0o750, mtime=7, uid=3, gid=4),
@@ -89,7 +89,7 @@ def test_owners_modes_devices_pipes_and_odd_names_pass(tmp_path):
     assert (root.mode, root.mtime, root.uid, root.gid) == (0o750, 7, 3, 4)
 
 
-def test_extended_attributes_are_those_that_a_squashfs_has(tmp_path):
+def test_squashfs_keeps_supported_extended_attributes(tmp_path):
     """The reader does not read them: their bytes are looked for, and unsquashfs reads them in the engines' tests."""
     attributes = {"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\udc80", "SCHILY.xattr.system.posix_acl": "no"}
     written = layout(tmp_path, [file("ping", b"p", pax_headers={**attributes, "comment": "no"}), file("x", b"y")])
@@ -99,7 +99,7 @@ def test_extended_attributes_are_those_that_a_squashfs_has(tmp_path):
     assert members(path)["ping"][1] == b"p"
 
 
-def test_holes_take_no_room(tmp_path):
+def test_squashfs_of_sparse_files_stays_small(tmp_path):
     """GNU's sparse format 1.0: the map stands before the data, and the header says the true name and size."""
     data = b"1\n100000000\n4\n".ljust(512, b"\0") + b"tail"
     sparse = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "sparse"}
@@ -116,7 +116,7 @@ def test_holes_take_no_room(tmp_path):
 
 @pytest.mark.parametrize(("blocks", "more"), [(0, 0), (0, 1), (1, -1), (1, 0), (1, 1), (5, 0), (5, 7)])
 @pytest.mark.parametrize("compression", list(Compression))
-def test_files_of_all_sizes_pass(tmp_path, compression, blocks, more):
+def test_squashfs_keeps_files_of_all_block_sizes(tmp_path, compression, blocks, more):
     size = blocks * BLOCKS[compression] + more
     content = (b"%09d" * (size // 9 + 1) % tuple(range(size // 9 + 1)))[:size]
     noise = random.Random(size).randbytes(size)  # no compressor makes it smaller
@@ -125,7 +125,7 @@ def test_files_of_all_sizes_pass(tmp_path, compression, blocks, more):
     assert [found[name][1] for name in "abc"] == [content, noise, b"c"]
 
 
-def test_a_folder_of_many_names(tmp_path):
+def test_squashfs_folder_of_3000_names_is_read_back(tmp_path):
     """It needs an index, several headers, and inodes in many blocks."""
     names = [f"{number:04}{'x' * (number % 40)}" for number in range(3000)]
     path, _ = squash(tmp_path, layout(tmp_path, [folder("d"), *(file(f"d/{name}", name.encode()) for name in names)]))
@@ -133,7 +133,7 @@ def test_a_folder_of_many_names(tmp_path):
     assert found == {f"d/{name}": name.encode() for name in names}
 
 
-def test_the_bytes_depend_on_the_image_alone(tmp_path, monkeypatch):
+def test_squashfs_bytes_do_not_depend_on_jobs_or_cache(tmp_path, monkeypatch):
     written = layout(tmp_path, [file(f"{n}", bytes([n]) * n * 3000) for n in range(200)], [file("b", b"b")])
     found = set()
     for jobs in (1, 7, 7):  # the last one from the cache
@@ -149,7 +149,7 @@ def test_the_bytes_depend_on_the_image_alone(tmp_path, monkeypatch):
         (Compression.ZSTD, "c6a93876cc2f41097980496cbab220b8721c8839b214aa4d0c65d2ed67c50194"),
     ],
 )
-def test_the_bytes_stay_the_same(tmp_path, compression, sha256):
+def test_squashfs_has_its_golden_digest(tmp_path, compression, sha256):
     """Where they have to change, `FORMAT` is raised: it is part of the cache's keys and of a SIF's identity."""
     text = b"".join(b"%d lines of text\n" % number for number in range(60_000))
     entries = [folder("d"), file("d/text", text), file("d/small", b"small"), symlink("link", "d")]
@@ -157,7 +157,7 @@ def test_the_bytes_stay_the_same(tmp_path, compression, sha256):
     assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
 
 
-def test_a_packed_layer_is_enough_until_it_is_damaged(tmp_path):
+def test_packed_layer_in_the_cache_replaces_the_layer_until_damaged(tmp_path):
     written = layout(tmp_path, [file("a", bytes(range(256)) * 5000)])
     one = squash(tmp_path, written)[0].read_bytes()
     blob = written.blob(written.layers[0].digest)
@@ -171,7 +171,7 @@ def test_a_packed_layer_is_enough_until_it_is_damaged(tmp_path):
         squash(tmp_path, written)
 
 
-def test_additions_replace_what_is_there_but_folders(tmp_path):
+def test_squashfs_additions_replace_files_and_keep_folders(tmp_path):
     entries = [folder("etc", mode=0o700, mtime=3), file("etc/hosts", b"h", uid=9), symlink("var", "x")]
     additions = [Addition("etc"), Addition("etc/hosts", 0o644, b""), Addition("var", link="y")]
     additions += [Addition("new/deep", 0o700, b"script")]
