@@ -25,6 +25,7 @@ from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import size
 from tools import errors_page, sandbox_page, wanted_packages
 from tools.pictures import pictures
+from tools.tables import filled
 
 ROOT = Path(__file__).resolve().parent.parent
 #: codes that no error class stands for
@@ -53,15 +54,6 @@ def files() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "commands.md", commands()
     yield ROOT / "recipes" / "recipe.schema.json", json.dumps(toml.schema(Recipe), indent=2) + "\n"
     yield ROOT / "doctor" / "facts.py", doctor_facts()
-
-
-def filled(page: str, tables: dict[str, str]) -> str:
-    """A page with fresh tables between their markers."""
-    for name, content in tables.items():
-        marked = re.compile(rf"(<!-- {name}, generated -->\n).*?(\n<!-- end of {name} -->)", re.DOTALL)
-        assert marked.search(page), name
-        page = marked.sub(lambda match: match[1] + content + match[2], page)  # noqa: B023  called at once
-    return page
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

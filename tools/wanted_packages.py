@@ -32,6 +32,7 @@ from graphcrate.model.lock import decode_lock
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.report import BuildReport
 from graphcrate.model.words import size
+from tools.tables import filled
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tools" / "wanted_packages.toml"
@@ -362,8 +363,6 @@ def _cells(result: Result | None, untried: str) -> tuple[str, ...]:
 
 def note(results: Mapping[str, Result], listed: Listed) -> None:
     """Write the ledger in the list's order, and the page."""
-    from tools.generate import filled  # which takes our tables
-
     order = [one.name for one in listed.package if one.name in results]
     text = msgspec.json.format(msgspec.json.encode([results[name] for name in order]), indent=1)
     write_file(LEDGER, text + b"\n")
