@@ -43,7 +43,7 @@ def read(data):
     return elf.read_stream(io.BytesIO(data), "libmine.so")
 
 
-def test_everything_that_the_loader_goes_by():
+def test_elf_reader_reads_all_that_the_loader_uses():
     found = read(WHOLE)
     binary = found.binary
     assert (binary.machine, found.type, binary.soname) == ("EM_X86_64", "ET_DYN", "libmine.so")
@@ -57,7 +57,7 @@ def test_everything_that_the_loader_goes_by():
     assert WHOLE[found.fat_binaries.offset :][: found.fat_binaries.size] == b"x" * 40
 
 
-def test_what_a_library_need_not_have():
+def test_elf_without_optional_parts_is_read():
     found = read(make_elf(machine=183, kind=1))
     assert (found.type, found.fat_binaries) == ("ET_REL", None)
     assert found.binary == Binary(size=found.binary.size, machine="EM_AARCH64")
@@ -66,7 +66,7 @@ def test_what_a_library_need_not_have():
     assert looked_in == [((), False), (("/old",), True), (("/new",), False)]
 
 
-def test_libraries_that_compilers_made():
+def test_elf_of_real_extension_and_interpreter_is_read():
     """The extension of a dependency, and the interpreter."""
     extension = read(Path(msgspec._core.__file__).read_bytes()).binary
     assert "libc.so.6" in extension.needed
@@ -76,7 +76,7 @@ def test_libraries_that_compilers_made():
     assert "ld-linux" in read(Path(sys.executable).read_bytes()).binary.interpreter
 
 
-def test_only_the_tables_of_a_large_file_are_read(tmp_path):
+def test_elf_reader_reads_tables_of_a_large_file_only(tmp_path):
     """A terabyte of GPU code, as a hole in the file."""
     path = tmp_path / "large.so"
     path.write_bytes(make_elf(needed=("libc.so.6",), fatbin=b""))
@@ -96,13 +96,13 @@ def test_only_the_tables_of_a_large_file_are_read(tmp_path):
         (STRIPPED, "no section headers"),
     ],
 )
-def test_what_is_no_file_of_64_bits_with_sections_is_refused(data, said):
+def test_elf_of_32_bits_or_without_sections_is_refused(data, said):
     with pytest.raises(IntegrityError, match=said) as caught:
         read(data)
     assert caught.value.what.startswith("libmine.so ")
 
 
-def test_a_version_table_that_leads_into_itself_costs_no_more_than_its_entries():
+def test_elf_with_a_cyclic_version_table_is_refused():
     """It says to have more entries than its bytes have room for."""
     table = struct.pack("<HHIII", 1, 0xFFFF, 1, 16, 0) + struct.pack("<IHHII", 0, 0, 2, 1, 0)
     data = assemble([*TABLES, (".gnu.version_r", SHT["VERNEED"], table, 0xFFFFFFFF)], 62, 3)
@@ -110,7 +110,7 @@ def test_a_version_table_that_leads_into_itself_costs_no_more_than_its_entries()
         read(data)
 
 
-def test_names_that_share_their_bytes_come_to_no_more_than_a_table(monkeypatch):
+def test_elf_with_overlapping_symbol_names_is_limited(monkeypatch):
     strings = b"\0" + b"A" * 40_000 + b"\0"
     symbols = bytes(24) + b"".join(struct.pack("<IBBHQQ", 1 + at, 0x10, 0, 0, 0, 0) for at in range(40))
     data = assemble(tables(strings, symbols), 62, 3)

@@ -114,7 +114,7 @@ def names(cache, record):
         return {member.name: member for member in archive}
 
 
-def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
+def test_embedded_build_of_a_plan_gives_a_valid_layout(tmp_path, cache, monkeypatch):
     contents = {"one/__init__.py": b"x = 1\n", "one/bad.py": b"print 1"}
     packages, files = wheels(tmp_path, one=contents, two={"two/lib.so": bytes(200_000)})
     folder = PlannedFile(path="/opt/venv/bin", folder=True, mode=0o755)
@@ -137,7 +137,7 @@ def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
     assert progress.total * 0.95 < progress.done <= progress.total
 
 
-def test_nothing_is_done_twice_but_for_another_python(one, cache, compiled_here):
+def test_embedded_build_reuses_layers_except_for_another_python(one, cache, compiled_here):
     plan, files = one
     first = build(plan, files, cache)
     progress = Recorder()
@@ -159,7 +159,7 @@ def test_nothing_is_done_twice_but_for_another_python(one, cache, compiled_here)
     ],
     ids=["no blob", "a short one", "record", "other record", "installation"],
 )
-def test_what_is_gone_or_damaged_is_made_again(one, cache, pattern, damage, compiled_here):
+def test_damaged_cached_layer_is_built_again(one, cache, pattern, damage, compiled_here):
     plan, files = one
     first = build(plan, files, cache)
     content = cache.blob(first[0].digest).read_bytes()
@@ -170,7 +170,7 @@ def test_what_is_gone_or_damaged_is_made_again(one, cache, pattern, damage, comp
     assert len(compiled_here) == 1  # the bytecode was still there
 
 
-def test_a_layer_that_rotted_in_the_cache_goes_into_no_image(one, cache, tmp_path, monkeypatch):
+def test_damaged_cached_layer_is_not_put_into_an_image(one, cache, tmp_path, monkeypatch):
     """Found when the image is made, whichever way the layer came there; the same command again mends it."""
     monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
     plan, files = one
@@ -204,7 +204,7 @@ def test_a_layer_that_rotted_in_the_cache_goes_into_no_image(one, cache, tmp_pat
     ],
     ids=["other content", "file and folder", "the same"],
 )
-def test_conflicts_are_found_across_layers_made_or_cached(tmp_path, cache, one, message):
+def test_file_conflicts_across_new_or_cached_layers_are_build_errors(tmp_path, cache, one, message):
     packages, files = wheels(tmp_path, one=one, two={"shared/x.py": b"2"})
     plan = planned(*(wheels_step(package.name, (package,)) for package in packages))
     for _ in range(2):
@@ -212,7 +212,7 @@ def test_conflicts_are_found_across_layers_made_or_cached(tmp_path, cache, one, 
             assert all(f"{PACKAGES}/shared/x.py" in names(cache, record) for record in build(plan, files, cache))
 
 
-def test_an_sdist_becomes_a_layer(tmp_path, cache, monkeypatch):
+def test_sdist_is_built_into_a_layer(tmp_path, cache, monkeypatch):
     monkeypatch.setattr(sdist.sandbox, "run_in", Pip())
     package = made.sdist("pkg", compiled=False)
     (tmp_path / package.file.name).write_bytes(gzip.compress(tars.tar([tars.file("pkg-1.0/PKG-INFO")])))
@@ -223,9 +223,7 @@ def test_an_sdist_becomes_a_layer(tmp_path, cache, monkeypatch):
     assert build(plan, {}, cache) == (record,)
 
 
-def test_an_extension_is_compiled_once_and_again_when_its_making_changes_or_its_files_are_lost(
-    tmp_path, cache, monkeypatch
-):
+def test_extension_is_compiled_once_and_again_after_a_change_or_loss(tmp_path, cache, monkeypatch):
     packages, files = wheels(tmp_path, ext={"ext/__init__.py": b""})
     package = msgspec.structs.replace(packages[0], compiled=True)
     base = DebianBase(suite="bookworm", packages=())
@@ -247,7 +245,7 @@ def test_an_extension_is_compiled_once_and_again_when_its_making_changes_or_its_
     assert compiling() == 3
 
 
-def test_a_wheel_or_a_base_of_another_python_and_what_nobody_has_locked_are_refused(tmp_path, cache):
+def test_wheel_or_base_for_another_python_is_refused(tmp_path, cache):
     path = make_wheel(tmp_path, tag="cp310-cp310-manylinux_2_17_x86_64")
     package = locked(path)
     plan = planned(wheels_step("t", (package,)))
@@ -260,13 +258,13 @@ def test_a_wheel_or_a_base_of_another_python_and_what_nobody_has_locked_are_refu
         build(planned(step), {}, cache)
 
 
-def test_too_little_room_is_told_before_work_begins(one, cache, monkeypatch):
+def test_embedded_build_without_disk_space_is_refused_at_once(one, cache, monkeypatch):
     monkeypatch.setattr(Cache, "free_bytes", lambda self: 100)
     with pytest.raises(DiskFullError, match="making layers needs"):
         build(*one, cache)
 
 
-def test_planned_files_get_their_modes_and_folders(cache):
+def test_planned_files_layer_has_modes_and_folders(cache):
     step = FilesStep(
         title="files",
         files=(
@@ -285,7 +283,7 @@ def test_planned_files_get_their_modes_and_folders(cache):
     assert record.owners[0].bytes == 3
 
 
-def test_the_order_of_planned_files_is_that_of_their_paths(cache):
+def test_planned_files_layer_is_ordered_by_path(cache):
     paths = [f"/opt/{name}" for name in ("z", "a/b", "a-b", "a/a/x", "a.b", "b", "é", "a/a.x")]
     expected = sorted((path[1:] for path in paths), key=lambda path: path.split("/"))
     records = {
@@ -302,7 +300,7 @@ def test_the_order_of_planned_files_is_that_of_their_paths(cache):
     assert [name for name, member in found.items() if member.isfile()] == expected
 
 
-def test_a_toolkits_layer_is_the_same_whoever_unpacked_it_and_in_which_order(cache, tmp_path, monkeypatch):
+def test_toolkit_layer_does_not_depend_on_umask_or_order(cache, tmp_path, monkeypatch):
     """Its modes are two, executable or not, and its order is that of names: neither umask nor disk shows in it."""
     listed, digests = Path.iterdir, set()
     for number, (umask, turned) in enumerate(((0o022, False), (0o077, True), (0o002, True))):
@@ -330,7 +328,7 @@ def test_a_toolkits_layer_is_the_same_whoever_unpacked_it_and_in_which_order(cac
     assert len(digests) == 1
 
 
-def test_a_cut_layer_of_another_form_is_made_again_and_whole_ones_stay(one, cache, monkeypatch):
+def test_slim_format_change_rebuilds_slim_layers_only(one, cache, monkeypatch):
     plan, files = one
     (step,) = plan.of(WheelsStep)
     cut = planned(msgspec.structs.replace(step, slim=Slim(capabilities=("7.0",), ptx=False, everything=False)))
@@ -346,13 +344,13 @@ def test_a_cut_layer_of_another_form_is_made_again_and_whole_ones_stay(one, cach
     assert (keys()[0] == whole, keys()[1] == slim) == (True, False)
 
 
-def test_planned_files_must_not_hide_the_bases_links(cache):
+def test_planned_file_over_a_link_of_the_base_is_refused(cache):
     for path in ("lib/x", "/lib/x", "/bin/sh", "/lib64", "x", ""):
         with pytest.raises(BuildError, match="planned file cannot be"):
             build(planned(FilesStep(title="f", files=(PlannedFile(path=path, content="1"),))), {}, cache)
 
 
-def test_batches_have_about_the_same_size():
+def test_wheel_batches_have_similar_sizes():
     jobs = [SimpleNamespace(size=size) for size in (*[BATCH // 3] * 7, BATCH * 2, 1)]
     assert [len(batch) for batch in batched(jobs)] == [3, 3, 1, 1, 1]
 
@@ -376,7 +374,7 @@ def use(layout, cache, when: float):
     os.utime(run._image_folder(layout, cache), (when, when))
 
 
-def test_an_image_is_unpacked_once_and_the_two_used_last_are_kept(cache, image, monkeypatch):
+def test_unpacked_images_keep_the_two_last_used(cache, image, monkeypatch):
     one, two, three = map(image, ("one", "two", "three"))
     for when, layout in enumerate((one, two, one, three), 1000):
         use(layout, cache, when)
@@ -385,7 +383,7 @@ def test_an_image_is_unpacked_once_and_the_two_used_last_are_kept(cache, image, 
     use(three, cache, 2000)
 
 
-def test_an_image_in_use_stays(cache, image):
+def test_unpacked_image_in_use_is_not_removed(cache, image):
     one, two, three = image("one"), image("two"), image("three")
     with run.unpacked(one, cache=cache):
         os.utime(run._image_folder(one, cache), (1, 1))
@@ -397,7 +395,7 @@ def test_an_image_in_use_stays(cache, image):
     assert unpacked(cache) == {"two", "three"}
 
 
-def test_too_little_room_is_told_before_unpacking(cache, image, monkeypatch):
+def test_unpacking_without_disk_space_is_refused(cache, image, monkeypatch):
     layout = image("one")
     monkeypatch.setattr(Cache, "free_bytes", lambda self: 10)
     with pytest.raises(DiskFullError, match="unpacking the image"), run.unpacked(layout, cache=cache):

@@ -14,7 +14,7 @@ COPIED = sorted((ROOT / "examples").glob("*.py"))
 PROGRAMS = [*COPIED, *sorted((ROOT / "examples" / "glt").glob("*.py")), *sorted((ROOT / "suites").rglob("*.py"))]
 
 
-def test_the_oldest_python_of_an_image_reads_them():
+def test_examples_parse_with_python_3_9():
     for path in PROGRAMS:
         source = path.read_text(encoding="utf-8")
         ast.parse(source, feature_version=(3, 9))
@@ -22,7 +22,7 @@ def test_the_oldest_python_of_an_image_reads_them():
         assert "from __future__ import annotations" in source or "| None" not in source, path
 
 
-def test_what_is_copied_needs_nothing_of_ours():
+def test_copied_examples_import_no_project_modules():
     allowed = {*sys.stdlib_module_names, "graphlearn_torch", "numpy", "torch", "torch_geometric"}
     for path in COPIED:
         text = path.read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ TORCHRUN = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "12"}, (0, 0, 1), "127.0.0.1:29500"),
     ],
 )
-def test_a_process_of_multi_node_finds_its_place(variables, place, meeting, monkeypatch):
+def test_multi_node_example_reads_its_rank(variables, place, meeting, monkeypatch):
     tree = ast.parse((ROOT / "examples" / "multi_node.py").read_text(encoding="utf-8"))
     tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "find_place"]
     scope = {"os": os, "re": re}
@@ -59,7 +59,7 @@ def test_a_process_of_multi_node_finds_its_place(variables, place, meeting, monk
     assert f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}" == meeting
 
 
-def test_the_example_trains_the_network_of_the_suite():
+def test_dna_example_and_suite_have_the_same_network():
     """README copies one and says that the build trained the other: the same layers and the same optimizer."""
     tree = ast.parse((ROOT / "examples" / "dna.py").read_text(encoding="utf-8"))
     made = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "__init__")

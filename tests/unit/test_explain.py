@@ -27,7 +27,7 @@ def call(context, typed):
     return typed
 
 
-def test_the_answer_is_as_it_was_reviewed(call):
+def test_explain_output_equals_its_golden_file(call):
     for name, arguments in (
         ("explain-dgx2", ("--target", "dgx2")),
         ("explain-v100-13.0", ("--cuda", "13.0", "--gpu", "v100")),
@@ -51,7 +51,7 @@ def test_the_answer_is_as_it_was_reviewed(call):
         ("glt", {"target": "laptop"}, "12.1", "native"),
     ],
 )
-def test_what_is_chosen(recipe, said, chosen, status):
+def test_explain_chooses_the_cuda_for_a_machine(recipe, said, chosen, status):
     words = MachineRequest(**said)
     found = explain.explain(RECIPES[recipe], explain.find_target(CTX, words), words)
     row = explain.chosen_row(found)
@@ -59,7 +59,7 @@ def test_what_is_chosen(recipe, said, chosen, status):
     assert ("only when built for it (GPU=p100): " in " ".join(row.verdict.notes)) == (said.get("gpu") == "p100")
 
 
-def test_as_json_it_is_one_value(call):
+def test_explain_json_has_target_rows_and_command(call):
     code, out, _ = call("explain", "--target", "dgx2", "--json")
     found = json.loads(out)
     assert (code, found["target"]["gpus"]) == (0, ["V100"])
@@ -68,7 +68,7 @@ def test_as_json_it_is_one_value(call):
     assert (rejected["status"], rejected["reasons"][0]["fix"][:19]) == ("rejected", "driver >= 525.60.13")
 
 
-def test_bad_questions_are_refused_and_a_target_may_be_ones_own(call):
+def test_explain_of_an_unknown_target_is_refused_and_own_target_files_are_read(call):
     Path("mine.toml").write_text('gpus = ["T4"]\ndrivers = ["580.95.05"]\n')
     Path("wrong.toml").write_text('gpus = ["T4"]\ndriver = "580.95.05"\n')
     for arguments, code, words in (
@@ -82,7 +82,7 @@ def test_bad_questions_are_refused_and_a_target_may_be_ones_own(call):
         assert (ended, bool(out), words in out + err) == (code, code == 0, True)
 
 
-def test_what_runs_nowhere_is_answered_with_the_reasons(call):
+def test_explain_of_a_machine_that_runs_nothing_gives_reasons(call):
     code, out, err = call("explain", "--gpu", "v100", "--driver", "418.39")
     assert (code, out.count("does not run")) == (4, 9)  # those for the CPU are left out
     assert re.search(r"(?s)nothing of pyg runs on V100 \(sm_70\), driver 418\.39.*driver >= 450\.80\.02", err)
@@ -98,7 +98,7 @@ def test_what_runs_nowhere_is_answered_with_the_reasons(call):
         (("--gpu", "v100", "--driver", "418.39"), None, None, "nothing of pyg runs on V100"),
     ],
 )
-def test_image_takes_what_explain_chooses(monkeypatch, call, arguments, cuda, gpu, words):
+def test_image_builds_the_cuda_that_explain_chooses(monkeypatch, call, arguments, cuda, gpu, words):
     seen = []
 
     def stop(job, _):
@@ -117,7 +117,7 @@ def usable(cuda, **said):
     return [candidate.name for candidate in found.usable], {one.candidate: one.constraint for one in found.out}
 
 
-def test_all_gpus_of_a_list_must_run():
+def test_gpu_list_needs_a_candidate_for_all():
     out = {"compatible": "torch 2.0.1 for CUDA 11.7 has no code for H100 (sm_90)"}
     assert usable("11.8") == usable("11.8", gpu="v100,a100") == (["pytorch", "compatible"], {})
     assert usable("11.8", gpu="v100, h100") == (["pytorch"], out)
@@ -131,25 +131,25 @@ def test_all_gpus_of_a_list_must_run():
         ("11.7", {"gpu": "p4,v100,b300"}, "B300 (sm_103)", "no code for", "… GPU=p4    (one image for each"),
     ],
 )
-def test_what_cannot_run_is_refused_with_what_does(cuda, said, what, cause, next_step):
+def test_cuda_that_the_gpu_cannot_run_is_refused_with_an_alternative(cuda, said, what, cause, next_step):
     with refused(UsageError, what, cause, f"next:  make image {next_step}"):
         usable(cuda, **said)
 
 
-def test_where_nothing_of_a_stack_runs_others_are_a_command_away():
+def test_gpu_without_any_variant_is_refused_with_list_gpus():
     for cuda in ("12.1", None):
         with refused((UsageError, ResolutionError), "B200 (sm_100)", "next:  ./build.py list --gpus "):
             explain.select_variant(build_request(name="glt", cuda=cuda, gpu="b200"), CTX)
 
 
-def test_the_gpus_that_a_torch_is_said_to_have_code_for_run_natively_where_nothing_else_is_compiled():
+def test_gpu_names_of_a_candidate_are_its_native_gpus():
     for recipe, variant, candidate in SHIPPED:
         bare = msgspec.structs.replace(explain.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
         native = {model for model in facts.gpus() if rules.judge(bare, Target(gpus=(model,))).status == "native"}
         assert set(facts.gpu_names(candidate)) == native
 
 
-def test_a_torch_that_nobody_measured_is_not_known_and_chosen_last():
+def test_unmeasured_torch_is_chosen_last():
     recipe = RECIPES["torch"]
     newest = msgspec.structs.replace(recipe.variant("12.8").candidates[0], torch="99.0")
     variant = msgspec.structs.replace(recipe.variant("12.8"), cuda="12.9", candidates=(newest,))
@@ -161,7 +161,7 @@ def test_a_torch_that_nobody_measured_is_not_known_and_chosen_last():
     assert (explain.chosen_row(found).cuda, explain.chosen_row(only).cuda) == ("12.8", "12.9")
 
 
-def test_what_the_page_shows_is_what_explain_says():
+def test_checks_page_shows_the_golden_explain_output():
     page = (ROOT / "docs" / "checks.md").read_text().partition("$ ./build.py explain --target dgx2\n")[2]
     shown = page.partition("\n```")[0].splitlines()
     assert len(shown) > 5

@@ -50,7 +50,7 @@ def key(**changes):
     return extensions.origin(made.packages[0], made)
 
 
-def test_what_changes_a_wheel_and_nothing_else_changes_its_key(monkeypatch):
+def test_wheelhouse_key_depends_on_what_changes_the_wheel(monkeypatch):
     others = (sdist("torch-x"),)
     for same, changes in (
         (False, {"architectures": ("7.0", "8.0")}),
@@ -71,7 +71,7 @@ def test_what_changes_a_wheel_and_nothing_else_changes_its_key(monkeypatch):
     assert (key() == before[0], key(packages=others) == before[1]) == (False, True)
 
 
-def test_a_wheel_of_one_toolkit_is_none_of_another():
+def test_wheelhouse_key_depends_on_the_toolkit():
     """nvcc of two versions compiles the same sources to other code, whatever else is alike."""
     newer = msgspec.structs.replace(TOOLKIT, packages=(deb("nvidia-cuda-toolkit", "11.8.89-6"),))
     assert newer.packages != TOOLKIT.packages
@@ -79,7 +79,7 @@ def test_a_wheel_of_one_toolkit_is_none_of_another():
     assert key(toolkit=newer, architectures=(), compiler="g++-11") != key(architectures=(), compiler="g++-11")
 
 
-def test_a_run_that_waits_for_anothers_compile_says_so(cache, monkeypatch, capsys):
+def test_waiting_for_another_compile_is_noted(cache, monkeypatch, capsys):
     made = step()
     other = filelock.FileLock(cache.root / "locks" / "wheelhouse.lock")
     path = extensions.folder(made.packages[0], made, cache) / "one-1.0-cp311-cp311-linux_x86_64.whl"
@@ -99,7 +99,7 @@ def test_a_run_that_waits_for_anothers_compile_says_so(cache, monkeypatch, capsy
     assert ", which compiles (" in said
 
 
-def test_a_zip_is_unpacked_as_a_tar_is(tmp_path):
+def test_zip_sdist_is_unpacked_like_a_tar(tmp_path):
     order = {"sdist": tmp_path / "a-1.zip", "folder": f"{tmp_path}/a"}
     with zipfile.ZipFile(order["sdist"], "w") as archive:
         archive.writestr("a-1/setup.py", "")
@@ -108,7 +108,7 @@ def test_a_zip_is_unpacked_as_a_tar_is(tmp_path):
     assert (tmp_path / "a/csrc/a.cpp").read_bytes() == b"y"
 
 
-def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path):
+def test_sdist_is_unpacked_into_a_fixed_folder(tmp_path):
     order = {"sdist": tmp_path / "a.tar.gz", "folder": f"{tmp_path}/torch-x-1.0"}
     for top, found in (("some_name-1", True), ("more/some_name-1", False)):
         members = [tars.file(f"{top}/setup.py"), tars.file(f"{top}/csrc/a.cpp", b"y")]
@@ -144,7 +144,7 @@ def group(version, limit, use, folder="", stat=""):
         ("4:memory:/", group(1, "32000", "31000", stat="inactive_file 5\ntotal_inactive_file 24000\n"), 25000),
     ],
 )
-def test_free_memory_is_that_of_the_container_or_job(tmp_path, line, files, expected):
+def test_free_memory_is_that_of_the_cgroup(tmp_path, line, files, expected):
     for name, text in {**MEMINFO, "/proc/self/cgroup": f"{line}\n", **files}.items():
         path = tmp_path / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ def read(watcher, event, package="one", **more):
     watcher.read(json.dumps({"event": event, "package": package, **more}))
 
 
-def test_progress_is_one_line_now_and_then(monkeypatch, progress):
+def test_compile_progress_is_one_line_at_intervals(monkeypatch, progress):
     clock = [100.0]
     monkeypatch.setattr(settings, "now", lambda: clock[0])
     watcher = Watcher(["one", "two"], progress)
@@ -173,7 +173,7 @@ def test_progress_is_one_line_now_and_then(monkeypatch, progress):
     assert watcher.built == {"two"}
 
 
-def test_slower_ways_fewer_jobs_and_failures_are_heard(progress):
+def test_compile_events_slower_fewer_and_failed_are_noted(progress):
     watcher = Watcher(["one"], progress)
     for _ in range(2):  # noted once for a package
         read(watcher, "slower", source="a.cu", output="a.cu(3): error: no such")
@@ -218,13 +218,13 @@ crt/host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions 
         ("a.cpp:1:1: error: " + "x" * 5000, "x" * (400 - 19) + "…", "do not go with"),
     ],
 )
-def test_the_first_error_and_its_cause(output, line, cause):
+def test_diagnose_gives_the_first_compiler_error_and_cause(output, line, cause):
     found = diagnose(output, COMPILATION)
     assert (line in found[0], cause in found[1], bool(found[2])) == (True, True, True)
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_compilers_that_hang_are_ended_and_finished_wheels_are_kept(tmp_path, monkeypatch, progress, finished):
+def test_hanging_compile_is_killed_and_finished_wheels_kept(tmp_path, monkeypatch, progress, finished):
     made = step(packages=(sdist("torch-scatter"), sdist("torch-sparse")))
     one = made.packages[0]
     kept, build = [], tmp_path / "build"
@@ -260,7 +260,7 @@ def test_compilers_that_hang_are_ended_and_finished_wheels_are_kept(tmp_path, mo
         ("csrc/a.cu", None, ("7.0",), False),
     ],
 )
-def test_what_has_cuda_sources_and_no_gpu_code_is_not_kept(
+def test_compiled_wheel_with_cuda_sources_and_no_gpu_code_is_refused(
     tmp_path, cache, monkeypatch, source, fatbin, architectures, kept
 ):
     monkeypatch.setattr(house, "_load", lambda *_: [])
@@ -289,7 +289,7 @@ def test_what_has_cuda_sources_and_no_gpu_code_is_not_kept(
         (Completed(1, ()), HostError, "could not be tried out"),
     ],
 )
-def test_a_wheel_that_the_images_python_cannot_load_is_not_kept(tmp_path, cache, monkeypatch, ended, kind, words):
+def test_compiled_wheel_that_python_cannot_load_is_refused(tmp_path, cache, monkeypatch, ended, kind, words):
     made = step(architectures=())
     (package,) = made.packages
     library = make_elf(needed=("libtorch_cpu.so",))
@@ -307,7 +307,7 @@ def test_a_wheel_that_the_images_python_cannot_load_is_not_kept(tmp_path, cache,
 
 
 @pytest.mark.parametrize(("gigabytes", "cores", "jobs"), [(7, 32, 2), (100, 4, 4), (1, 32, 1), (0, 1, 1)])
-def test_as_many_compilers_as_memory_takes_with_nothing_of_this_machine(
+def test_compile_jobs_follow_free_memory_with_a_clean_environment(
     tmp_path, cache, progress, monkeypatch, gigabytes, cores, jobs
 ):
     """And with one hash seed: the order of sets gets into generated sources, and so into wheels."""
@@ -379,14 +379,14 @@ def compiled(capsys):
     return run
 
 
-def test_the_longest_file_of_all_packages_is_the_first(work, compiled):
+def test_longest_source_is_compiled_first(work, compiled):
     works = [work(f"{seconds}.cpp", seconds, package=f"p{seconds % 2}") for seconds in (5, 9, 1, 7)]
     commands, failed, events = compiled(works)
     assert (commands, any(failed)) == ([["9.cpp"], ["7.cpp"], ["5.cpp"], ["1.cpp"]], False)
     assert events[0] == {"event": "compiled", "package": "p1", "source": "9.cpp", "weight": 9}
 
 
-def test_a_compiler_that_the_kernel_ended_runs_again_with_fewer_beside_it(work, compiled):
+def test_oom_killed_compiler_runs_again_with_fewer_jobs(work, compiled):
     tries = []
 
     def short_of_memory(command, work):
@@ -407,7 +407,7 @@ KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
 
 
 @pytest.mark.parametrize("at_once", [2, 3, 8])
-def test_compilers_that_the_kernel_ends_at_once_all_run_again(work, capsys, at_once):
+def test_oom_killed_compilers_all_run_again_with_fewer_jobs(work, capsys, at_once):
     """Each round all compilers that run are killed at the same moment; then one at a time has memory enough."""
     works, most = [work(f"{number}.cpp") for number in range(12)], []
 
@@ -440,7 +440,7 @@ def test_compilers_that_the_kernel_ends_at_once_all_run_again(work, capsys, at_o
     assert {event["jobs"] for event in events if event["event"] == "fewer"} <= {4, 2, 1}
 
 
-def test_a_file_that_is_killed_even_alone_is_the_error(work, capsys):
+def test_compiler_oom_killed_alone_is_the_error(work, capsys):
     together = threading.Barrier(4)
 
     def killed(command, work):
@@ -467,7 +467,7 @@ def test_a_file_that_is_killed_even_alone_is_the_error(work, capsys):
         (CXX, "/headers", [["g++-11", "-I/headers", "-include", "HEADER", *CXX[1:]], [*SMALL, *CXX[1:]], CXX]),
     ],
 )  # fmt: skip
-def test_setups_own_way_is_the_last(work, compiled, command, headers, ways):
+def test_compile_command_of_setup_py_is_the_last_fallback(work, compiled, command, headers, ways):
     one = work(command[command.index("-c") + 1], headers=headers, command=command)
     commands, failed, events = compiled([one], lambda command, _: command[1] != "-x" and command != ways[-1])
     tried = [[word.replace(header_of(one).source, "HEADER") for word in way] for way in commands if way[1] != "-x"]
@@ -475,7 +475,7 @@ def test_setups_own_way_is_the_last(work, compiled, command, headers, ways):
     assert [event["event"] for event in events] == ["slower"] * (len(ways) - 1) + ["compiled"]
 
 
-def test_files_with_the_same_options_share_a_header_that_is_made_once(work, compiled):
+def test_precompiled_header_is_shared_by_equal_options(work, compiled):
     other = [word.replace("csrc/a.cpp", "csrc/b.cpp").replace("CUDA", "PYTHON") for word in CXX]
     commands = CXX, other, [*CXX, "-O3"]
     works = [work(one[6], headers="/headers", command=one)._replace(target="a.o") for one in commands]
@@ -492,7 +492,7 @@ def test_files_with_the_same_options_share_a_header_that_is_made_once(work, comp
     assert not any(failed)
 
 
-def test_a_file_weighs_what_is_known_of_it_or_what_is_usual(tmp_path, monkeypatch):
+def test_source_weight_is_its_known_or_usual_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     order = {"name": "pkg", "folder": ".", "log": "logs/pkg", "headers": "", "seconds": {"long.cu": 60.0}}
     weights = []

@@ -27,12 +27,12 @@ PYG = RECIPES["pyg"]
         ("89", "sm_89", "8.9"),
     ],
 )
-def test_gpus_as_people_and_nvidia_smi_write_them_and_as_architectures(gpu, model, capability):
+def test_gpu_model_reads_names_of_users_and_nvidia_smi(gpu, model, capability):
     assert facts.gpu_model(gpu) == facts.gpu_model(model.lower()) == model
     assert facts.compute_capability(gpu) == facts.compute_capability(model) == capability
 
 
-def test_what_names_no_gpu_or_two_is_refused():
+def test_unknown_or_ambiguous_gpu_is_refused():
     for words, gpus in (
         ("unknown GPU", ["sm_99", "99", "4000", "1.2.3", "RTX 6000", "v100 a100", "v100,a1000"]),
         ("names no GPU", ["", " , "]),
@@ -61,17 +61,17 @@ def test_what_names_no_gpu_or_two_is_refused():
         *(("titanx", "TITAN_X"), ("GTX Titan X", "GTX_TITAN_X"), ("NVIDIA TITAN Xp", "TITAN_XP")),
     ],
 )
-def test_a_machine_of_a_cloud_and_old_titans_are_known(name, model):
+def test_gpu_model_reads_cloud_instances_and_titans(name, model):
     assert facts.gpu_model(name) == model
 
 
-def test_models_are_names_and_lists_of_them_architectures():
+def test_architectures_for_a_gpu_list():
     assert [facts.gpu_model(model) for model in facts.all_gpus()] == list(facts.all_gpus())
     assert facts.architectures_for("a100,V100") == ("7.0", "8.0")
     assert facts.architectures_for("b200, h100,h200,rtx-5090") == ("9.0", "10.0", "12.0")
 
 
-def test_ptx_for_one_architecture_or_a_family_serves_no_others():
+def test_ptx_of_a_family_compiles_for_that_family_only():
     cases = ("9.0", "10.0", "8.9"), ("9.0a", "9.0", "10.0"), ("10.0f", "10.3", "12.0"), ("10.3f", "10.3", "10.0")
     for ptx, served, not_served in cases:
         assert (facts.compiles_for(ptx, served), facts.compiles_for(ptx, not_served)) == (True, False)
@@ -91,7 +91,7 @@ def test_machine_code_runs_on_the_same_major_and_newer_minor():
         assert None not in [runs_on(candidate, "8.0") for candidate in variant.candidates]
 
 
-def test_every_gpu_that_torch_runs_on_runs_what_is_compiled_by_default():
+def test_default_architectures_cover_all_gpus_of_torch():
     """A GPU that torch has code for must not meet extensions without any."""
     for variant in [one for recipe in RECIPES.values() for one in recipe.variants if one.architectures]:
         sass = [entry.removesuffix("+PTX") for entry in variant.architectures]
@@ -103,18 +103,18 @@ def test_every_gpu_that_torch_runs_on_runs_what_is_compiled_by_default():
                 assert compiled, (variant.cuda, gpu)
 
 
-def test_which_machine_code_runs_where():
+def test_has_code_by_architecture_and_capability():
     for row in ("8.0 8.6 7.0", "8.6 8.6 8.0", "9.0a 9.0 9.1", "10.0f 10.3 12.0", "10.0a 10.0 10.3"):
         sass, runs, not_on = row.split()
         assert [facts.has_code([sass], runs), facts.has_code([sass], not_on)] == [True, False], row
 
 
-def test_numbers_come_in_their_order():
+def test_versions_are_ordered_numerically():
     assert facts.ordered(["GLIBC_2.10", "GLIBC_2.9", "GLIBC_2.2.5"]) == ("GLIBC_2.2.5", "GLIBC_2.9", "GLIBC_2.10")
     assert facts.ordered(["10.0f", "10.0", "9.0"]) == ("9.0", "10.0", "10.0f")
     assert [facts.numbers(version) for version in ("3.10.0-1160.el7", "el7")] == [(3, 10), ()]
 
 
-def test_drivers_and_the_cuda_that_they_know():
+def test_oldest_driver_and_newest_cuda_are_known():
     assert [facts.oldest_driver(cuda) for cuda in ("11.8", "10.2", "99.1")] == ["450.80.02", "440.33", ""]
     assert [facts.newest_cuda(driver) for driver in ("535.104.05", "300.1")] == ["12.2", ""]

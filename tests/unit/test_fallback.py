@@ -61,7 +61,7 @@ def call(context, monkeypatch, typed):
         ("fallback-glt-11.6", ("glt", "--cuda", "11.6", "--channel", "pypi", "--no-smoke", "--output", "out")),
     ],
 )
-def test_what_it_cannot_do_is_said_once_by_a_new_build_and_whole_by_publish(call, name, arguments):
+def test_fallback_limits_are_printed_once_by_build_and_fully_by_publish(call, name, arguments):
     printed = []
     title, *limits, out_of, insist = (GOLDEN / f"{name}.txt").read_text().splitlines()
     for begin in ("plan for ", "image   "):
@@ -80,13 +80,13 @@ def test_what_it_cannot_do_is_said_once_by_a_new_build_and_whole_by_publish(call
     assert list(summary.fallback_lines(report, insist.partition(": ")[2])) == [title, *limits, out_of, insist]
 
 
-def test_an_image_that_is_what_was_asked_for_ends_with_its_name(call):
+def test_preferred_image_has_no_fallback_lines(call):
     assert "fall-back" not in call("image", "pyg", "--cuda", "11.7")[2]
     code, _, err = call("image", "pyg", "--cuda", "11.7")
     assert (code, [line[:6] for line in err.splitlines()]) == (0, ["image ", "next  "])
 
 
-def test_the_plan_the_report_and_inspect_say_it_too(call):
+def test_fallback_limits_are_in_plan_report_and_inspect(call):
     _, _, err = call("image", "torch", "--cuda", "11.8")
     (report,) = (read_report(path) for path in Path("dist/torch").glob("*-cu118*/report.json"))
     assert set(report.fallback.gains) == {"H100", "H200", "GH200"} < set(report.fallback.no_code)
@@ -96,7 +96,7 @@ def test_the_plan_the_report_and_inspect_say_it_too(call):
         assert all(f"  it {limit}\n" in text for limit in report.fallback.limits)
 
 
-def test_what_is_out_is_out_for_the_reasons_of_today(call, monkeypatch):
+def test_rejected_candidate_has_its_current_reason(call, monkeypatch):
     call("image", "torch", "--cuda", "11.8")
     monkeypatch.setattr(f"{__name__}.OUT", msgspec.structs.replace(OUT, constraint="pytorch channel: HTTP 403"))
     _, out, _ = call("image", "torch", "--cuda", "11.8", "--json")
@@ -106,7 +106,7 @@ def test_what_is_out_is_out_for_the_reasons_of_today(call, monkeypatch):
 @pytest.mark.parametrize(
     ("recipe", "variant", "candidate"), [one for one in SHIPPED if one[2].torch_cuda != one[1].cuda]
 )
-def test_what_is_said_of_it_is_what_the_rules_find(recipe, variant, candidate):
+def test_fallback_limits_equal_those_of_the_rules(recipe, variant, candidate):
     said = rules.fallback(variant, candidate)
     bare = msgspec.structs.replace(explain.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
     rejected = {one for one in facts.gpus() if rules.judge(bare, Target(gpus=(one,))).status == "rejected"}
@@ -118,7 +118,7 @@ def test_what_is_said_of_it_is_what_the_rules_find(recipe, variant, candidate):
     assert [verdict.accepted for verdict in verdicts] == [True, False]
 
 
-def test_ptx_of_a_newer_cuda_is_a_limit_and_that_of_an_older_one_is_none():
+def test_fallback_with_ptx_of_a_newer_cuda_needs_a_newer_driver():
     ptx = "needs driver 515.43.04 or newer for what CUDA 11.7 makes as PTX (CUDA 11.6: 510.39.01)"
     assert ptx in rules.fallback_limits("1.13.1", "11.7", "11.6")
     assert not any("PTX" in limit for limit in rules.fallback_limits("2.0.1", "11.7", "11.8"))
@@ -126,7 +126,7 @@ def test_ptx_of_a_newer_cuda_is_a_limit_and_that_of_an_older_one_is_none():
     assert rules.fallback_limits("99.0", "11.7", "11.8") == ("needs driver 450.80.02 or newer",)  # code not known
 
 
-def test_a_recipe_that_prefers_nothing_else_has_no_command_to_insist():
+def test_fallback_without_a_preferred_candidate_has_no_gains():
     variant = RECIPES["torch"].variant("11.8")
     said = rules.fallback(msgspec.structs.replace(variant, candidates=variant.candidates[1:]), variant.candidates[1])
     assert (said.torch, said.gains, bool(said.no_code)) == ("", (), True)

@@ -23,12 +23,12 @@ def read(data, before=0, after=0):
     return [[(one.kind, one.capability) for one in entries] for entries in found]
 
 
-def test_each_fat_binary_tells_its_architectures():
+def test_fat_binary_architectures_are_read():
     first, second = [(SASS, "7.0"), (SASS, "8.0"), (PTX, "8.0")], [(SASS, "9.0a"), (SASS, "10.0f")]
     assert read(WHOLE, before=100, after=7) == [first, second]
 
 
-def test_sections_without_code_that_a_driver_loads():
+def test_fat_binary_with_link_time_code_only_has_no_architectures():
     """Link-time code (nvcc -dlto), and kinds that are yet to come, are none."""
     assert read(b"") == read(bytes(1 << 17)) == []
     assert read(fat_binary()) == [[]]
@@ -49,7 +49,7 @@ def test_sections_without_code_that_a_driver_loads():
         (HOPPER + b"a stranger here!", "no fat binary begins here"),
     ],
 )
-def test_damage_is_told_with_its_place(data, said):
+def test_damaged_fat_binary_is_an_error_with_its_offset(data, said):
     with pytest.raises(IntegrityError, match=said) as caught:
         read(data, before=50)
     assert caught.value.what.startswith("libmine.so: GPU code, byte ")
@@ -88,11 +88,11 @@ def loaded(*given, **options):
         (["7.0", "8.0"], [(SASS, "7.0"), (SASS, "8.0")], []),
     ],
 )
-def test_what_gpus_load_stays(gpus, volta_ampere, hopper):
+def test_slimming_keeps_what_the_gpus_load(gpus, volta_ampere, hopper):
     assert loaded(WHOLE, *gpus) == ([volta_ampere, hopper], 0)
 
 
-def test_the_best_of_a_generation_stays_alone_and_the_newest_ptx_where_it_is_wanted():
+def test_slimming_keeps_the_best_sass_and_requested_newest_ptx():
     data = fat_binary(entry(SASS, 80), entry(SASS, 86), entry(SASS, 89), entry(8, 80))
     assert loaded(data, "8.7") == ([[(SASS, "8.6")]], 0)
     data = fat_binary(entry(SASS, 70), entry(PTX, 90), entry(PTX, 80))
@@ -110,7 +110,7 @@ ENTRIES = st.lists(st.tuples(st.sampled_from([SASS, PTX, 8]), CAPABILITIES, st.s
 
 
 @given(ENTRIES, st.lists(CAPABILITIES, min_size=1, max_size=3), st.booleans())
-def test_a_gpu_that_is_named_finds_what_it_found(entries, gpus, keep_ptx):
+def test_slimmed_fat_binary_loads_the_same_code_on_named_gpus(entries, gpus, keep_ptx):
     data = fat_binary(*(entry(kind, architecture, flags) for kind, architecture, flags in entries))
     names = [f"{gpu // 10}.{gpu % 10}" for gpu in gpus]
     (before,), (after,) = binaries(data), slimmed(data, *names, keep_ptx=keep_ptx)[0]

@@ -5,6 +5,6 @@ import re
 from tests.faults import page
 
 
-def test_the_page_has_every_row_and_no_other():
+def test_faults_page_has_exactly_the_rows_of_tests_faults():
     rows = re.findall(r"^\| ((?!fault |---).+?) \| (.+?) \| .* \| [\d.]* \|$", page.PAGE.read_text(), re.MULTILINE)
     assert rows == [(row.fault, row.done) for _, row in page.load()]

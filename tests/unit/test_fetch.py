@@ -71,7 +71,7 @@ def torch_lock(server):
     return lock_of(locked(TORCH, "pytorch"))
 
 
-def test_files_of_all_channels_arrive(server, progress, tmp_path, get):
+def test_fetch_gets_files_of_all_channels(server, progress, tmp_path, get):
     server.pytorch("cu118", dict([TORCH]))
     scatter, own = small_wheel("torch_scatter", "2.1.2+pt20cu118", tag=CP311), small_wheel("own", "1.0")
     server.pyg("2.0.0+cu118", dict([scatter]))
@@ -89,7 +89,7 @@ def test_files_of_all_channels_arrive(server, progress, tmp_path, get):
     assert len(server.asked) == asked, "what is in the cache needs no network"
 
 
-def test_what_only_a_compile_needs_is_fetched_by_itself_and_not_where_the_wheel_is_built(server, cache, get):
+def test_build_requirements_are_fetched_unless_the_wheel_is_built(server, cache, get):
     """numpy is installed, scatter compiled with ninja and a toolkit of one wheel and one .deb."""
     wheels = [small_wheel(name, "1.0") for name in ("numpy", "ninja", "cudart")]
     numpy, ninja, cudart, scatter = served(server, *wheels, small_sdist("scatter", "1.0", pyproject=""))
@@ -128,9 +128,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_mirror_that_does_not_give_a_file_is_a_line_and_the_official_place_has_it(
-    server, torch_lock, progress, get, case
-):
+def test_failing_mirror_is_noted_and_the_official_source_used(server, torch_lock, progress, get, case):
     why, has, faults, asked = BROKEN[case]
     with WheelServer() as mirror:
         if isinstance(has, bytes):
@@ -146,7 +144,7 @@ def test_a_mirror_that_does_not_give_a_file_is_a_line_and_the_official_place_has
     assert server.paths() == ["/whl/cu118/torch/", TORCH_PATH]
 
 
-def test_a_part_of_one_source_is_completed_from_the_next(server, torch_lock, progress, get):
+def test_partial_download_is_completed_from_the_next_source(server, torch_lock, progress, get):
     with WheelServer() as mirror:
         mirror.pytorch("cu118", dict([TORCH]), prefix="")
         mirror.faults[f"/cu118/{TORCH[0]}"] = [Fault(cut_after=1_200_000)] + [Fault(status=503)] * 9
@@ -158,7 +156,7 @@ def test_a_part_of_one_source_is_completed_from_the_next(server, torch_lock, pro
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content + b"x", lambda content: b""])
-def test_a_file_of_the_cache_that_has_another_size_is_fetched_again(server, cache, torch_lock, get, damage):
+def test_cached_file_of_another_size_is_fetched_again(server, cache, torch_lock, get, damage):
     get(torch_lock)
     (package,) = torch_lock.packages
     cached = cache.file(package.file.sha256, package.file.name)
@@ -169,9 +167,7 @@ def test_a_file_of_the_cache_that_has_another_size_is_fetched_again(server, cach
     assert TORCH_PATH in server.paths()
 
 
-def test_a_file_that_is_wrong_everywhere_or_that_nobody_lists_or_that_was_replaced(
-    server, cache, torch_lock, progress, tmp_path, get
-):
+def test_file_with_a_wrong_hash_or_unlisted_everywhere_is_an_error(server, cache, torch_lock, progress, tmp_path, get):
     server.faults[TORCH_PATH] = [Fault(wrong=True)] * 9
     file = torch_lock.packages[0].file
     with refused(IntegrityError, "no source of the pytorch channel", "127.0.0.1 has sha256", file.sha256):
@@ -186,14 +182,14 @@ def test_a_file_that_is_wrong_everywhere_or_that_nobody_lists_or_that_was_replac
     assert progress.done == 0
 
 
-def test_a_file_newer_than_the_page_in_a_cache_on_the_way_is_found(server, get):
+def test_file_missing_from_a_stale_index_page_is_found(server, get):
     lock = lock_of(*served(server, small_wheel("numpy", "2.0")))
     server.pages["/simple/numpy/"].stale = dict([small_wheel("numpy", "1.0")])
     assert [path.name for path in get(lock).values()] == ["numpy-2.0-py3-none-any.whl"]
     assert server.paths().count("/simple/numpy/") == 2
 
 
-def test_nobody_is_asked_for_more_than_before_while_the_first_place_gives_the_files(server, mirrors, progress, get):
+def test_fetch_from_a_good_first_source_asks_no_other(server, mirrors, progress, get):
     """A page and a file of each package; what comes after the first place is not asked."""
     made = [small_wheel(name, "1.0") for name in ("numpy", "tqdm")]
     lock = lock_of(*served(server, *made), locked(TORCH, "pytorch"))
@@ -216,7 +212,7 @@ def get_public(server, cache, progress, monkeypatch):
     return run
 
 
-def test_what_no_source_of_its_channel_has_comes_from_public_mirrors(server, mirrors, progress, get_public):
+def test_file_gone_from_its_channel_comes_from_public_mirrors(server, mirrors, progress, get_public):
     """torch, whose page does not list it any more, and numpy, which the index has deleted."""
     one, two = mirrors
     numpy = small_wheel("numpy", "1.0")
@@ -239,7 +235,7 @@ def test_what_no_source_of_its_channel_has_comes_from_public_mirrors(server, mir
     assert progress.done == progress.total
 
 
-def test_a_place_and_a_reason_are_said_once_and_then_counted(mirrors, progress, get_public):
+def test_failing_source_is_noted_once_and_then_counted(mirrors, progress, get_public):
     made = [small_wheel(name, "1.0") for name in ("numpy", "tqdm", "pillow")]
     for name, content in made:
         mirrors[0].simple(name.partition("-")[0], {name: content})
@@ -253,7 +249,7 @@ CORPORATE = "UV_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX"
 
 
 @pytest.mark.parametrize("variable", [*CORPORATE, "WHEEL_FALLBACK"])
-def test_names_of_a_company_s_packages_are_nobody_s_business(server, mirrors, get_public, variable):
+def test_packages_of_a_private_index_are_not_asked_of_public_mirrors(server, mirrors, get_public, variable):
     """An index of one's own, beside the default one too, or the word that no public mirror is to be asked."""
     secret = small_wheel("secret", "1.0")
     mirrors[0].simple("secret", dict([secret]))
@@ -266,7 +262,7 @@ def test_names_of_a_company_s_packages_are_nobody_s_business(server, mirrors, ge
     assert mirrors[1].asked == []
 
 
-def test_the_default_index_may_be_named_and_a_local_file_is_asked_of_nobody(server, mirrors, tmp_path, get_public):
+def test_explicit_default_index_allows_mirrors_and_local_wheels_do_not(server, mirrors, tmp_path, get_public):
     numpy, own = small_wheel("numpy", "1.0"), small_wheel("own", "1.0")
     mirrors[0].simple("numpy", dict([numpy]))
     mirrors[0].simple("own", dict([own]))
@@ -276,9 +272,7 @@ def test_the_default_index_may_be_named_and_a_local_file_is_asked_of_nobody(serv
     assert mirrors[0].paths() == ["/simple/numpy/", f"/files/{numpy[0]}"]
 
 
-def test_a_public_mirror_that_takes_no_connection_is_knocked_at_once(
-    server, mirrors, progress, monkeypatch, get_public
-):
+def test_unreachable_public_mirror_is_tried_once(server, mirrors, progress, monkeypatch, get_public):
     knocked, reaches = [], Client.reaches
     monkeypatch.setattr(
         Client, "reaches", lambda self, url, seconds: knocked.append(url) or reaches(self, url, seconds)
@@ -294,7 +288,7 @@ def test_a_public_mirror_that_takes_no_connection_is_knocked_at_once(
     assert progress.lines[-1].startswith("127.0.0.1:1 did not give 2 files (no answer")
 
 
-def test_a_file_is_not_looked_for_any_more_once_another_has_failed(server, cache):
+def test_failed_file_stops_the_search_for_others(server, cache):
     def stopped(_):
         raise StoppedError
 
@@ -304,7 +298,7 @@ def test_a_file_is_not_looked_for_any_more_once_another_has_failed(server, cache
     assert server.asked == []
 
 
-def test_where_nobody_answers_the_network_is_to_be_looked_at_and_else_the_lock(server, mirrors, get_public):
+def test_fetch_error_names_the_lock_command_or_the_network_if_all_are_silent(server, mirrors, get_public):
     numpy = lock_of(locked(small_wheel("numpy", "1.0")))
     with refused(NetworkError, "the pypi channel and no public mirror gives it", "or lock again: ./build.py lock"):
         get_public(numpy)
@@ -314,7 +308,7 @@ def test_where_nobody_answers_the_network_is_to_be_looked_at_and_else_the_lock(s
         get_public(numpy)
 
 
-def test_who_is_only_busy_is_asked_with_patience_when_nobody_else_has_the_file(server, mirrors, get_public):
+def test_busy_source_is_retried_if_no_other_has_the_file(server, mirrors, get_public):
     name, content = numpy = small_wheel("numpy", "1.0")
     server.simple("numpy", dict([numpy]))
     path = f"/files/{name}"
@@ -325,7 +319,7 @@ def test_who_is_only_busy_is_asked_with_patience_when_nobody_else_has_the_file(s
     assert [mirror.paths() for mirror in mirrors] == [["/simple/numpy/"]] * 2
 
 
-def test_who_is_busy_is_asked_twice_while_another_has_the_file(server, mirrors, get_public):
+def test_busy_source_is_asked_twice_if_another_has_the_file(server, mirrors, get_public):
     name, content = numpy = small_wheel("numpy", "1.0")
     server.simple("numpy", dict([numpy]))
     mirrors[1].simple("numpy", dict([numpy]))
@@ -335,7 +329,7 @@ def test_who_is_busy_is_asked_twice_while_another_has_the_file(server, mirrors, 
     assert server.paths() == ["/simple/numpy/", *[f"/files/{name}"] * 2]
 
 
-def test_who_stops_sending_is_asked_last_for_the_other_files(server, mirrors, cache, progress, monkeypatch, get_public):
+def test_stalled_source_is_asked_last_for_other_files(server, mirrors, cache, progress, monkeypatch, get_public):
     monkeypatch.setattr("graphcrate.host.patience.SILENT_SECONDS", 0.1)
     monkeypatch.setattr(store, "THREADS", 1)
     made = [small_wheel(name, "1.0", content=b"1" * size) for name, size in (("numpy", 900), ("tqdm", 90), ("own", 9))]
@@ -348,7 +342,7 @@ def test_who_stops_sending_is_asked_last_for_the_other_files(server, mirrors, ca
     assert server.paths() == ["/simple/numpy/"] * 2 + ["/simple/own/", f"/files/{made[2][0]}"]
 
 
-def test_a_place_that_is_not_reached_is_not_asked_for_the_other_files(mirrors, progress, monkeypatch, get_public):
+def test_unreachable_source_is_not_asked_for_other_files(mirrors, progress, monkeypatch, get_public):
     monkeypatch.setitem(addresses.ROOTS, Channel.PYTORCH, "http://127.0.0.1:1/whl")
     monkeypatch.setattr(store, "THREADS", 1)
     vision = small_wheel("torchvision", "0.15.2+cu118", tag=CP311)
@@ -359,7 +353,7 @@ def test_a_place_that_is_not_reached_is_not_asked_for_the_other_files(mirrors, p
     assert not any("127.0.0.1:1/whl/cu118/torchvision" in call.args[2] for call in asked.mock_calls)
 
 
-def test_a_locked_file_that_was_yanked_is_taken(server, progress, get):
+def test_yanked_locked_file_is_fetched(server, progress, get):
     """PEP 592: who names it exactly gets it."""
     name, content = numpy = small_wheel("numpy", "1.0")
     server.simple("numpy", dict([numpy]), yanked=(name,))
@@ -367,7 +361,7 @@ def test_a_locked_file_that_was_yanked_is_taken(server, progress, get):
     assert (file.read_bytes(), progress.lines) == (content, [])
 
 
-def test_a_request_of_locked_files_alone_says_that_one_is_gone_but_not_where_nobody_answers(server, get):
+def test_locked_fetch_of_a_gone_file_is_a_locked_error_unless_servers_are_silent(server, get):
     numpy = locked(small_wheel("numpy", "1.0"))
     with refused(LockedError, "numpy-1.0-py3-none-any.whl is locked", "HTTP 404", "./build.py lock"):
         get(lock_of(numpy), locked=True)
@@ -376,7 +370,7 @@ def test_a_request_of_locked_files_alone_says_that_one_is_gone_but_not_where_nob
         get(lock_of(numpy), locked=True)
 
 
-def test_too_little_room_is_noticed_before_the_first_byte_and_while_it_is_written(server, monkeypatch, get):
+def test_full_disk_is_an_error_before_and_during_a_download(server, monkeypatch, get):
     lock = lock_of(*served(server, small_wheel("numpy", "1.0")))
     monkeypatch.setattr(
         PartialDownload, "write", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
@@ -390,7 +384,7 @@ def test_too_little_room_is_noticed_before_the_first_byte_and_while_it_is_writte
     assert server.asked == []
 
 
-def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, torch_lock, progress, tmp_path):
+def test_concurrent_runs_on_a_cache_fetch_each_file_once(server, cache, torch_lock, progress, tmp_path):
     server.faults[TORCH_PATH] = [Fault(seconds=0.2)]
     second = Recorder()
     with contextlib.closing(Cache(tmp_path / "cache")) as other, ThreadPoolExecutor(2) as pool:
@@ -401,7 +395,7 @@ def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, torch_lock, p
     assert progress.done == second.done == progress.total
 
 
-def test_a_local_file_that_cannot_be_read_is_named(cache, tmp_path):
+def test_unreadable_local_file_is_a_host_error(cache, tmp_path):
     wheel = tmp_path / "torch-2.0.1-cp311-cp311-linux_x86_64.whl"
     wheel.mkdir()
     file, link = LockedFile(name=wheel.name, size=1, sha256="0" * 64), Link(name=wheel.name, url=wheel.as_uri(), size=1)

@@ -73,7 +73,7 @@ def told(lock, ctx, request=ASKED):
     return list(foreseen.lines(lock, request.own_sources, allow, with_apt, ctx))
 
 
-def test_what_a_wheel_needs_and_does_not_bring_is_said_with_the_command(ctx):
+def test_plan_names_a_missing_library_with_the_apt_command(ctx):
     files = {"rdkit.libs/libcairo.so.2": library("libX11.so.6", "libz.so.1"), "rdkit/a.so": library("libcairo.so.2")}
     lines = ["  lacks     libX11.so.6, which rdkit needs: the audit would fail", COMMAND]
     lock = added(ctx, **files)
@@ -95,16 +95,16 @@ def test_what_a_wheel_needs_and_does_not_bring_is_said_with_the_command(ctx):
         ({"rdkit/a.txt": library("libX11.so.6")}, ()),
     ],
 )
-def test_nothing_is_said_of_what_is_there_or_is_none_of_debians(ctx, files, base):
+def test_plan_names_no_library_that_is_present_or_unknown_to_debian(ctx, files, base):
     assert told(added(ctx, base=base, **files), ctx) == []
 
 
-def test_what_another_added_wheel_brings_is_there(ctx):
+def test_library_of_another_added_wheel_is_not_missing(ctx):
     other = small_wheel("cairo", "1", tag=TAG, files={"cairo/libX11.so.6": library()})
     assert told(added(ctx, other, **{"rdkit/a.so": library("libX11.so.6")}), ctx) == []
 
 
-def test_of_modules_of_which_one_is_enough_the_one_that_packages_make_whole(ctx):
+def test_plan_for_mpi4py_names_openmpi(ctx):
     files = {f"mpi4py/MPI.{name}.so": library(f"libmpi.so.{number}") for name, number in (("mpich", 12), ("ompi", 40))}
     mpi4py = small_wheel("mpi4py", "4", tag=TAG, files=files)
     first, second = told(added(ctx, mpi4py), ctx)
@@ -113,7 +113,7 @@ def test_of_modules_of_which_one_is_enough_the_one_that_packages_make_whole(ctx)
     assert told(added(ctx, mpi4py, base=("libopenmpi3",)), ctx) == []
 
 
-def test_a_package_of_python_alone_that_opens_a_library_is_named(ctx):
+def test_plan_names_libcairo_for_cairocffi(ctx):
     cairo = small_wheel("cairocffi", "1.7.1")
     (line, command) = told(added(ctx, cairo), ctx)
     assert "libcairo.so.2, which cairocffi needs" in line
@@ -121,7 +121,7 @@ def test_a_package_of_python_alone_that_opens_a_library_is_named(ctx):
     assert told(added(ctx, cairo, base=("libcairo2",)), ctx) == []
 
 
-def test_a_program_that_an_import_runs_is_named_where_it_was_asked_for(ctx):
+def test_plan_names_git_for_gitpython(ctx):
     lock = added(ctx, small_wheel("gitpython", "3.2.1"))
     (line, command) = told(lock, ctx, msgspec.structs.replace(ASKED, additions=Additions()))
     assert line == "  lacks     git, which gitpython runs when it is imported"
@@ -131,20 +131,20 @@ def test_a_program_that_an_import_runs_is_named_where_it_was_asked_for(ctx):
     assert told(lock, ctx) == []
 
 
-def test_a_devel_image_has_what_its_compiler_brings(ctx):
+def test_devel_plan_counts_libraries_of_the_compiler_base(ctx):
     lock = added(ctx, **{"rdkit/a.so": library("libX11.so.6")})
     lock = msgspec.structs.replace(lock, compilation=SimpleNamespace(base=bookworm(deb("libx11-6"))))
     assert told(lock, ctx) != []
     assert told(lock, ctx, msgspec.structs.replace(ASKED, sources=SourceOptions(devel=True))) == []
 
 
-def test_what_a_recipe_allows_is_not_said(ctx):
+def test_plan_omits_allowed_missing_libraries(ctx):
     allow = (Allowance(package="rdkit", library="libX*", why="nothing is drawn"),)
     request = msgspec.structs.replace(ASKED, additions=msgspec.structs.replace(ASKED.additions, allow=allow))
     assert told(added(ctx, **{"rdkit/a.so": library("libX11.so.6")}), ctx, request) == []
 
 
-def test_wheels_that_are_soon_fetched_are_fetched_and_a_plan_goes_on_without(ctx, monkeypatch):
+def test_plan_fetches_small_wheels_and_goes_on_without(ctx, monkeypatch):
     asked = []
 
     def fetch(lock, *_):
@@ -160,7 +160,7 @@ def test_wheels_that_are_soon_fetched_are_fetched_and_a_plan_goes_on_without(ctx
     assert asked == [["small"]]
 
 
-def test_of_other_bases_and_where_nobody_answers_nothing_is_said(ctx, monkeypatch):
+def test_plan_on_ubuntu_or_without_an_index_names_no_libraries(ctx, monkeypatch):
     lock = added(ctx, **{"rdkit/a.so": library("libX11.so.6")})
     ubuntu = RegistryBase(
         reference="docker.io/library/ubuntu:22.04", digest="sha256:" + "0" * 64, interpreter="/usr/bin/python3"

@@ -78,27 +78,27 @@ NO_AUDIT = f"there is no audit of this very image ({DIGEST})"
         (FAILED, None, ("ops",), ["the suite ops failed: extension: wrong sum"]),
     ],
 )
-def test_an_image_goes_out_or_each_reason_against_it_is_said_with_its_fix(image, its_audit, wanted, expected):
+def test_publish_refusals_of_an_image_have_fixes(image, its_audit, wanted, expected):
     found = judged(image, its_audit, suites=wanted)
     assert [refusal.what for refusal in found.refusals] == expected
     assert all(refusal.fix for refusal in found.refusals)
     assert not found.cpu_only
 
 
-def test_reasons_add_up_and_permission_is_for_the_gpu_alone():
+def test_publish_refusals_add_up_and_allow_cpu_only_removes_the_gpu_one():
     assert policy.judge(report(), None, (), ()).refusals[0].what == NO_AUDIT
     broken = msgspec.structs.replace(UNTESTED, contracts=())
     assert [len(reasons(broken, audit(OTHER), allow_cpu_only=allowed)) for allowed in (False, True)] == [5, 4]
 
 
-def test_what_passed_elsewhere_counts_for_this_digest_alone():
+def test_passes_of_another_digest_do_not_count_for_publish():
     ran = [suite(device="NVIDIA A100"), suite("ops", device="NVIDIA A100")]
     assert reasons(UNTESTED, passes=[passed(one) for one in ran]) == []
     assert len(reasons(UNTESTED, passes=[passed(one, OTHER) for one in ran])) == 3
     assert reasons(FAILED, passes=[passed(suite("ops"))]) == []  # a failure of before a pass does not stop it
 
 
-def test_a_gpu_is_wanted_where_the_image_is_for_one():
+def test_publish_of_a_cuda_image_needs_a_gpu_pass():
     on_cpu = report(smoke=suite(), suites=(suite(), suite("ops")))
     assert reasons(on_cpu) == ["no suite of pyg:1 has passed on a GPU, which it is built for"]
     assert (
@@ -114,7 +114,7 @@ def test_a_gpu_is_wanted_where_the_image_is_for_one():
     assert reasons(on_cpu, passes=[passed(suite("ops", device="2 x Tesla V100"))]) == []
 
 
-def test_what_could_not_go_out_after_a_build_is_refused_before(tmp_path, monkeypatch):
+def test_publish_without_a_gpu_is_refused_before_the_build(tmp_path, monkeypatch):
     request = policy.PublishRequest(ref="pyg", output=tmp_path)
     monkeypatch.setattr(policy.gpu, "is_here", lambda: False)
     with refused(GateError, "this machine has none", "ALLOW_CPU_ONLY=yes"):
@@ -126,7 +126,7 @@ def test_what_could_not_go_out_after_a_build_is_refused_before(tmp_path, monkeyp
     policy.refuse_early(request, "pyg", "11.8")
 
 
-def test_tests_of_ones_own_have_to_pass_too_and_those_of_before_are_others():
+def test_publish_needs_passes_of_the_current_own_tests():
     own = OwnTests(imports=("lightning",), commands=("python train.py",))
     ran = (suite(device="Tesla V100"), suite("ops"), suite("imports"))
     lacking = ["its test own-1 has not passed in this very image"]
@@ -141,7 +141,7 @@ def test_tests_of_ones_own_have_to_pass_too_and_those_of_before_are_others():
         assert reasons(report(own=own, suites=ran), passes=[one]) == expected
 
 
-def test_what_ran_in_the_image_below_does_not_count_and_what_was_made_of_this_one_does():
+def test_passes_of_the_stack_image_do_not_count_and_those_of_a_converted_sif_do():
     below = report(suites=(suite(device="Tesla V100", image=OTHER), suite("ops", image=OTHER)), smoke=None)
     assert len(reasons(below)) == 3  # each suite, and the GPU
     file = f"sha256:{'ef' * 32}"

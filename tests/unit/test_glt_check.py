@@ -46,7 +46,7 @@ def changed(sample=FROM_1, **fields):
         (Sample([0], [0, 1, 2, 3], [(0, 1, 0), (0, 2, 1), (0, 3, 2)]), (2,), "fan-out 2 brought 3 of them, not 2"),
     ],
 )
-def test_what_is_wrong_with_a_batch_is_told(sample, fan_outs, objection):
+def test_invalid_neighbour_batch_has_objections(sample, fan_outs, objection):
     found = neighbours.objections(sample, STAR, fan_outs)
     assert any(objection in each for each in found) if objection else found == [], found
     assert len(found) <= neighbours.MOST
@@ -74,7 +74,7 @@ def generated():
 
 
 @given(st.lists(st.integers(0, 2707), min_size=1, max_size=5, unique=True), st.integers(1, 2))
-def test_the_graph_itself_is_a_sound_sample(seeds, hops):
+def test_whole_graph_as_a_sample_has_no_objections(seeds, hops):
     links = generated()
     fan_outs = (links.highest_degree,) * hops
     sample = first_neighbours(links, seeds, fan_outs)
@@ -86,7 +86,7 @@ def test_the_graph_itself_is_a_sound_sample(seeds, hops):
 # The machine
 
 
-def test_too_little_shared_memory_names_need_and_remedy(tmp_path, monkeypatch):
+def test_too_little_shared_memory_is_a_machine_fault_with_shm_size(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=16, f_blocks=64, f_frsize=1 << 20))
     said = "(?s)16 of 64 MiB free, and this needs 48.*docker run --shm-size=1g"
     with pytest.raises(Fault, match=said) as caught:
@@ -98,7 +98,7 @@ def test_too_little_shared_memory_names_need_and_remedy(tmp_path, monkeypatch):
         machine.check_shared_memory(1, tmp_path / "shm")
 
 
-def test_ports_are_kept_from_others_and_free_for_torch():
+def test_free_ports_are_reserved_and_reusable_by_torch():
     with machine.free_ports(2) as ports:
         assert len(set(ports)) == 2
         for port in ports:
@@ -112,7 +112,7 @@ def test_ports_are_kept_from_others_and_free_for_torch():
         other.bind((machine.LOOPBACK, ports[0]))
 
 
-def test_a_machine_without_loopback(monkeypatch):
+def test_missing_loopback_is_a_network_fault(monkeypatch):
     monkeypatch.setattr(socket, "create_connection", mock.Mock(side_effect=OSError(101, "Network is unreachable")))
     said = r"cannot reach one another over 127\.0\.0\.1: .*Network is unreachable"
     with pytest.raises(Fault, match=said) as caught, machine.free_ports(1):
@@ -120,7 +120,7 @@ def test_a_machine_without_loopback(monkeypatch):
     assert caught.value.layer is Layer.NETWORK
 
 
-def test_segments_are_told_by_who_made_them():
+def test_shared_memory_segments_are_found_by_creator_pid():
     table = "key shmid perms size cpid lpid nattch uid\n0 0 1600 167 311 340 0 0\n0 32769 1600 167 999 340 2 0\n"
     found = [machine.segments(text, who) for text, who in ((table, {311, 312}), (table, {1}), ("", {311}))]
     assert found == [[0], [], []]
@@ -134,7 +134,7 @@ def part(name="process 1", verdict=None, **fields):
     return SimpleNamespace(name=name, **{**usual, **fields})
 
 
-def test_a_phase_of_the_leader_is_the_proofs(capsys):
+def test_phase_of_the_leading_part_becomes_that_of_the_proof(capsys):
     proof, leader = Proof("glt"), part("process 0")
     parts.hear(leader, '{"phase": "training on cpu", "layer": "torch"}', proof, True)
     parts.hear(part(), '{"phase": "testing", "layer": "GLT"}', proof, False)
@@ -149,7 +149,7 @@ def test_a_phase_of_the_leader_is_the_proofs(capsys):
     assert said == ["Phase: training on cpu (torch)", "Epoch: 01", "process 1: Epoch: 02", "process 1: {no JSON"]
 
 
-def test_an_end_without_a_verdict_is_blamed():
+def test_part_that_ends_without_a_verdict_has_a_layer_by_its_exit():
     for code, layer, text in (
         (-signal.SIGBUS, Layer.MACHINE, "was ended by SIGBUS; /dev/shm or memory may be too small"),
         (-signal.SIGKILL, Layer.MACHINE, "was ended by SIGKILL; the machine may have run out of memory"),
@@ -159,7 +159,7 @@ def test_an_end_without_a_verdict_is_blamed():
         assert parts.ending(code, Layer.EXTENSION) == (layer, text)
 
 
-def test_a_failed_part_is_told_once_with_its_layer():
+def test_failure_of_a_part_has_its_layer_once():
     def failure(code, verdict=None, known="testing"):
         running = part(verdict=verdict, process=SimpleNamespace(wait=lambda: code), phase="testing")
         return parts.Running.failure(running, known)
@@ -175,7 +175,7 @@ def test_a_failed_part_is_told_once_with_its_layer():
     assert parts.first_to_blame([(lost, False), (wrong, False)]) is wrong
 
 
-def test_the_state_of_a_process_with_an_odd_name():
+def test_proc_stat_of_a_process_with_parentheses_is_parsed():
     told = "12 (a (b) c) Z 1 77 77" + " 0" * 45
     assert parts.parse_stat(f"{told} 9") == parts.Member(12, "Z", 77, -9)
     assert parts.parse_stat(f"{told} 256").code == 1
@@ -189,7 +189,7 @@ def figures(**changes):
     return {**sound, "edges_compared": 5, "remote_edges": 2, **changes}
 
 
-def test_a_sound_training_passes():
+def test_sound_glt_training_passes():
     proof = Proof("glt")
     glt_check.judge([figures(), figures(right=90)], proof)
     assert (proof.metrics["test_accuracy"], proof.metrics["remote_edges"]) == (0.85, 4)
@@ -197,7 +197,7 @@ def test_a_sound_training_passes():
     assert low <= proof.metrics["test_accuracy"] <= high
 
 
-def test_what_speaks_against_a_training():
+def test_glt_training_with_bad_loss_accuracy_or_weights_is_a_fault():
     for changes, objection in (
         ({"last_loss": 1.8}, "the loss of process 1 went from 1.9000 to 1.8000"),
         ({"last_loss": float("nan")}, "the loss of process 1 went"),
@@ -212,7 +212,7 @@ def test_what_speaks_against_a_training():
 # The command line
 
 
-def test_a_part_gets_all_it_needs(tmp_path):
+def test_glt_part_command_passes_seed_folder_device_and_ports(tmp_path):
     options = glt_check.arguments(["--seed", "3"])
     argv = glt_check.command(options, "1", tmp_path, "cpu", [4001, 4002])
     told = glt_check.arguments(argv[3:])
@@ -221,7 +221,7 @@ def test_a_part_gets_all_it_needs(tmp_path):
     assert told.ports == [4001, 4002]
 
 
-def test_a_glt_for_another_torch_is_told_with_the_version_that_fits(monkeypatch):
+def test_glt_for_another_torch_is_a_fault_with_the_fitting_version(monkeypatch):
     with pytest.raises(Fault, match="graphlearn-torch is not installed"):
         glt.load_glt(Proof("glt"))
     error = ImportError("/venv/py_graphlearn_torch.so: undefined symbol: _ZN3c10")

@@ -31,7 +31,7 @@ def written(folder, **changes):
 # Partitions
 
 
-def test_what_was_written_is_read_and_what_is_not_there_or_of_another_form_told(tmp_path):
+def test_partition_folder_is_read_back_and_missing_or_invalid_ones_are_faults(tmp_path):
     assert partitions.read(written(tmp_path / "parts")) == FOUND
     for folder, message in (
         (written(tmp_path / "new", format=2), "of another version"),
@@ -44,7 +44,7 @@ def test_what_was_written_is_read_and_what_is_not_there_or_of_another_form_told(
         assert caught.value.layer is Layer.DATA
 
 
-def test_a_folder_for_another_number_of_nodes_is_refused_with_the_command(tmp_path):
+def test_partition_folder_for_another_node_count_is_a_fault_with_a_command(tmp_path):
     partitions.check_number(FOUND, 2, tmp_path)
     with pytest.raises(Fault, match="was made for 2 nodes, and this training has 3") as caught:
         partitions.check_number(FOUND, 3, tmp_path / "parts")
@@ -52,7 +52,7 @@ def test_a_folder_for_another_number_of_nodes_is_refused_with_the_command(tmp_pa
     assert (told.dataset, told.num_partitions, told.output) == ("generated", 3, tmp_path / "parts-in-3")
 
 
-def test_the_same_request_is_there_already_and_another_is_refused(tmp_path):
+def test_existing_partition_folder_of_another_request_is_a_fault(tmp_path):
     assert not partitions.is_there(tmp_path / "absent", REQUEST)
     assert not partitions.is_there(tmp_path, REQUEST)
     folder = written(tmp_path / "parts")
@@ -66,7 +66,7 @@ def test_the_same_request_is_there_already_and_another_is_refused(tmp_path):
 # Where a graph comes from
 
 
-def test_a_source_is_found_by_its_name(tmp_path):
+def test_graph_source_is_found_by_name_or_path(tmp_path):
     assert sources.find("generated", tmp_path).sha256() == ""
     assert sources.find("ogbn-products", tmp_path).root == tmp_path
     (tmp_path / "x.npy").write_bytes(b"1")
@@ -79,7 +79,7 @@ def test_a_source_is_found_by_its_name(tmp_path):
             sources.find(name, tmp_path)
 
 
-def test_the_files_of_ogb_that_lack_are_named(tmp_path):
+def test_missing_ogb_files_are_named(tmp_path):
     folder = tmp_path / "ogbn_products"
     for name in ogb_files.NAMES["ogbn-products"][1:]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ STEP = {"JOB_ID": "7", "STEP_ID": "0", "PROCID": "1", "LOCALID": "0", "STEP_NUM_
 STEP |= {"STEP_NODELIST": "n[1-2]", "STEP_TASKS_PER_NODE": "1(x2)"}
 
 
-def test_a_node_is_placed_as_pai_or_srun_tell_it():
+def test_node_rank_and_ports_follow_pai_options_or_srun():
     told = options("--num_nodes=2", "--node_rank=1", "--master_addr=job-master-0", "--training_pg_master_port=12345")
     environment = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}
     place = node.find_place(told, environment)
@@ -110,7 +110,7 @@ def test_a_node_is_placed_as_pai_or_srun_tell_it():
     assert ports == list(range(place.port, place.port + ranks.PORTS_OF_A_JOB))
 
 
-def test_half_a_place_and_equal_ports_are_told():
+def test_incomplete_node_options_or_equal_ports_are_refused():
     for argv, message in (
         (["--num_nodes=2"], "wants --node_rank"),
         (["--num_nodes=2", "--node_rank=2", "--master_addr=a"], "is not one of 2 nodes"),
@@ -121,7 +121,7 @@ def test_half_a_place_and_equal_ports_are_told():
             node.choose_ports(options(*argv), node.find_place(options(*argv), {}))
 
 
-def test_a_port_in_use_is_told_with_the_option():
+def test_port_in_use_is_a_fault_with_its_option():
     with machine.free_ports(1) as (port,), machine.socket.socket() as listener:
         machine.check_ports({"--test_loader_master_port": port})
         listener.setsockopt(machine.socket.SOL_SOCKET, machine.socket.SO_REUSEADDR, 1)
@@ -133,7 +133,7 @@ def test_a_port_in_use_is_told_with_the_option():
     assert caught.value.layer is Layer.NETWORK
 
 
-def test_a_name_that_means_loopback_on_node_0_is_told():
+def test_master_name_that_resolves_to_loopback_is_a_network_fault():
     srun = ranks.Place(0, 2, 0, 1, "n1", 20000, "srun")
     said = r"'n1', the name of node 0, is an address of loopback .*--master_addr.*MASTER_ADDR"
     with pytest.raises(Fault, match=said) as caught:
@@ -150,7 +150,7 @@ def test_a_name_that_means_loopback_on_node_0_is_told():
 
 
 @pytest.mark.parametrize(("argv", "first"), [([], 0), (["--gpu=1"], 1), (["--gpu=3"], 1)])
-def test_a_partition_is_loaded_while_the_nodes_own_gpu_is_the_current_one(argv, first, monkeypatch):
+def test_partition_is_loaded_with_the_nodes_gpu_current(argv, first, monkeypatch):
     """GLT keeps features with the current GPU, and the training's process samples there (--sampling=collocated)."""
     done = []
     cuda = SimpleNamespace(device_count=lambda: 2, set_device=lambda index: done.append(("current", index)))
@@ -169,7 +169,7 @@ def test_a_partition_is_loaded_while_the_nodes_own_gpu_is_the_current_one(argv, 
     assert done == [("current", first), "loaded", (0, options(*argv).gpu)]
 
 
-def test_widths_and_numbers_that_the_folder_contradicts_are_told():
+def test_channels_or_process_counts_against_the_folder_are_faults():
     node._check_channels(options("--in_channel=4", "--out_channel=3"), FOUND)
     with pytest.raises(Fault, match="--in_channel=100, and parts has 4"):
         node._check_channels(options("--in_channel=100"), FOUND)
@@ -178,7 +178,7 @@ def test_widths_and_numbers_that_the_folder_contradicts_are_told():
     assert supervised.shares(FOUND, "train", Meeting(2, 0, 2, "a", 1, 2, 3)) == [2, 1, 1, 1]
 
 
-def test_too_little_shared_memory_names_what_needs_none(monkeypatch):
+def test_too_little_shared_memory_names_collocated_sampling(monkeypatch):
     given = FOUND, Meeting(2, 0, 1, "a", 1, 2, 3), Proof("glt-train")
     check_of = machine.check_shared_memory
     monkeypatch.setattr(machine, "check_shared_memory", lambda needed: check_of(needed, Path("/proc")))
@@ -218,7 +218,7 @@ def judged(made, figures, recorded):
     return proof.metrics
 
 
-def test_a_sound_run_passes_and_what_is_wrong_is_found():
+def test_sound_glt_run_passes_and_spoiled_records_are_faults():
     assert judged(*a_sound_run())["test_accuracy"] == 0.88
     for spoil, message in (
         (spoil_edge, "node 1, batch 0: .*which the graph does not have"),
@@ -245,7 +245,7 @@ def spoil_missing(made, figures, recorded):
     recorded[0] = [first_neighbours(LINKS, recorded[0][0].seeds[1:], check.FAN_OUTS)]
 
 
-def test_the_suite_calls_the_programs_as_they_want_it(tmp_path):
+def test_glt_distributed_suite_arguments_parse_with_its_programs(tmp_path):
     argv = check.partitioning(tmp_path, 3)
     assert partition.arguments(argv[3:]).seed == 3
     told = check.arguments(["--device", "cpu", "--sampling", "workers"])
@@ -255,7 +255,7 @@ def test_the_suite_calls_the_programs_as_they_want_it(tmp_path):
     assert (found.training_pg_master_port, found.test_loader_master_port, found.sampling) == (4001, 4003, "workers")
 
 
-def test_files_that_were_moved_are_the_same_request():
+def test_partition_request_ignores_the_path_of_its_source():
     one = Request("/here/g.npz", "c" * 64, 2, 0)
     assert one.gives_same(Request("/there/g.npz", "c" * 64, 2, 0))
     assert not one.gives_same(Request("/here/g.npz", "d" * 64, 2, 0))
@@ -287,7 +287,7 @@ arguments: --fan_outs 15,10 --hidden 128
 """
 
 
-def test_the_config_of_the_tutorial_is_read(tmp_path):
+def test_launcher_config_of_the_tutorial_is_read(tmp_path):
     found = config(tmp_path, WHOLE)
     told = [(host.user, host.port, host.devices) for host in found.hosts]
     assert told == [("ann", 22, "0,1,2,3"), ("bob", 2200, "0")]
@@ -315,13 +315,13 @@ def test_the_config_of_the_tutorial_is_read(tmp_path):
         (("ports: [22, 2200]", "ports: 22\nports: 23"), "hosts.yml:5: ports: it is there twice"),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_field(tmp_path, change, message):
+def test_launcher_config_mistake_is_a_fault_with_line_and_field(tmp_path, change, message):
     assert change[0] in WHOLE
     with pytest.raises(Fault, match=re.escape(message).replace(r"\.\*", ".*")):
         config(tmp_path, WHOLE.replace(*change))
 
 
-def test_wrong_usage_is_told_before_anything_runs(capsys):
+def test_glt_program_with_invalid_arguments_exits(capsys):
     trained = ["--epochs", "0"], ["--fan_outs", "5,x"], ["--fan_outs", "0"], ["--sampling", "no"]
     launched = [], ["--config", "h", "--run", "a b"], ["--stop", "../x"], ["--master_port", "65534"]
     for program, argv in [(train_distributed, one) for one in trained] + [(launch, one) for one in launched]:

@@ -41,7 +41,7 @@ def test_image_documents_have_their_golden_bytes():
     assert image.digest == "sha256:83a59bc4836db6ea159e3054c0e0720aa4ffd73447dc93d2f9482b3143f16197"
 
 
-def test_image_manifest_does_not_depend_on_layer_records_names_or_sizes():
+def test_image_manifest_does_not_depend_on_package_owners_or_tar_sizes():
     bare = [layer(*one, unpacked_size=7) for one in NAMES]
     assert make_image(bare, CONFIG, 0).manifest == make_image(LAYERS, CONFIG, 0).manifest
 
