@@ -18,7 +18,7 @@ from graphcrate.render import jobs
 from tests import ROOT
 
 #: where a runtime's name may stand: its row, its checks, and engines, each of which is one of them
-HOMES = ("graphcrate/model/runtime.py", "graphcrate/checks/contracts/", "graphcrate/engines/")
+HOMES = ("graphcrate/model/runtime.py", "graphcrate/checks/contracts/", "graphcrate/engines/", "graphcrate/render/")
 
 
 def test_runtime_names_and_aliases_are_unique_rows():
@@ -37,7 +37,7 @@ def test_all_checks_of_the_contract_modules_are_registered():
 
 
 def test_job_forms_have_a_template_or_function():
-    templates = ROOT / "graphcrate" / "engines" / "render" / "templates"
+    templates = ROOT / "graphcrate" / "render" / "templates"
     assert [name for name in JOBS if not (templates / f"job-{name}").is_file() and not name.startswith("pai-")] == []
     assert not [form for form in JOBS.values() if not form.files and not form.pulls], "opens nothing"
 
