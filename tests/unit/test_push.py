@@ -259,7 +259,8 @@ def test_last_piece_of_a_damaged_blob_is_not_sent(registry, layout, at, whole, m
     with refused(LayoutError, "other bytes", "remove the image's folder"):
         send(registry, layout)
     assert layout.layers[0].digest not in registry.homes.get("team/image", ())
-    (received,) = registry.uploads.values()
+    # Of other blobs an upload may have begun beside it.
+    (received,) = (piece for piece in registry.uploads.values() if piece and data.startswith(piece))
     last = layout.layers[0].size % upload.PIECE
     assert len(received) == layout.layers[0].size - last < layout.layers[0].size
     assert registry.received < blob_bytes(layout)
