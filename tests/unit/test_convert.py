@@ -68,7 +68,7 @@ def leftovers(tmp_path):
     return [path for path in found if path.name.startswith(".")] + squashed(tmp_path)
 
 
-def test_a_sif_lies_beside_the_layout(tmp_path, image):
+def test_sif_is_written_beside_the_layout(tmp_path, image):
     result, path = converted(tmp_path, hashed=True), tmp_path / "dist/pyg/1.0/pyg.sif"
     assert (result.path, result.size, result.unchanged) == (str(path), path.stat().st_size, False)
     assert (result.compression, result.layout) == ("gzip", image.digest)
@@ -80,7 +80,7 @@ def test_a_sif_lies_beside_the_layout(tmp_path, image):
 
 
 @pytest.mark.parametrize("to", FORMS)
-def test_what_is_unchanged_is_not_written_again_and_another_file_is_refused(tmp_path, image, to):
+def test_unchanged_conversion_is_kept_and_another_file_refused(tmp_path, image, to):
     first = converted(tmp_path, to)
     shutil.rmtree(tmp_path / "cache")
     for force in (False, True):
@@ -103,7 +103,7 @@ def test_what_is_unchanged_is_not_written_again_and_another_file_is_refused(tmp_
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"inodes": [], "fragments": [{"start": -1}]}', '{"inodes": 1}'])
-def test_a_packed_layer_whose_record_is_damaged_is_packed_again(tmp_path, image, text):
+def test_packed_layer_with_a_damaged_record_is_packed_again(tmp_path, image, text):
     whole = Path(converted(tmp_path).path).read_bytes()
     for record in tmp_path.glob("cache/squashed/*/index.json"):
         record.write_text(text)
@@ -111,7 +111,7 @@ def test_a_packed_layer_whose_record_is_damaged_is_packed_again(tmp_path, image,
     assert Path(converted(tmp_path).path).read_bytes() == whole
 
 
-def test_a_sif_of_another_compression_is_another_file(tmp_path, image):
+def test_sif_of_another_compression_needs_force(tmp_path, image):
     converted(tmp_path)
     with refused(UsageError, "exists already"):
         converted(tmp_path, compression=Compression.ZSTD)
@@ -119,13 +119,13 @@ def test_a_sif_of_another_compression_is_another_file(tmp_path, image):
 
 
 @pytest.mark.parametrize("to", converting.SUFFIXES)
-def test_a_folder_that_is_there_is_refused(tmp_path, image, monkeypatch, to):
+def test_existing_output_folder_of_convert_is_refused(tmp_path, image, monkeypatch, to):
     monkeypatch.setattr(os, "geteuid", lambda: 0)  # else nobody but root gets so far with a rootfs
     with refused(UsageError, "folder that is there already", "never replaced"):
         converted(tmp_path, to, output=tmp_path, force=True)
 
 
-def test_a_link_leads_to_the_result_and_what_is_in_its_way_is_told_before_the_work(tmp_path, image, monkeypatch):
+def test_convert_link_points_to_the_result_and_obstacles_are_refused_first(tmp_path, image, monkeypatch):
     monkeypatch.chdir(tmp_path)
     link = tmp_path / "pyg.sif"
     with refused(UsageError, "the link and what it leads to"):
@@ -140,7 +140,7 @@ def test_a_link_leads_to_the_result_and_what_is_in_its_way_is_told_before_the_wo
         assert str(link.readlink()) == "dist/pyg/1.0/pyg.sif"
 
 
-def test_the_kernel_chooses_the_compression(tmp_path, image):
+def test_convert_compression_follows_the_kernel(tmp_path, image):
     kernels = (None, "3.10", "4.13.16", "4.14", "5.4.0-1-amd64", "10.0")
     assert [converting.choose_compression(kernel) for kernel in kernels] == ["gzip"] * 3 + ["zstd"] * 3
     with refused(UsageError, "'latest' is not a kernel's version"):
@@ -158,7 +158,7 @@ def test_the_kernel_chooses_the_compression(tmp_path, image):
         ({"kernel": "5.14", "compression": Compression.GZIP}, "gzip", False),
     ],
 )
-def test_no_kernel_mounts_enroots_image(tmp_path, image, monkeypatch, more, compression, noted):
+def test_sqsh_compression_notes_what_enroot_needs(tmp_path, image, monkeypatch, more, compression, noted):
     notes = []
     monkeypatch.setattr(PLACE.progress, "note", notes.append)
     result = converted(tmp_path, "sqsh", **more)
@@ -168,13 +168,13 @@ def test_no_kernel_mounts_enroots_image(tmp_path, image, monkeypatch, more, comp
 
 
 @pytest.mark.parametrize("to", ["docker", "oci-archive", "rootfs"])
-def test_what_a_form_has_no_use_for_is_said(tmp_path, image, to):
+def test_convert_option_without_use_for_the_form_is_refused(tmp_path, image, to):
     for name, value in {"kernel": "3.10", "compression": Compression.GZIP}.items():
         with refused(UsageError, f"--{name} does not apply to {to}"):
             converted(tmp_path, to, **{name: value})
 
 
-def test_no_room_is_said_before_the_work(tmp_path, image, monkeypatch):
+def test_convert_without_disk_space_is_refused_first(tmp_path, image, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     for to in FORMS:
         with refused(DiskFullError, "are free under"):
@@ -183,14 +183,14 @@ def test_no_room_is_said_before_the_work(tmp_path, image, monkeypatch):
 
 
 @pytest.mark.parametrize("to", converting.SUFFIXES)
-def test_a_folder_that_is_not_there_is_not_made(tmp_path, image, to):
+def test_convert_to_a_missing_folder_is_refused_with_mkdir(tmp_path, image, to):
     with refused(UsageError, f"there is no folder {tmp_path / 'new'}", f"mkdir -p {tmp_path / 'new'}"):
         converted(tmp_path, to, output=tmp_path / "new" / "file")
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("to", FORMS)
-def test_whether_it_can_be_written_is_asked_before_the_work(tmp_path, image, monkeypatch, to):
+def test_convert_to_an_unwritable_folder_is_refused_first(tmp_path, image, monkeypatch, to):
     def refuse(dir):
         raise PermissionError(13, "Permission denied", f"{dir}/tmpx")
 
@@ -202,7 +202,7 @@ def test_whether_it_can_be_written_is_asked_before_the_work(tmp_path, image, mon
 
 @pytest.mark.parametrize(("error", "kind"), [(OSError(28, "No space left"), DiskFullError), (KeyboardInterrupt,) * 2])
 @pytest.mark.parametrize(("to", "function"), WRITERS.items())
-def test_a_disk_that_fills_up_and_an_interrupt_leave_nothing(tmp_path, image, monkeypatch, to, function, error, kind):
+def test_failed_or_interrupted_convert_leaves_no_output(tmp_path, image, monkeypatch, to, function, error, kind):
     monkeypatch.setattr(f"graphcrate.artifacts.formats.{function}", Mock(side_effect=error))
     with pytest.raises(kind):
         converted(tmp_path, to)
@@ -211,7 +211,7 @@ def test_a_disk_that_fills_up_and_an_interrupt_leave_nothing(tmp_path, image, mo
 
 
 @pytest.mark.parametrize("to", converting.SUFFIXES)
-def test_an_altered_layout_is_named_by_its_digest(tmp_path, image, to):
+def test_convert_of_an_altered_layout_names_its_digest(tmp_path, image, to):
     if to == "rootfs" and os.geteuid() != 0:
         pytest.skip("root alone gets so far")
     digest = image.layers[0].digest
@@ -224,7 +224,7 @@ def test_an_altered_layout_is_named_by_its_digest(tmp_path, image, to):
     assert not [path for path in leftovers(tmp_path) if not path.name.startswith(image.layers[1].digest[7:])]
 
 
-def test_what_is_no_layout_is_said_by_name(tmp_path, image):
+def test_convert_of_a_sif_squashfs_or_tar_is_refused_by_its_kind(tmp_path, image):
     made = converted(tmp_path)
     (tmp_path / "x.sqsh").write_bytes(b"hsqs")
     (tmp_path / "x.tar").write_bytes(b"\x1f\x8b")
@@ -244,7 +244,7 @@ def extracted(path):
     return found
 
 
-def test_an_oci_archive_is_the_layout(tmp_path, image):
+def test_oci_archive_unpacks_to_the_layout(tmp_path, image):
     for name, content in extracted(converted(tmp_path, "oci-archive").path).items():
         (tmp_path / "again" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "again" / name).write_bytes(content)
@@ -254,7 +254,7 @@ def test_an_oci_archive_is_the_layout(tmp_path, image):
 
 
 @pytest.mark.parametrize("media_type", [spec.LAYER_GZIP, spec.LAYER_ZSTD])
-def test_an_archive_for_docker_names_its_parts_and_has_no_zstd(tmp_path, media_type):
+def test_docker_archive_has_a_manifest_and_no_zstd_layers(tmp_path, media_type):
     layers = [file("a", b"a" * 5000)], [file("b", b"b")], [file("a", b"a" * 5000)]  # the first comes twice
     written = small_layouts.layout(tmp_path / "dist/pyg/1.0", *layers, types=(media_type,))
     found = extracted(converted(tmp_path, "docker", ref=str(written.path), output=tmp_path / "pyg.tar").path)
@@ -267,12 +267,12 @@ def test_an_archive_for_docker_names_its_parts_and_has_no_zstd(tmp_path, media_t
     assert found.keys() == {"manifest.json", saved["Config"], *saved["Layers"]}
 
 
-def test_docker_gets_names_that_it_takes():
+def test_docker_name_is_valid_or_none():
     images = ("pyg", "1.0"), ("pyg", ""), ("My image", "1")
     assert [converting.docker_name(*one) for one in images] == ["pyg:1.0", "pyg:latest", None]
 
 
-def test_a_folder_is_for_root_and_faithful(tmp_path, image, monkeypatch):
+def test_rootfs_conversion_needs_root_and_owners(tmp_path, image, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with refused(HostError, "owners", "unshare"):
         converted(tmp_path, "rootfs")
@@ -283,7 +283,7 @@ def test_a_folder_is_for_root_and_faithful(tmp_path, image, monkeypatch):
     assert not list((tmp_path / "dist/pyg/1.0").glob("*rootfs*"))
 
 
-def test_the_command_prints_the_path_or_all(tmp_path, image, monkeypatch, typed):
+def test_convert_command_prints_the_path_or_json(tmp_path, image, monkeypatch, typed):
     monkeypatch.chdir(tmp_path)
     assert typed("convert", "pyg:1.0", "--to", "sif")[1] == f"{tmp_path}/dist/pyg/1.0/pyg.sif\n"
     found = json.loads(typed("convert", "pyg:1.0", "--to", "sqsh", "--compression", "zstd", "--json")[1])
@@ -292,7 +292,7 @@ def test_the_command_prints_the_path_or_all(tmp_path, image, monkeypatch, typed)
     assert typed("convert", "pyg:1.0", "--to", "qcow2")[0] == 2
 
 
-def test_times_are_unix_seconds_as_far_as_a_squashfs_holds_them(image):
+def test_created_time_becomes_unix_seconds_in_squashfs_range(image):
     times = {"2023-11-14T23:13:20+01:00": 1_700_000_000, "2023-11-14T22:13:20": 1_700_000_000}
     times |= dict.fromkeys((None, "yesterday", "1901-01-01T00:00:00Z"), 0)
     for created, seconds in times.items():

@@ -46,12 +46,12 @@ def extract(package, root):
     return packages.extract(root.parent / "plain", packages.inflate_member(package, root.parent / "plain"), root)
 
 
-def test_the_version_of_python_comes_from_the_lock():
+def test_python_version_of_a_base_is_read_from_the_lock():
     versions = {"libpython3.11-stdlib": "3.11.9-1", "python3": "3.11.2-1+b1", "python3.11": "3.11.2-6+deb12u9"}
     assert debian.python_version(bookworm(*itertools.starmap(made.deb, versions.items()))) == "3.11.2"
 
 
-def test_a_base_is_made_again_where_a_package_is_another_and_only_there(cache, monkeypatch):
+def test_base_is_built_again_only_if_a_package_changes(cache, monkeypatch):
     digest, built = "sha256:" + "0" * 64, []
 
     def build(lock, ctx):
@@ -77,7 +77,7 @@ def test_a_base_is_made_again_where_a_package_is_another_and_only_there(cache, m
 
 
 @pytest.mark.parametrize("kind", PACKERS)
-def test_a_package_is_written_and_says_who_owns_what(tmp_path, kind):
+def test_extracted_deb_gives_files_and_owners(tmp_path, kind):
     (tmp_path / "root").mkdir()
     entries = [folder("./usr"), file("./usr/wall", b"odd", uid=0, gid=5), file("./usr/x", b"x" * 70_001)]
     owners = extract(deb(tmp_path, "some", entries, kind), tmp_path / "root")
@@ -85,7 +85,7 @@ def test_a_package_is_written_and_says_who_owns_what(tmp_path, kind):
     assert (tmp_path / "root/usr/x").read_bytes() == b"x" * 70_001
 
 
-def test_packages_are_written_over_links_into_usr_before_dpkg_runs(tmp_path, monkeypatch):
+def test_debs_are_extracted_through_usrmerge_links(tmp_path, monkeypatch):
     su = [folder("./"), folder("./bin"), file("./bin/su", b"su", mode=0o4755), hardlink("./bin/b", "./bin/su")]
     debs = [
         deb(tmp_path, "dpkg", [folder("./etc"), symlink("./usr/x", "lib"), file("./usr/x/d", b"")]),
@@ -149,7 +149,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_no_package_writes_or_changes_anything_outside_of_its_tree(tmp_path, name):
+def test_hostile_deb_writes_nothing_outside_its_root(tmp_path, name):
     root, canary = fortress(tmp_path)
     before = seen(canary)
     placed = []
@@ -164,7 +164,7 @@ def test_no_package_writes_or_changes_anything_outside_of_its_tree(tmp_path, nam
     assert not any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) for mode in made)
 
 
-def test_a_link_that_an_earlier_package_made_leads_nowhere_outside(tmp_path):
+def test_deb_through_a_link_of_an_earlier_deb_writes_nothing_outside(tmp_path):
     root, canary = fortress(tmp_path)
     before = seen(canary)
     extract(deb(tmp_path, "one", [symlink("./etc", str(canary))]), root)
@@ -172,13 +172,13 @@ def test_a_link_that_an_earlier_package_made_leads_nowhere_outside(tmp_path):
     assert seen(canary) == before
 
 
-def test_a_program_that_changes_users_is_none_until_dpkg_makes_it_one(tmp_path):
+def test_extracted_deb_has_no_setuid_bits(tmp_path):
     root, _ = fortress(tmp_path)
     extract(deb(tmp_path, "su", [file("./su", b"", mode=0o6755), folder("./mail", mode=0o2775)]), root)
     assert [stat.S_IMODE((root / name).stat().st_mode) for name in ("su", "mail")] == [0o755, 0o2775]
 
 
-def test_files_that_no_package_brings_are_not_written_through_links(tmp_path, monkeypatch):
+def test_base_files_are_not_written_through_links(tmp_path, monkeypatch):
     _, canary = fortress(tmp_path)
     before = seen(canary)
     entries = [folder("./etc"), symlink("./etc/fstab", str(canary / "shadow")), symlink("./var", str(canary))]
@@ -189,7 +189,7 @@ def test_files_that_no_package_brings_are_not_written_through_links(tmp_path, mo
     assert (tmp_path / "root/etc/fstab").read_text().startswith("# UNCONFIGURED")
 
 
-def test_nothing_of_the_host_is_read_into_a_base(tmp_path):
+def test_apt_sources_link_to_a_host_file_is_not_read(tmp_path):
     (tmp_path / "secret").write_text("Types: deb\nSuites: bookworm\nComponents: main secret\n")
     place = tmp_path / "root" / normalise.EXAMPLES
     place.mkdir(parents=True)
@@ -211,7 +211,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_package_is_named(tmp_path, name):
+def test_damaged_deb_is_an_integrity_error(tmp_path, name):
     (tmp_path / "root").mkdir()
     package = deb(tmp_path, "some", [file("./usr/x", b"x" * 70_001)])
     package.write_bytes(DAMAGED[name](package.read_bytes()))
@@ -219,7 +219,7 @@ def test_a_damaged_package_is_named(tmp_path, name):
         extract(package, tmp_path / "root")
 
 
-def test_owners_are_what_scripts_asked_for(tmp_path):
+def test_owners_follow_chown_calls_of_scripts(tmp_path):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n_apt:x:42:65534::/:/bin/false\n")
     (tmp_path / "etc/group").write_text("root:x:0:\nshadow:x:43:\n")
@@ -241,7 +241,7 @@ def test_owners_are_what_scripts_asked_for(tmp_path):
     }
 
 
-def test_owners_are_what_dpkg_was_told_to_give(tmp_path):
+def test_owners_follow_dpkg_statoverride(tmp_path):
     for name, text in (("passwd", "root:x:0:0::/root:/bin/sh\n"), ("group", "root:x:0:\nssl-cert:x:103:\n")):
         (tmp_path / "etc").mkdir(exist_ok=True)
         (tmp_path / "etc" / name).write_text(text)
@@ -253,7 +253,7 @@ def test_owners_are_what_dpkg_was_told_to_give(tmp_path):
     assert overridden(tmp_path) == {"etc/ssl/private": FileOwner(0, 103), "usr/lib/a b": FileOwner(7, 8)}
 
 
-def test_dpkgs_script_ends_with_what_the_packages_made_for_one_machine(tmp_path, monkeypatch):
+def test_dpkg_script_ends_with_the_removal_of_identities(tmp_path, monkeypatch):
     scripts = []
     monkeypatch.setattr(
         install, "run_in", lambda root, command, **_: scripts.append(command.argv[2]) or Completed(0, ())
@@ -268,7 +268,7 @@ def test_dpkgs_script_ends_with_what_the_packages_made_for_one_machine(tmp_path,
     assert scripts[1].index("dpkg --force-unsafe-io --configure") < scripts[1].index("rm -rf /etc/ssh/ssh_host_*")
 
 
-def test_folders_that_no_package_has_are_for_all_to_read_whatever_the_umask(tmp_path, monkeypatch):
+def test_implicit_deb_folders_are_world_readable_for_any_umask(tmp_path, monkeypatch):
     monkeypatch.setattr(install, "run_in", lambda root, command: Completed(0, ()))
     package = deb(tmp_path, "small", [folder("./etc"), file("./usr/share/doc/small/copyright", b"mine")])
     before = os.umask(0o077)
@@ -281,7 +281,7 @@ def test_folders_that_no_package_has_are_for_all_to_read_whatever_the_umask(tmp_
 
 
 @pytest.mark.parametrize("link", ["etc/fstab", "var/lib/apt"])
-def test_a_link_that_a_script_left_leads_no_file_of_ours_out_of_the_tree(tmp_path, monkeypatch, link):
+def test_link_left_by_a_script_is_not_followed_out_of_the_root(tmp_path, monkeypatch, link):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("the host's")
@@ -312,7 +312,7 @@ def test_a_link_that_a_script_left_leads_no_file_of_ours_out_of_the_tree(tmp_pat
         ("this kernel has no seccomp filters: Invalid argument", HostError, "cannot be made here"),
     ],
 )
-def test_what_dpkg_cannot_install_is_named_with_its_last_lines(tmp_path, monkeypatch, line, kind, message):
+def test_dpkg_failure_has_its_last_lines(tmp_path, monkeypatch, line, kind, message):
     lines = ("Setting up bad (1) ...", "exit status 7", line)
     monkeypatch.setattr(install, "run_in", lambda *_, **__: Completed(1, lines))
     path = deb(tmp_path, "bad", [file("./etc/x", b"")])

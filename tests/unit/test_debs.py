@@ -89,7 +89,7 @@ def refusing():
 # -- from the first place that has it
 
 
-def test_packages_come_from_the_first_place_and_no_list_is_asked_for(world):
+def test_debs_come_from_the_first_mirror_without_package_lists(world):
     bash, dash = package("bash"), package("dash", "updates/main")
     put(world.first, bash)
     put(world.first, dash, "/debian-security")
@@ -114,7 +114,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_what_one_place_does_not_give_comes_from_the_next_and_it_is_said(world, failure):
+def test_deb_that_a_mirror_fails_to_give_comes_from_the_next_with_a_note(world, failure):
     bash = package("bash")
     put(world.first, bash)
     put(world.second, bash)
@@ -128,7 +128,7 @@ def test_what_one_place_does_not_give_comes_from_the_next_and_it_is_said(world, 
 
 
 @pytest.mark.parametrize("size", ["shorter", "longer"])
-def test_a_file_of_another_size_is_not_taken(world, size):
+def test_deb_of_another_size_is_refused(world, size):
     bash = package("bash")
     whole = content("bash")
     world.first.put(f"/debian/{bash.path}", whole[:-1] if size == "shorter" else whole + b"x")
@@ -138,7 +138,7 @@ def test_a_file_of_another_size_is_not_taken(world, size):
 
 
 @pytest.mark.parametrize("there", [0, 1, 2])
-def test_of_packages_of_which_the_cache_has_some_the_others_are_fetched(world, there):
+def test_missing_debs_alone_are_downloaded(world, there):
     packages = [package(name) for name in ("bash", "dash", "zsh")]
     for one in packages:
         put(world.first, one)
@@ -149,7 +149,7 @@ def test_of_packages_of_which_the_cache_has_some_the_others_are_fetched(world, t
 
 
 @pytest.mark.parametrize("left", [0, 1000])
-def test_half_a_package_in_the_cache_is_fetched_again(world, left):
+def test_truncated_cached_deb_is_downloaded_again(world, left):
     """As a disk has it that lost power: dpkg would refuse the file in every build from then on."""
     bash = package("bash")
     put(world.first, bash)
@@ -160,7 +160,7 @@ def test_half_a_package_in_the_cache_is_fetched_again(world, left):
 
 
 @pytest.mark.parametrize(("listed_in", "there"), [("updates/main", "main"), ("main", "updates/main")])
-def test_a_file_that_one_archive_lists_and_only_the_other_has(world, listed_in, there):
+def test_deb_moved_between_main_and_security_is_found(world, listed_in, there):
     bash, roots = package("bash", listed_in), {"main": "/debian", "updates/main": "/debian-security"}
     put(world.first, bash, roots[there], package("bash", there).path)
     world.fetch(bash)
@@ -168,7 +168,7 @@ def test_a_file_that_one_archive_lists_and_only_the_other_has(world, listed_in, 
 
 
 @pytest.mark.parametrize("time", [LISTED, "20251126T021215Z"])
-def test_a_file_that_only_the_snapshots_have(world, time):
+def test_deb_on_the_snapshots_only_is_found_with_notes(world, time):
     bash = package("bash", "updates/main")
     put(world.snapshot, bash, f"/archive/debian-security/{time}")
     world.fetch(bash)
@@ -178,7 +178,7 @@ def test_a_file_that_only_the_snapshots_have(world, time):
     ], "one line for each place that lacks it"
 
 
-def test_a_file_that_only_the_archive_of_retired_suites_has(world):
+def test_deb_on_the_archive_of_retired_suites_only_is_found(world):
     bash = package("bash")
     put(world.second, bash, "/retired/debian")
     world.only_mirrors().fetch(bash, DEBIAN_ARCHIVE=world.second.url("/retired"))
@@ -187,7 +187,7 @@ def test_a_file_that_only_the_archive_of_retired_suites_has(world):
 # -- a server that has no time, breaks off, or is not there
 
 
-def test_a_server_without_time_gets_patience_where_no_other_has_the_file(world):
+def test_busy_mirror_is_retried_if_no_other_has_the_deb(world):
     bash = package("bash")
     put(world.first, bash)
     world.first.faults[f"/debian/{bash.path}"] = [Fault(status=503)] * 5
@@ -196,7 +196,7 @@ def test_a_server_without_time_gets_patience_where_no_other_has_the_file(world):
     assert "asked again where no other place has bash_1_amd64.deb" in world.lines[0]
 
 
-def test_all_busy_servers_get_patience(world):
+def test_busy_mirrors_are_all_retried(world):
     """The first says at last that it has no such file: that must not end the search."""
     bash, path = package("bash"), f"/debian/{package('bash').path}"
     put(world.second, bash)
@@ -205,7 +205,7 @@ def test_all_busy_servers_get_patience(world):
     world.only_mirrors().fetch(bash)
 
 
-def test_a_download_that_breaks_off_goes_on_elsewhere(world, monkeypatch):
+def test_cut_deb_download_continues_on_another_mirror(world, monkeypatch):
     monkeypatch.setattr("graphcrate.host.http.CHUNK", 500)
     bash, path = package("bash"), f"/debian/{package('bash').path}"
     for server in (world.first, world.second):
@@ -215,7 +215,7 @@ def test_a_download_that_breaks_off_goes_on_elsewhere(world, monkeypatch):
     assert [asked.headers.get("range") for asked in world.second.asked] == ["bytes=1000-"]
 
 
-def test_a_part_of_another_file_is_thrown_away(world, monkeypatch):
+def test_partial_deb_with_wrong_bytes_is_discarded(world, monkeypatch):
     monkeypatch.setattr("graphcrate.host.http.CHUNK", 500)
     bash, path = package("bash"), f"/debian/{package('bash').path}"
     for server in (world.first, world.second):
@@ -225,7 +225,7 @@ def test_a_part_of_another_file_is_thrown_away(world, monkeypatch):
     assert [asked.headers.get("range") for asked in world.second.asked] == ["bytes=1000-", None]
 
 
-def test_who_is_not_reached_is_asked_once(world, monkeypatch):
+def test_unreachable_mirror_is_asked_once(world, monkeypatch):
     many, asked = [package(f"p{number}") for number in range(20)], []
     for one in many:
         put(world.second, one)
@@ -243,7 +243,7 @@ def test_who_is_not_reached_is_asked_once(world, monkeypatch):
     assert world.lines == [f"{server_of(mirror)}: connection refused; going on without it"]
 
 
-def test_a_server_that_has_nothing_is_asked_last(world):
+def test_mirror_without_the_suite_is_asked_last(world):
     """A mirror from which a suite has gone: whoever has it is not asked behind it for each of a hundred packages."""
     many = [package(f"p{number}") for number in range(60)]
     for one in many:
@@ -254,7 +254,7 @@ def test_a_server_that_has_nothing_is_asked_last(world):
     assert world.lines[1].startswith(f"{world.first.address} did not have ")
 
 
-def test_what_another_process_has_fetched_meanwhile_counts(world, monkeypatch):
+def test_deb_fetched_by_another_process_is_not_downloaded(world, monkeypatch):
     bash = package("bash")
     exclusively = world.cache.exclusively
 
@@ -272,7 +272,7 @@ def test_what_another_process_has_fetched_meanwhile_counts(world, monkeypatch):
 # -- nowhere
 
 
-def test_packages_that_are_nowhere_are_named_with_who_was_asked(world):
+def test_debs_that_are_nowhere_are_a_base_drift_error(world):
     there, gone = package("there"), [package("foo"), package("bar", "updates/main")]
     put(world.first, there)
     with refused(BaseDriftError, "2 packages (foo 1 and bar 1)", "bookworm base", "./build.py lock") as caught:
@@ -284,7 +284,7 @@ def test_packages_that_are_nowhere_are_named_with_who_was_asked(world):
     world.is_tidy()
 
 
-def test_no_place_that_answers_is_no_drift(world):
+def test_silent_mirrors_are_a_network_error_and_no_drift(world):
     dead, bash = {"DEBIAN_MIRROR": refusing(), "DEBIAN_FALLBACK": refusing()}, package("bash")
     with refused(NetworkError, "bash 1", "connection refused", "DEBIAN_MIRROR="):
         world.only_mirrors().fetch(bash, **dead)
@@ -294,7 +294,7 @@ def test_no_place_that_answers_is_no_drift(world):
         world.fetch(bash, DEBIAN_MIRROR="http://[bad", DEBIAN_FALLBACK="none")
 
 
-def test_servers_without_time_are_no_drift(world):
+def test_busy_mirrors_are_a_network_error_and_no_drift(world):
     bash = package("bash")
     for server, root in ((world.first, "/debian"), (world.second, "/debian")):
         server.faults[f"{root}/{bash.path}"] = [Fault(status=503)] * 99
@@ -304,7 +304,7 @@ def test_servers_without_time_are_no_drift(world):
     assert len(world.lines) == 2, "one line for each place"
 
 
-def test_a_package_that_nobody_answered_for_is_no_drift_because_another_one_is_gone(world):
+def test_unanswered_deb_beside_a_gone_one_is_a_network_error(world):
     gone, unheard = package("gone"), package("unheard")
     world.first.faults[f"/debian/{unheard.path}"] = [Fault(status=503)] * 99  # and 404 at the other address
     with refused(NetworkError, "unheard 1") as caught:
@@ -314,7 +314,7 @@ def test_a_package_that_nobody_answered_for_is_no_drift_because_another_one_is_g
         world.fetch(gone, DEBIAN_FALLBACK=mirrors.NONE)
 
 
-def test_drift_says_which_places_were_not_reached(world):
+def test_drift_error_names_unreached_mirrors(world):
     dead = refusing()
     with refused(BaseDriftError, f"Not reached: {server_of(dead)}: connection refused"):
         world.only_mirrors().fetch(package("bash"), DEBIAN_FALLBACK=dead)
@@ -332,7 +332,7 @@ def signed(servers, cache, progress, tmp_path, monkeypatch):
     return Debian(servers[0], signer, cache, progress)
 
 
-def test_a_package_of_an_old_lock_is_where_todays_lists_have_its_bytes(world, signed):
+def test_deb_without_a_path_is_found_by_hash_in_the_lists(world, signed):
     bash, other = package("bash", listed=False), package("other")
     signed.put("bookworm", [stanza("bash", SHA256=bash.file.sha256, Filename="pool/main/b/bash_1+moved_amd64.deb")])
     world.first.put("/debian/pool/main/b/bash_1+moved_amd64.deb", content("bash"))
@@ -341,13 +341,13 @@ def test_a_package_of_an_old_lock_is_where_todays_lists_have_its_bytes(world, si
     assert world.snapshot.asked == world.second.asked == []
 
 
-def test_a_package_of_an_old_lock_that_the_lists_no_longer_have_is_nowhere(world, signed):
+def test_deb_without_a_path_and_not_in_the_lists_is_drift(world, signed):
     signed.put("bookworm", [stanza("bash", "2", SHA256="1" * 64)])
     with refused(BaseDriftError, "bash 1", "the lists of Debian bookworm"):
         world.only_mirrors().fetch(package("bash", listed=False), listed="")
 
 
-def test_lists_that_name_odd_paths_lead_nowhere(world, signed):
+def test_package_list_with_a_parent_path_is_ignored(world, signed):
     bash = package("bash", listed=False)
     signed.put("bookworm", [stanza("bash", SHA256=bash.file.sha256, Filename="../secret/bash_1_amd64.deb")])
     with refused(BaseDriftError, "bash 1"):
@@ -362,7 +362,7 @@ def binfiles(server, package, *found):
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["with its path", "of an old lock"])
-def test_the_snapshot_service_is_asked_by_name_and_version_last(world, listed):
+def test_snapshot_service_is_asked_last_by_name_and_version(world, listed):
     bash = package("bash", listed=listed)
     sha1 = hashlib.sha1(content("bash")).hexdigest()
     binfiles(world.snapshot, bash, ("arm64", "0" * 40), ("amd64", sha1))
@@ -371,7 +371,7 @@ def test_the_snapshot_service_is_asked_by_name_and_version_last(world, listed):
     assert world.snapshot.paths()[-2:] == ["/mr/binary/bash/1/binfiles", f"/file/{sha1}"]
 
 
-def test_a_name_and_a_version_of_a_lock_stay_within_the_service(world):
+def test_snapshot_request_quotes_name_and_version(world):
     odd = msgspec.structs.replace(package("bash", listed=False), name="../../x", version="1/../2?a#b")
     with refused(BaseDriftError, "no place has 1 package"):
         world.fetch(odd, listed="")
@@ -392,7 +392,7 @@ ODD_ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ODD_ANSWERS)
-def test_an_odd_answer_of_the_snapshot_service_leads_nowhere(world, answer):
+def test_invalid_answer_of_the_snapshot_service_is_ignored(world, answer):
     world.snapshot.put("/mr/binary/bash/1/binfiles", ODD_ANSWERS[answer])
     world.snapshot.put(f"/file/{'0' * 40}", b"not it" * 900)
     with refused(BaseDriftError, "bash 1"):
@@ -402,7 +402,7 @@ def test_an_odd_answer_of_the_snapshot_service_leads_nowhere(world, answer):
     assert not list((world.cache.root / "files").iterdir())
 
 
-def test_a_snapshot_service_without_time_is_named(world):
+def test_busy_snapshot_service_is_named_in_the_drift_error(world):
     world.snapshot.faults["/mr/binary/bash/1/binfiles"] = [Fault(status=503)] * 99
     with refused(BaseDriftError, "bash 1", f"Not reached: {world.snapshot.address}: HTTP 503"):
         world.fetch(package("bash"))
@@ -425,7 +425,7 @@ def test_a_snapshot_service_without_time_is_named(world):
     ],
     ids=str,
 )
-def test_a_lock_that_would_lead_out_of_an_archive_or_of_the_cache_is_refused(world, change):
+def test_deb_with_a_hostile_path_or_name_is_refused(world, change):
     bash = package("bash")
     if "file" in change:
         change = {"file": msgspec.structs.replace(bash.file, **change["file"])}
@@ -436,13 +436,13 @@ def test_a_lock_that_would_lead_out_of_an_archive_or_of_the_cache_is_refused(wor
 
 
 @pytest.mark.parametrize("listed", ["../../x", "yesterday", "20261325T021215Z"])
-def test_a_lock_whose_lists_were_made_at_no_time_is_refused(world, listed):
+def test_lock_with_an_invalid_listed_time_is_refused(world, listed):
     with refused(IntegrityError, listed):
         world.fetch(package("bash"), listed=listed)
     assert world.first.asked == []
 
 
-def test_passwords_are_not_said(world):
+def test_drift_error_hides_mirror_passwords(world):
     mirror = world.first.url("/debian").replace("//", "//me:secret@")
     with refused(BaseDriftError, world.first.address) as caught:
         world.only_mirrors().fetch(package("bash"), DEBIAN_MIRROR=mirror)

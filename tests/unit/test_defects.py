@@ -39,7 +39,7 @@ def endless():
 @pytest.mark.parametrize(
     "error", [ZeroDivisionError("by nothing"), AttributeError("'NoneType'"), RuntimeError("x"), OSError("odd"), endless]
 )
-def test_a_defect_is_a_sentence_with_a_code_of_its_own_and_a_file_to_send(fails, error):
+def test_defect_prints_three_lines_ends_with_19_and_writes_a_report(fails, error):
     code, err, (written,) = fails(error)
     assert code == errors.DefectError.exit_code == defects.DEFECT
     assert err.startswith("graphcrate: a defect of graphcrate: ")
@@ -51,7 +51,7 @@ def test_a_defect_is_a_sentence_with_a_code_of_its_own_and_a_file_to_send(fails,
     assert re.search(r"commit ([0-9a-f]{40}|unknown)", written)
 
 
-def test_a_traceback_is_shown_where_one_is_asked_for_or_no_file_can_be_written(fails, monkeypatch, tmp_path):
+def test_defect_traceback_is_shown_on_request_or_without_a_report_file(fails, monkeypatch, tmp_path):
     monkeypatch.setenv(defects.TRACEBACK, "1")
     _, err, written = fails(ZeroDivisionError("by nothing"))
     assert ("Traceback" in err, len(written)) == (True, 1)
@@ -70,18 +70,18 @@ def test_a_traceback_is_shown_where_one_is_asked_for_or_no_file_can_be_written(f
         (BlockingIOError(11, "Resource temporarily unavailable"), "Resource temporarily unavailable"),
     ],
 )
-def test_what_the_machine_lacks_is_no_defect(fails, error, said):
+def test_missing_machine_resource_is_a_host_error(fails, error, said):
     code, err, written = fails(error)
     assert (code, said in err, written) == (errors.HostError.exit_code, True, []), err
     assert "cause: " in err
     assert "next: " in err
 
 
-def test_a_module_of_ours_that_cannot_be_loaded_is_a_defect(fails):
+def test_import_error_of_our_module_is_a_defect(fails):
     assert fails(ImportError("cannot import name 'x'", name="graphcrate.host"))[0] == 19
 
 
-def test_an_interrupt_while_modules_are_loaded_is_one(monkeypatch, capsys):
+def test_interrupt_during_imports_ends_with_the_interrupt_code(monkeypatch, capsys):
     def interrupted():
         raise KeyboardInterrupt
 
@@ -104,23 +104,23 @@ def test_an_interrupt_while_modules_are_loaded_is_one(monkeypatch, capsys):
         ("image pyg --cuda 11.8", "hunter2", "image pyg --cuda 11.8"),
     ],
 )
-def test_secrets_are_not_sent(text, hidden, kept):
+def test_redacted_report_hides_secrets(text, hidden, kept):
     told = defects.redacted(text)
     assert (hidden in told, kept in told) == (False, True), told
 
 
-def test_a_secret_of_the_command_is_neither_shown_nor_written(fails):
+def test_defect_report_hides_secrets_of_the_command(fails):
     _, err, (written,) = fails(ValueError("https://me:hunter2@host.example/x"), "list", "--json")
     assert "hunter2" not in err + written
 
 
-def test_a_full_disk_behind_stderr_loses_lines_and_a_closed_pipe_is_told():
+def test_stderr_on_a_full_disk_loses_lines_and_a_closed_pipe_is_an_error():
     text = io.TextIOWrapper(io.BufferedWriter(streams._Forgiving("/dev/full", "w")), line_buffering=True)
     text.write("lost\n" * 10_000)
     text.close()
 
 
-def test_the_commit_is_found_in_clones_worktrees_and_packed_ones(tmp_path):
+def test_commit_is_read_from_clones_worktrees_and_packed_refs(tmp_path):
     def commit_of(files, root="."):
         for name, content in files.items():
             path = tmp_path / name

@@ -24,7 +24,7 @@ def repository(server):
     return Repository(Client({}, sleep=lambda _: None), reference.parse(f"{server.host}/team/base"), lambda: LOGIN)
 
 
-def test_the_environment_comes_first(tmp_path):
+def test_registry_login_of_the_environment_precedes_docker_config(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"auths": {"registry.example": {"username": "a"}}}))
     files = {"DOCKER_CONFIG": str(tmp_path)}
     assert credentials.for_destination(WANTED, BOTH | files) == LOGIN
@@ -34,18 +34,18 @@ def test_the_environment_comes_first(tmp_path):
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_half_a_login_is_an_error_that_shows_no_secret(name):
+def test_registry_user_without_password_is_a_usage_error_without_secrets(name):
     with pytest.raises(UsageError, match=f"{name} is set") as caught:
         credentials.for_destination(WANTED, {name: BOTH[name]})
     assert "canary" not in str(caught.value)
 
 
-def test_a_credential_does_not_show():
+def test_credential_repr_hides_secrets():
     login = Credential(user="robot", password="canary-token", identity_token="canary-refresh")
     assert not re.search("canary|Y2FuYXJ5", f"{login!r} {login} {[login]}")
 
 
-def test_a_strange_realm_gets_no_login_until_the_user_says_so():
+def test_foreign_realm_gets_no_login_without_registry_realms():
     with RegistryServer(login="bearer", realm="https://tokens.example.net/token") as server:
         with refused(NetworkError, "sent to tokens.example.net", "REGISTRY_REALMS=tokens.example.net") as caught:
             repository(server).manifest("v1")
@@ -54,7 +54,7 @@ def test_a_strange_realm_gets_no_login_until_the_user_says_so():
     assert told == ("tokens.example.net", "b.example")
 
 
-def test_a_challenge_from_where_a_blob_lies_is_not_answered(tmp_path):
+def test_login_challenge_of_a_blob_storage_is_not_answered(tmp_path):
     """A registry redirects to a storage, which asks for a login: that is no business of ours."""
     with RegistryServer(login="bearer", user="robot", password="canary-token") as evil, RegistryServer() as server:
         evil.realm = f"http://{evil.host}/token"

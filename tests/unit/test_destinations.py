@@ -57,7 +57,7 @@ ACR = "registry.cn-hangzhou.aliyuncs.com"
         ("file:///shared/images", Path("/shared/images")),
     ],
 )
-def test_what_a_person_may_write_and_where_an_image_goes(text, wanted):
+def test_destination_text_gives_folder_or_reference(text, wanted):
     found = parse_destination(text, HOME)
     if isinstance(found, SharedFolder):
         assert found.path == wanted
@@ -94,17 +94,17 @@ def test_what_a_person_may_write_and_where_an_image_goes(text, wanted):
         ("acr:cn-hangzhou/NS", "not a repository"),
     ],
 )
-def test_anything_else_is_refused_with_the_forms(text, why):
+def test_invalid_destination_is_refused_with_the_forms(text, why):
     with refused(UsageError, why, "acr:cn-hangzhou/NAMESPACE"):
         parse_destination(text, HOME)
 
 
-def test_a_home_that_nobody_knows_is_said():
+def test_destination_with_tilde_and_no_home_is_a_usage_error():
     with pytest.raises(UsageError, match="HOME is not set"):
         parse_destination("~/images", {})
 
 
-def test_the_address_inside_the_vpc_is_found_from_either_way_to_name_it():
+def test_acr_destination_gives_its_vpc_address():
     for text, inside in (
         ("acr:cn-hangzhou/ns", "registry-vpc.cn-hangzhou.aliyuncs.com"),
         ("acr:lab@cn-hangzhou/ns", "lab-registry-vpc.cn-hangzhou.cr.aliyuncs.com"),
@@ -117,7 +117,7 @@ def test_the_address_inside_the_vpc_is_found_from_either_way_to_name_it():
 
 
 @given(st.text(max_size=40) | st.from_regex(r"(acr|oras|file|docker):(//)?[a-z.@:/-]{0,30}", fullmatch=True))
-def test_nothing_but_a_usage_error_comes_of_any_text(text):
+def test_random_destination_text_is_parsed_or_a_usage_error(text):
     try:
         found = parse_destination(text, HOME)
     except UsageError:
@@ -126,12 +126,12 @@ def test_nothing_but_a_usage_error_comes_of_any_text(text):
         assert found.reference("pyg", "1").host == found.host
 
 
-def test_every_option_is_of_some_destination_and_the_other_way_round():
+def test_destination_options_equal_those_of_publish():
     assert {option for kind in DESTINATIONS for option in kind.options} == OPTIONS.keys()
     assert DESTINATIONS[-1] is Registry, "it takes whatever has nobody else's form"
 
 
-def test_a_further_destination_is_a_class_and_a_row(monkeypatch):
+def test_new_destination_is_a_class_and_a_row(monkeypatch):
     """As S3 would be: nothing else of publish knows which destinations there are."""
 
     @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_lies_there_with_checksum_and_link_and_once(put, folder):
+def test_shared_folder_gets_file_checksum_and_link_once(put, folder):
     assert put(ONE, "2.3-cu118")
     assert holds(folder, {"2.3-cu118": ONE}, "2.3-cu118")
     file = folder / "pyg-2.3-cu118.sif"
@@ -213,7 +213,7 @@ def test_a_file_lies_there_with_checksum_and_link_and_once(put, folder):
 @pytest.mark.parametrize(
     ("umask", "sif", "sqsh", "notes"), [(0o022, 0o755, 0o644, 0), (0o027, 0o750, 0o640, 0), (0o077, 0o700, 0o600, 2)]
 )
-def test_the_umask_is_obeyed_and_said_where_it_is_private(put, folder, progress, umask, sif, sqsh, notes):
+def test_shared_folder_obeys_umask_and_notes_private_files(put, folder, progress, umask, sif, sqsh, notes):
     before = os.umask(umask)
     try:
         put(ONE)
@@ -226,7 +226,7 @@ def test_the_umask_is_obeyed_and_said_where_it_is_private(put, folder, progress,
 
 
 @pytest.mark.parametrize("other", [TWO, TWO + b"2"])
-def test_another_file_under_the_name_is_not_replaced_unasked(put, folder, other):
+def test_shared_folder_replaces_another_file_only_with_replace(put, folder, other):
     put(ONE)
     with refused(UsageError, "another file", "--replace"):
         put(other)
@@ -235,7 +235,7 @@ def test_another_file_under_the_name_is_not_replaced_unasked(put, folder, other)
     assert holds(folder, {"1": other}, "1")
 
 
-def test_what_keeps_it_from_the_start_is_said_before_anything_is_copied(put, folder, monkeypatch):
+def test_shared_folder_without_space_is_refused_before_copying(put, folder, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(DiskFullError, match=r"0\.0 GB are free"):
         put(ONE)
@@ -248,7 +248,7 @@ def test_what_keeps_it_from_the_start_is_said_before_anything_is_copied(put, fol
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EIO, HostError)])
 @pytest.mark.parametrize("replace", [False, True])
-def test_what_the_server_says_only_at_the_end_leaves_nothing(put, folder, monkeypatch, number, kind, replace):
+def test_shared_folder_error_at_fsync_leaves_nothing(put, folder, monkeypatch, number, kind, replace):
     put(ONE)
 
     monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError(number, os.strerror(number))))
@@ -257,7 +257,7 @@ def test_what_the_server_says_only_at_the_end_leaves_nothing(put, folder, monkey
     assert holds(folder, {"1": ONE}, "1")
 
 
-def test_a_file_system_without_hard_links_or_links_takes_it_all_the_same(put, folder, progress, monkeypatch):
+def test_shared_folder_without_links_gets_file_and_checksum(put, folder, progress, monkeypatch):
     for name in ("link", "symlink"):
         monkeypatch.setattr(os, name, mock.Mock(side_effect=OSError(errno.EPERM, "Operation not permitted")))
     assert not put(ONE)
@@ -267,7 +267,7 @@ def test_a_file_system_without_hard_links_or_links_takes_it_all_the_same(put, fo
         put(TWO)
 
 
-def test_what_killed_publishers_left_goes_and_the_living_ones_stays(put, folder):
+def test_shared_folder_drops_old_partial_files_only(put, folder):
     folder.mkdir(parents=True)
     old, young, foreign = ".pyg-1.sif.0123456789abcdef.part", ".pyg-1.sif.aaaaaaaaaaaaaaaa.part", ".notes.part"
     for name in (old, young, foreign):
@@ -277,7 +277,7 @@ def test_what_killed_publishers_left_goes_and_the_living_ones_stays(put, folder)
     assert set(names(folder)) == {young, foreign, "pyg-1.sif", "pyg-1.sif.sha256", "pyg.sif"}
 
 
-def test_publishers_at_once_leave_the_first_ones_whole_file_with_its_checksum(put, folder):
+def test_concurrent_publishers_leave_the_first_file_with_its_checksum(put, folder):
     def publish(data):
         with contextlib.suppress(UsageError):
             put(data)

@@ -28,14 +28,14 @@ def layout(tmp_path):
     )
 
 
-def test_identical_layouts_by_name_and_by_path(call, layout):
+def test_diff_of_identical_layouts_ends_with_0(call, layout):
     path = layout("one", *FILES)
     for other in ("one:tag", path, path.parent, f"oci:{path}:tag", f"{path}:tag"):
         code, out, err = call("one:tag", other)
         assert (code, out.splitlines()[-1]) == (0, "identical"), err
 
 
-def test_differences_have_an_exit_code_of_their_own(call, layout):
+def test_diff_of_different_images_ends_with_13(call, layout):
     layout("one", *FILES, environment={"A": "b"})
     layout("two", *FILES[:1], file("etc/passwd", b"toor", mode=0o600), FILES[2], environment={"A": "c"})
     code, out, err = call("one:tag", "two:tag")
@@ -50,7 +50,7 @@ def test_differences_have_an_exit_code_of_their_own(call, layout):
     assert [one["aspect"] for one in found["unexpected"]] == ["mode", "content", "setting"]
 
 
-def test_what_may_differ_is_counted_listed_or_refused(call, layout, tmp_path):
+def test_diff_counts_lists_or_refuses_allowed_differences(call, layout, tmp_path):
     layout("one", *FILES)
     (tmp_path / "root" / "etc").mkdir(parents=True)
     (tmp_path / "root" / "etc" / "passwd").write_bytes(b"root")
@@ -65,14 +65,14 @@ def test_what_may_differ_is_counted_listed_or_refused(call, layout, tmp_path):
     assert (code, "may differ" in out) == (13, False)
 
 
-def test_an_image_on_a_registry_is_brought_here(call, layout, registry_server):
+def test_diff_with_a_registry_image_downloads_it(call, layout, registry_server):
     layout("one", *FILES)
     registry_server.image("team/image", [FILES], "1.0")
     code, out, err = call("one:tag", f"{registry_server.host}/team/image:1.0")
     assert (code, "only in" in out or "content:" in out) == (0, False), err + out
 
 
-def test_what_cannot_be_compared_is_said_before_anything_is_read(call, layout, tmp_path):
+def test_diff_of_an_unreadable_image_is_refused_before_reading(call, layout, tmp_path):
     layout("one", *FILES)
     (tmp_path / "text").write_text("hello\n")
     for argument, message in (
@@ -103,7 +103,7 @@ class Api:
         yield from (data[start : start + 700] for start in range(0, len(data), 700))
 
 
-def test_an_image_of_docker_is_streamed(call, monkeypatch, tmp_path):
+def test_diff_of_a_docker_image_streams_it(call, monkeypatch, tmp_path):
     @contextlib.contextmanager
     def connected(environment):
         yield Api()

@@ -22,7 +22,7 @@ def room(*parts, free=10 * GB, copied=0, free_output=10 * GB):
     return Room(**folders, parts=made, copied=copied, free=free, free_output=free_output)
 
 
-def test_a_plan_says_what_is_needed_where_and_what_is_estimated():
+def test_disk_line_has_needs_estimates_and_free_space_per_folder():
     known, estimated = ("to download", 2.0, True), ("for layers", 1.5, False)
     assert room(known).line() == "needs 2.0 GB in /cache, 0.0 GB in dist (hard links), 10.0 GB are free"
     assert room(known, estimated).line().startswith("needs about 3.5 GB in /cache, ")
@@ -40,7 +40,7 @@ def test_a_plan_says_what_is_needed_where_and_what_is_estimated():
         ([("to download", 8.0, True), ("for layers", 4.0, False)], False),
     ],
 )
-def test_only_what_is_certain_not_to_fit_is_refused(cache, parts, fits):
+def test_disk_need_is_refused_only_if_certain(cache, parts, fits):
     if fits:
         room(*parts).require("pyg:1", cache)
         return
@@ -50,13 +50,13 @@ def test_only_what_is_certain_not_to_fit_is_refused(cache, parts, fits):
         room(*parts).require("pyg:1", cache)
 
 
-def test_images_on_another_disk_need_room_there(cache):
+def test_disk_need_of_copied_images_counts_on_the_output_disk(cache):
     room(copied=10 * GB).require("pyg:1", cache)
     with refused(DiskFullError, "pyg:1 needs 20.0 GB, and 10.0 GB are free under dist", "--output FOLDER"):
         room(copied=20 * GB).require("pyg:1", cache)
 
 
-def test_what_a_build_would_free_by_itself_counts(cache):
+def test_disk_space_that_a_build_frees_counts_as_free(cache):
     for name in ("one", "two"):
         path = cache.path("rootfs", name, "root", "file")
         path.write_bytes(b"x" * 10_000_000)
@@ -82,7 +82,7 @@ def needed(world, *options):  # noqa: F811
     return {part.what: (part.size, part.known) for part in found.parts}
 
 
-def test_what_the_cache_has_counts_and_the_rest_is_counted_by_the_wheels(world):  # noqa: F811
+def test_disk_need_counts_cached_files_and_wheel_sizes(world):  # noqa: F811
     world.patch.setattr(debian, "python_version", lambda _: "3.11.2")
     world.patch.setattr(debian, "glibc_version", lambda _: "2.36")
     before = needed(world)
@@ -95,7 +95,7 @@ def test_what_the_cache_has_counts_and_the_rest_is_counted_by_the_wheels(world):
     assert "to download" not in after
 
 
-def test_a_build_that_does_not_fit_ends_before_its_first_step(world):  # noqa: F811
+def test_build_without_disk_space_ends_with_8_before_its_first_step(world):  # noqa: F811
     world.patch.setattr(Cache, "free_bytes", lambda self: 100)
     code, out, err = world.typed(*BUILD)
     assert (code, out, "step 1 of 4" in err) == (8, "", False), err

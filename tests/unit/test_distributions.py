@@ -109,7 +109,7 @@ def base(*packages):
     return DebianBase(suite="nova", packages=tuple(rows))
 
 
-def test_a_recipe_takes_a_suite_that_has_a_row():
+def test_recipe_base_suite_must_have_a_row_and_its_python():
     assert list(recipes._bad_base(BaseSpec(suite="nova"), "3.12")) == []
     assert list(recipes._bad_base(BaseSpec(suite="forky"), "3.14")) == []
     assert list(recipes._bad_base(BaseSpec(suite="nova"), "3.11")) == [
@@ -123,7 +123,7 @@ def test_a_recipe_takes_a_suite_that_has_a_row():
         suites.base_of("gone")
 
 
-def test_its_archives_are_where_its_variables_and_its_rows_say(tmp_path):
+def test_made_up_distribution_uses_its_own_mirror_variables(tmp_path):
     mirror = {"MADEUP_MIRROR": "http://a.example/madeup", "DEBIAN_MIRROR": "http://b.example/debian"}
     found = mirrors.archives(mirror, tmp_path, suite="nova")
     own = mirrors.DebianMirror("http://a.example/madeup", "http://a.example/madeup")
@@ -137,7 +137,7 @@ def test_its_archives_are_where_its_variables_and_its_rows_say(tmp_path):
     assert mirrors.own_mirror({}, tmp_path, suite="bookworm") is None
 
 
-def test_its_packages_are_locked_from_its_own_archive(made_up):
+def test_made_up_distribution_is_locked_from_its_own_archive(made_up):
     found = debian.lock(BaseSpec(suite="nova"), "3.12", place_of(made_up))
     assert {"made-up-keyring", "python3.12", "libc6"} <= {package.name for package in found.packages}
     assert (found.suite, debian.python_version(found), debian.glibc_version(found)) == ("nova", "3.12.3", "2.39")
@@ -145,18 +145,18 @@ def test_its_packages_are_locked_from_its_own_archive(made_up):
         debian.lock(BaseSpec(suite="nova", packages=("nothing-such",)), "3.12", place_of(made_up))
 
 
-def test_another_distributions_key_does_not_sign_its_lists(made_up, tmp_path):
+def test_lists_signed_by_another_distributions_key_are_refused(made_up, tmp_path):
     (tmp_path / "madeup-keys.asc").write_text("")
     with refused(IntegrityError, "not signed by a key of Made-Up's", "MADEUP_MIRROR=http://a-mirror/madeup"):
         archive.SuiteArchive("nova", place_of(made_up))
 
 
-def test_its_index_of_files_is_read(made_up):
+def test_contents_index_of_a_made_up_distribution_is_read(made_up):
     made_up.put_contents("nova", "usr/lib/x86_64-linux-gnu/libx.so.1 libs/libx1", root="/madeup", section="index")
     assert contents.index("nova", place_of(made_up)).packages == {"libx.so.1": ("libx1",)}
 
 
-def test_aptss_sources_are_its_own():
+def test_apt_sources_of_a_made_up_distribution_have_its_components():
     example = (
         "deb http://a.example/madeup nova main restricted universe\ndeb http://a.example/madeup nova-updates main\n"
     )
@@ -164,7 +164,7 @@ def test_aptss_sources_are_its_own():
     assert lines == ["deb http://a.example/madeup nova universe", "deb http://a.example/madeup nova-updates universe"]
 
 
-def test_plans_and_bills_name_it():
+def test_plan_and_sbom_name_a_made_up_distribution():
     recipe = RECIPES["pyg"]
     lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
     variant = msgspec.structs.replace(recipe.variant("11.8"), base=BaseSpec(suite="nova"), python="3.12")
@@ -182,14 +182,14 @@ def test_plans_and_bills_name_it():
     assert str(component.purl).startswith("pkg:deb/madeup/bash@1?")
 
 
-def test_its_security_updates_are_known():
+def test_security_updates_of_a_made_up_distribution_are_judged():
     image = msgspec.structs.replace(GOOD, **files(**{OS_RELEASE: release("nova", "24.04", ID="madeup")}))
     verdict = contracts.security_updates.judge(image, msgspec.structs.replace(HOST, today=DAY))
     assert (verdict.status, verdict.seen) == ("pass", "Made-Up nova: security updates until 2029-05-31")
     assert suites.of_release("24.04", "madeup") == "nova"
 
 
-def test_debians_list_of_dates_leaves_other_distributions_alone():
+def test_renewing_debian_dates_keeps_other_distributions():
     text = data("suites.toml").decode() + ROWS[ROWS.index("[suites.nova]") :]
     header = "version,series,release,eol,eol-lts"
     listed = [f"{row.release},{name},,," for name, row in suites.known().items() if row.distribution == "debian"]
@@ -197,7 +197,7 @@ def test_debians_list_of_dates_leaves_other_distributions_alone():
     assert nova.startswith('distribution = "madeup"\nrelease = "24.04"\nreleased = 2024-04-25\n')
 
 
-def test_no_module_names_a_suite():
+def test_modules_name_no_suite():
     name = re.compile(rf"\b({'|'.join(suites.known())})\b")
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text[:60]}"

@@ -111,7 +111,7 @@ def test_forbidden_socket_of_another_user_is_left_alone(machine):
     )  # fmt: skip
 
 
-def test_another_engine_is_named_where_one_can_be_chosen_and_by_its_option(typed, monkeypatch):
+def test_docker_error_names_another_engine_by_the_option_of_its_command(typed, monkeypatch):
     monkeypatch.setattr(docker_engine.process, "find", lambda _: "/usr/bin/docker")
     monkeypatch.setattr(docker_engine, "endpoint", lambda _: "unix:///nowhere/docker.sock")
     code, _, err = typed("diff", "docker:foo", "docker:bar")
@@ -122,7 +122,7 @@ def test_another_engine_is_named_where_one_can_be_chosen_and_by_its_option(typed
             ask({})
 
 
-def test_the_address_is_the_docker_commands_own(tmp_path, monkeypatch):
+def test_docker_endpoint_is_that_of_the_current_context(tmp_path, monkeypatch):
     meta = tmp_path / "contexts" / "meta" / hashlib.sha256(b"lab").hexdigest() / "meta.json"
     meta.parent.mkdir(parents=True)
     meta.write_text(json.dumps({"Name": "lab", "Metadata": {}, "Endpoints": {"docker": {"Host": "unix:///lab.sock"}}}))

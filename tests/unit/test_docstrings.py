@@ -87,7 +87,7 @@ def is_there(module, name):
     return set(above) <= used(module) and any(last in names for names in known.values())
 
 
-def test_a_name_in_backquotes_is_there():
+def test_backquoted_names_in_docstrings_exist():
     stale = [
         f"{module}: `{name}`"
         for module in SOURCES
@@ -100,7 +100,7 @@ def test_a_name_in_backquotes_is_there():
     assert stale == []
 
 
-def test_a_name_that_is_gone_is_noticed():
+def test_backquoted_name_of_a_missing_module_is_found():
     assert is_there("graphcrate.oci.layer", "oci.layout") is True
     assert is_there("graphcrate.oci.layer", "wheelhouse.build") is False
     assert is_there("graphcrate.smoke.verdict", "smoke.JUDGING") is False

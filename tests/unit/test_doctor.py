@@ -398,7 +398,7 @@ CLUSTERS = [
 
 
 @pytest.mark.parametrize(("judge", "fields", "expected"), [*GPUS, *STACKS, *MACHINES, *LEAKS, *APPTAINERS, *CLUSTERS])
-def test_findings(tmp_path, judge, fields, expected):
+def test_doctor_findings_by_machine(tmp_path, judge, fields, expected):
     """`expected`: id → "status | words | more words" of the finding; None: there is none; "*": statuses of all."""
     found = by_id(judge(MadeUp(tmp_path, **fields)))
     for name, told in expected.items():
@@ -413,14 +413,14 @@ def test_findings(tmp_path, judge, fields, expected):
     assert not any("hunter" in word for one in found.values() for word in one), "a password is shown"
 
 
-def test_without_libcuda_the_name_tells_the_capability(tmp_path):
+def test_gpu_capability_without_libcuda_follows_its_name(tmp_path):
     _, fields, _ = card("535.54.03", {}, python=NO_LIBCUDA)
     told = {"/proc/driver/nvidia/gpus/0000:3b:00.0/information": "Model: \t\t NVIDIA A100-SXM4-80GB\nIRQ: 1\n"}
     seen = look_at_driver(MadeUp(tmp_path, **{**fields, "files": {**fields["files"], **told}}))
     assert (seen.capabilities, seen.works, THERE.works) == (("8.0",), False, True)
 
 
-def test_the_cgroups_cores_and_limits_count(tmp_path, monkeypatch):
+def test_doctor_counts_cores_and_limits_of_the_cgroup(tmp_path, monkeypatch):
     quota = {**MEMINFO, **AVX2, "/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/cpu.max": "200000 100000\n"}
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: set(range(16)))
     monkeypatch.setattr(machine.os, "cpu_count", lambda: 16)
@@ -436,7 +436,7 @@ def test_the_cgroups_cores_and_limits_count(tmp_path, monkeypatch):
     assert by_id(judge_machine(MadeUp(tmp_path / "share", free)))["cores"].seen == "16 of 96 cores"
 
 
-def test_the_kind_of_a_file_system():
+def test_kind_of_a_path_is_that_of_its_mount():
     mounts = [("/", "ext4"), ("/run", "tmpfs"), ("/home", "nfs4"), ("/home/alice", "lustre"), ("/home", "beegfs")]
     kinds = {"/x": "ext4", "/run/user/1": "tmpfs", "/home/bob": "beegfs", "/home/alice/x": "lustre", "/homes": "ext4"}
     assert {path: kind_of(mounts, path) for path in kinds} == kinds
@@ -455,12 +455,12 @@ CONTAINERS = [
 ]
 
 
-def test_the_kind_of_a_container(tmp_path):
+def test_container_kind_by_files_and_variables(tmp_path):
     for number, (kind, files, variables) in enumerate(CONTAINERS):
         assert container_of(MadeUp(tmp_path / str(number), files, environment=variables)) == kind
 
 
-def test_the_images_own_python_is_found_first(tmp_path):
+def test_python_of_the_image_first_in_path_is_ok(tmp_path):
     host = MadeUp(tmp_path, dict.fromkeys((*IMAGE, "/opt/venv/bin/python"), ""))
     host.find = lambda program: "/opt/venv/bin/" + program
     assert by_id(judge_container(host, "enroot", SHUT))["python"].status == "ok"
@@ -469,7 +469,7 @@ def test_the_images_own_python_is_found_first(tmp_path):
 # The report
 
 
-def test_a_fault_of_the_doctors_own_is_a_finding(tmp_path, monkeypatch):
+def test_exception_in_a_doctor_area_is_a_finding(tmp_path, monkeypatch):
     def stumble(host):
         yield ok("first", "seen")
         raise ZeroDivisionError("oh")
@@ -479,7 +479,7 @@ def test_a_fault_of_the_doctors_own_is_a_finding(tmp_path, monkeypatch):
     assert found["doctor"].why == "ZeroDivisionError: oh"
 
 
-def test_a_container_asks_for_runtimes_that_are_in_it_alone(tmp_path):
+def test_doctor_in_a_container_surveys_installed_runtimes_only(tmp_path):
     report = survey(MadeUp(tmp_path / "host"))
     assert [area for area, _ in report] == ["GPU", "machine", "storage", "Apptainer", "enroot", "Slurm"]
     assert not any(finding.id == "doctor" for _, findings in report for finding in findings)
@@ -489,7 +489,7 @@ def test_a_container_asks_for_runtimes_that_are_in_it_alone(tmp_path):
 
 
 @pytest.mark.parametrize(("files", "code"), [({}, 0), ({"/dev/shm/": None}, 7)])
-def test_the_command(tmp_path, files, code, monkeypatch, capsys):
+def test_doctor_command_exit_code_and_json(tmp_path, files, code, monkeypatch, capsys):
     monkeypatch.setattr(command, "Host", lambda: MadeUp(tmp_path, files))
     assert command.main([]) == code
     assert capsys.readouterr().out.splitlines()[-1] == ("1 cannot work." if code else "No problem found.")
@@ -501,7 +501,7 @@ def test_the_command(tmp_path, files, code, monkeypatch, capsys):
     assert (ended.value.code, bool(capsys.readouterr().err)) == (2, True)
 
 
-def test_the_page():
+def test_doctor_page_lines_wrap_with_why_and_fix():
     report = [("GPU", [ok("a", "fine"), warn("b", "seen " * 30, "because", "do this")])]
     lines = list(page_lines(report, 80, colour=False))
     assert lines[:2] == ["GPU", "  ok    fine"]
@@ -512,7 +512,7 @@ def test_the_page():
     assert "\033[33mwarn" in "".join(page_lines(report, 80, colour=True))
 
 
-def test_words():
+def test_doctor_sizes_and_version_numbers():
     assert [size(count) for count in (0, 1023, 1 << 20, 1536 << 20)] == ["0 B", "1023 B", "1 MiB", "1.5 GiB"]
     texts = ("v1.2-rc1", "3.10.0-1160.el7", "2.0.1+cu118", "x")
     assert [numbers(text) for text in texts] == [(1, 2), (3, 10, 0), (2, 0, 1), ()]

@@ -25,7 +25,7 @@ IDS = [pattern.id for pattern in PATTERNS]
 
 
 @pytest.mark.parametrize(("name", "source", "text"), TEXTS, ids=[f"{name}-{n}" for n, (name, _, _) in enumerate(TEXTS)])
-def test_an_error_is_recognised(name, source, text):
+def test_doctor_recognises_an_error_in_a_log(name, source, text):
     log = "Epoch: 010, Loss: 1.2346, Train: 0.5000\n" * 50 + text + "\nsrun: error: n1: task 0: Exited with code 1\n"
     assert name in {answer.id for answer in explain(log)}
     answers = {answer.id: answer for answer in explain(text)}
@@ -35,7 +35,7 @@ def test_an_error_is_recognised(name, source, text):
     assert not re.search(r"[{}]", found.cause), "a gap that nothing filled"
 
 
-def test_every_pattern_is_tested_and_has_a_source():
+def test_doctor_patterns_are_all_tested_and_have_sources():
     assert len(PATTERNS) >= 30
     assert set(IDS) == {name for name, _, _ in TEXTS}
     assert len(IDS) == len(set(IDS))
@@ -43,7 +43,7 @@ def test_every_pattern_is_tested_and_has_a_source():
     assert {name for pattern in PATTERNS for name in pattern.hides} <= set(IDS)
 
 
-def test_what_is_no_known_error_is_not_explained():
+def test_doctor_explains_no_unknown_error():
     for text in (
         "",
         "Everything is fine, all 12 tests passed in 3.4 s",
@@ -54,14 +54,14 @@ def test_what_is_no_known_error_is_not_explained():
 
 
 @given(st.text(alphabet=string.printable, max_size=300))
-def test_no_text_breaks_it(text):
+def test_doctor_explain_takes_any_text(text):
     explain(text)
 
 
 @pytest.mark.parametrize(
     "line", ["a" * 200 + "\n", "a" * 5000, "/opt/lib/libx.so.1 ", "lib", "lib.so", "/x.so: undefined ", "\n", " \r\n"]
 )
-def test_a_long_log_is_read_at_both_ends_and_soon(line):
+def test_doctor_explain_of_a_long_log_reads_both_ends_quickly(line):
     began = time.process_time()
     start, end = "CUDA out of memory\n", "\nOSError: [Errno 98] Address already in use"
     found = {answer.id for answer in explain(start + "\n" + line * (2 * LONGEST // len(line)) + end)}
@@ -103,20 +103,20 @@ TEXT_OF = {name: text for name, _, text in reversed(TEXTS)}
         *[(TEXT_OF[name], name, "") for name in ("enroot-no-nvidia-cli", "nccl-shm")],
     ],
 )
-def test_one_cause_is_named_with_what_the_text_says_of_it(text, name, words):
+def test_doctor_explanation_has_details_of_the_log(text, name, words):
     (found,) = explain(text)
     assert found.id == name
     assert all(one.strip() in f"{found.cause}\n{found.fix}" for one in words.split("|"))
 
 
-def test_the_command_prints_cause_and_fix_and_says_when_it_knows_nothing(capsys):
+def test_doctor_explain_prints_cause_and_fix_or_ends_with_2(capsys):
     assert main(["--explain", "OSError: [Errno 98] Address already in use"]) == 0
     assert re.search("(?s)cause: The port of MASTER_PORT is taken.*fix: +export MASTER_PORT=", capsys.readouterr().out)
     assert main(["--explain", "the dog ate it"]) == 2
     assert f"knows {len(PATTERNS)} errors, and this is none of them" in capsys.readouterr().out
 
 
-def test_it_reads_stdin_and_prints_json(capsys, monkeypatch):
+def test_doctor_explain_reads_stdin_and_prints_json(capsys, monkeypatch):
     text = b"\xd6\xd0\xce\xc4 GBK\nCUDA out of memory"  # of a locale that is not UTF-8
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text), "ascii", "strict"))
     assert main(["--explain", "-", "--json"]) == 0

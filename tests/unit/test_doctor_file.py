@@ -21,7 +21,7 @@ SINGLE = programs.doctor(ROOT / "doctor")
 SOURCES = {**MODULES, "the one file": SINGLE}
 
 
-def test_every_image_has_it():
+def test_doctor_file_is_among_the_programs_of_images():
     assert programs.examples(Context(root=ROOT, environment={}))["examples/doctor.py"] == SINGLE
     assert SINGLE.startswith("#!")
 
@@ -34,7 +34,7 @@ NEWER = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_python_3_6_reads_it_with_the_standard_library_alone(name):
+def test_doctor_parses_with_python_3_6_and_imports_stdlib_only(name):
     sisters = {"doctor"} if name in MODULES else set()
     tree = ast.parse(SOURCES[name], feature_version=(3, 6))
     assert {one.partition(".")[0] for one in imports(tree)} <= sisters | sys.stdlib_module_names - {"__future__"}
@@ -44,7 +44,7 @@ def test_python_3_6_reads_it_with_the_standard_library_alone(name):
         assert not {getattr(node, "arg", "") if isinstance(node, ast.keyword) else getattr(node, "attr", "")} & NEWER
 
 
-def test_the_file_does_what_the_modules_do(capsys):
+def test_doctor_file_prints_what_its_modules_print(capsys):
     scope = {"__name__": "doctor"}
     exec(compile(SINGLE, "doctor.py", "exec"), scope)
     code = scope["main"](["--explain", "CUDA out of memory"])
@@ -52,7 +52,7 @@ def test_the_file_does_what_the_modules_do(capsys):
     assert (code, alone) == (command.main(["--explain", "CUDA out of memory"]), capsys.readouterr().out)
 
 
-def test_a_name_at_the_top_is_there_once_and_under_its_own_name():
+def test_doctor_modules_have_unique_top_level_names():
     """In one file a second one would take the first one's place."""
     owners = {}
     for module, source in MODULES.items():
@@ -66,7 +66,7 @@ def test_a_name_at_the_top_is_there_once_and_under_its_own_name():
                 assert owners.setdefault(name, module) == module, f"{name} is in {owners[name]} and in {module}"
 
 
-def test_it_ends_with_the_codes_of_graphcrate():
+def test_doctor_exit_codes_equal_those_of_graphcrate():
     assert errors.HostError.exit_code == command.LACKING
     assert errors.UsageError.exit_code == command.UNKNOWN
 
@@ -75,12 +75,12 @@ def test_it_ends_with_the_codes_of_graphcrate():
 
 
 @pytest.mark.parametrize("version", [*doctors_facts.TOOLKIT_DRIVERS, "11.9", "12.7", "14.0", "8.0"])
-def test_it_asks_for_the_same_driver(version):
+def test_doctor_oldest_driver_equals_that_of_graphcrate(version):
     assert cuda.oldest_driver(version) == facts.oldest_driver(version)
 
 
 @given(st.tuples(st.integers(340, 620), st.integers(0, 120), st.integers(0, 12)))
-def test_it_knows_the_same_of_each_driver(parts):
+def test_doctor_newest_cuda_equals_that_of_graphcrate(parts):
     driver = ".".join(f"{part:02}" for part in parts)
     assert cuda.newest_cuda(driver) == facts.newest_cuda(driver)
 
@@ -89,11 +89,11 @@ def test_it_knows_the_same_of_each_driver(parts):
     st.lists(st.sampled_from(["5.0", "6.1", "7.0", "7.5", "8.0", "8.6", "9.0", "10.0", "12.0"]), max_size=4),
     st.sampled_from(["6.0", "7.0", "7.2", "8.0", "8.9", "9.0", "10.3", "12.1"]),
 )
-def test_it_judges_machine_code_alike(built, capability):
+def test_doctor_has_code_equals_that_of_graphcrate(built, capability):
     assert cuda.has_code(built, capability) == facts.has_code(built, capability)
 
 
-def test_a_gpu_is_known_by_its_name():
+def test_doctor_knows_capabilities_by_gpu_name():
     assert cuda.capability_of("Matrox G200") == ""
     for model in (
         *("Tesla V100-SXM3-32GB", "NVIDIA TITAN V", "Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA A10", "NVIDIA L40S"),
@@ -102,7 +102,7 @@ def test_a_gpu_is_known_by_its_name():
         assert cuda.capability_of(model) == facts.compute_capability(model)
 
 
-def test_the_pages_example_is_what_it_prints(capsys):
+def test_checks_page_shows_the_output_of_doctor_explain(capsys):
     page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
     question, answer = re.search(
         r'^\$ \./build\.py doctor --explain "(.*)"\n((?:.+\n)+?)```', page, re.MULTILINE

@@ -115,7 +115,7 @@ def read_sane(data, kind):
     return value
 
 
-def test_what_is_committed_and_written_is_taken_as_it_is():
+def test_committed_documents_round_trip_byte_for_byte():
     for data, kind in [*SEEDS.values(), (LOCK, Lock)]:
         assert encode(read_sane(data, kind)) == data
 
@@ -167,7 +167,7 @@ ODD = st.one_of(
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_a_document_with_any_values_is_sane_or_refused(name):
+def test_document_with_random_values_is_valid_or_refused(name):
     @settings(max_examples=150)
     @given(st.lists(st.tuples(st.sampled_from(PLACES[name]), ODD), min_size=1, max_size=3))
     def attempt(changes):
@@ -232,7 +232,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_lock_is_one_error_that_says_where_and_what_to_type(tmp_path, monkeypatch, damage):
+def test_damaged_lock_is_one_error_with_location_and_command(tmp_path, monkeypatch, damage):
     data, words = DAMAGES[damage]
     (tmp_path / "pypi.lock.json").write_bytes(data)
     monkeypatch.chdir(tmp_path)
@@ -240,7 +240,7 @@ def test_a_damaged_lock_is_one_error_that_says_where_and_what_to_type(tmp_path, 
         documents.read_lock(tmp_path / "pypi.lock.json", RENEW)
 
 
-def test_a_merge_conflict_is_solved_by_the_command_that_is_said(tmp_path):
+def test_merge_conflict_in_a_lock_names_git_checkout(tmp_path):
     path = tmp_path / "my locks" / "pypi.lock.json"
     path.parent.mkdir()
     path.write_bytes(DAMAGES["a merge conflict"][0])
@@ -248,7 +248,7 @@ def test_a_merge_conflict_is_solved_by_the_command_that_is_said(tmp_path):
         documents.read_lock(path, RENEW)
 
 
-def test_a_checkout_is_told_how_to_get_back_what_was_committed(tmp_path):
+def test_damaged_committed_lock_names_git_checkout(tmp_path):
     (tmp_path / ".git").mkdir()
     path = tmp_path / "pypi.lock.json"
     path.write_bytes(b"{")
@@ -259,7 +259,7 @@ def test_a_checkout_is_told_how_to_get_back_what_was_committed(tmp_path):
     assert caught.value.next_step == RENEW
 
 
-def test_what_is_no_file_that_can_be_read_is_said_and_nothing_is_waited_for(tmp_path):
+def test_lock_that_is_a_folder_fifo_or_loop_is_an_error_at_once(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
@@ -274,7 +274,7 @@ def test_what_is_no_file_that_can_be_read_is_said_and_nothing_is_waited_for(tmp_
 
 
 @pytest.mark.parametrize("part", ["/etc/passwd", "..", ".", "", "a/b", "../x", "a\0", "a\n", "x" * 256])
-def test_nothing_is_a_path_of_the_cache_that_leaves_it(context, part):
+def test_cache_path_outside_the_cache_is_refused(context, part):
     cache = context.cache
     for find in (
         lambda: cache.path("partial", part),
@@ -287,7 +287,7 @@ def test_nothing_is_a_path_of_the_cache_that_leaves_it(context, part):
         cache.blob(f"sha256:{part}")
 
 
-def test_every_type_of_what_travels_is_said_in_words():
+def test_document_patterns_have_descriptions():
     forms = {form: getattr(values, form) for form in dir(values) if hasattr(getattr(values, form), "__metadata__")}
     for form, kind in forms.items():
         if pattern := kind.__metadata__[0].pattern:
@@ -297,7 +297,7 @@ def test_every_type_of_what_travels_is_said_in_words():
 
 
 @pytest.mark.parametrize("digest", ["sha256:../../x", "sha256:", "x", "sha256:a/b", "sha256:a\0", "../sha256:a"])
-def test_a_digest_of_anothers_image_is_never_a_path(digest):
+def test_descriptor_digest_with_a_path_is_refused(digest):
     data = msgspec.json.encode({"mediaType": spec.MANIFEST, "digest": digest, "size": 1})
     with pytest.raises(msgspec.ValidationError):
         codec.decode(data, spec.Descriptor)

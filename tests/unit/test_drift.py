@@ -61,7 +61,7 @@ def labels(folder):
     return blob(blob(index["manifests"][0]["digest"])["config"]["digest"])["config"]["Labels"]
 
 
-def test_drift_is_in_plan_summary_label_report_and_lock_and_the_committed_lock_stays(world, drifted):
+def test_drift_is_in_plan_label_and_report_and_the_committed_lock_stays(world, drifted):
     before = committed(world)
     assert "graphcrate.drift" not in labels(world.built())
     shutil.rmtree(world.root / "dist")
@@ -81,7 +81,7 @@ def test_drift_is_in_plan_summary_label_report_and_lock_and_the_committed_lock_s
     assert committed(world) == before
 
 
-def test_it_is_said_by_each_build_of_the_day_and_by_a_plan_and_then_the_locks_own_is_looked_for(world, drifted):
+def test_drift_is_printed_by_each_build_for_a_day(world, drifted):
     drifted()
     assert world.typed(*BUILD)[0] == 0
     code, _, said = world.typed(*BUILD)
@@ -95,7 +95,7 @@ def test_it_is_said_by_each_build_of_the_day_and_by_a_plan_and_then_the_locks_ow
     assert (code, "drift" in said) == (0, False)
 
 
-def test_locked_refuses_it(world, drifted):
+def test_locked_build_with_a_drifted_base_is_refused(world, drifted):
     before = committed(world)
     drifted()
     for times in range(2):  # also where one without it has taken others
@@ -106,7 +106,7 @@ def test_locked_refuses_it(world, drifted):
     assert committed(world) == before
 
 
-def test_locked_takes_what_is_locked_and_nothing_else(world, drifted):
+def test_locked_build_takes_the_committed_lock_only(world, drifted):
     assert world.typed(*BUILD, "--locked")[0] == 0
     lock = world.root / "images/torch/cpu/pypi.lock.json"
     kept = lock.read_bytes()
@@ -116,7 +116,7 @@ def test_locked_takes_what_is_locked_and_nothing_else(world, drifted):
     lock.write_bytes(kept)
 
 
-def test_a_base_that_is_not_built_by_an_engine_is_no_locked_one(ctx, monkeypatch):
+def test_locked_build_by_an_engine_without_its_base_is_refused(ctx, monkeypatch):
     def impossible(*_):
         raise HostError("user namespaces are off", cause="Ask the site.")
 
@@ -127,7 +127,7 @@ def test_a_base_that_is_not_built_by_an_engine_is_no_locked_one(ctx, monkeypatch
     assert with_engine._base(plan, COMPILED, SourceOptions(), ctx)[0] is None
 
 
-def test_a_locked_toolkit_that_is_gone_is_no_other_one(ctx, tmp_path, monkeypatch):
+def test_locked_build_with_a_gone_toolkit_is_refused(ctx, tmp_path, monkeypatch):
     def gone(*_):
         raise BaseDriftError("no place has 1 package of the lock's CUDA toolkit")
 
@@ -138,7 +138,7 @@ def test_a_locked_toolkit_that_is_gone_is_no_other_one(ctx, tmp_path, monkeypatc
         compiling._toolkit(COMPILED.compilation.toolkit, SimpleNamespace(rootfs=tmp_path))
 
 
-def test_verify_names_what_is_of_today_in_an_image_that_was_built_again(world, drifted):
+def test_verify_rebuild_with_drift_names_the_changed_packages(world, drifted):
     published = world.published()
     drifted()
     code, out, said = world.typed("verify", "--rebuild", published)
@@ -146,7 +146,7 @@ def test_verify_names_what_is_of_today_in_an_image_that_was_built_again(world, d
     assert f"no place has all Debian packages of the lock; of today are {CHANGES}" in out + said
 
 
-def test_many_changes_are_few_words():
+def test_drift_line_of_90_packages_names_four():
     drift = tuple(Drift(of="base", name=f"lib{number}", locked="1", taken="2") for number in range(90))
     drift += (Drift(of="compiler", name="lib0", locked="1", taken="2"),)  # the same in both
     line = planning.drift_line(drift)
