@@ -22,7 +22,7 @@ def code(sass="", ptx="", some=""):
         (code(ptx="9.0a"), "10.0", "none"),
     ],
 )
-def test_gpu_code_serves_a_capability(has, capability, serves):
+def test_gpu_code_serves_a_capability_as_native_jit_few_or_none(has, capability, serves):
     assert gpu_code.serves(has, capability) == serves
 
 

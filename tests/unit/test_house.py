@@ -117,7 +117,7 @@ def locals_of(node):
             yield inner.id
 
 
-def test_no_local_name_hides_a_module_that_its_file_imports():
+def test_local_names_do_not_shadow_imported_modules():
     """Whoever reads `additions.add` knows what `additions` is."""
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PYTHON}
     hidden = []
@@ -180,7 +180,7 @@ def test_errors_have_unique_exit_codes_and_pickle():
         assert (type(copy), str(copy)) == (kind, "what\ncause: why\nnext:  make help")
 
 
-def test_preparing_uses_the_exit_codes_of_the_errors():
+def test_exit_codes_of_tools_prepare_are_those_of_the_errors():
     numbers = re.search(r"^NETWORK, HASHES, HOST, DISK, BUILD = (.*?)  #", TEXTS[ROOT / "tools/prepare.py"], re.M)[1]
     kinds = (errors.NetworkError, errors.IntegrityError, errors.HostError, errors.DiskFullError, errors.BuildError)
     assert [int(number) for number in numbers.split(",")] == [kind.exit_code for kind in kinds]
@@ -265,7 +265,7 @@ PRIVATE_WORDS = {
 }
 
 
-def test_docstrings_and_comments_have_the_words_of_the_field():
+def test_private_words_are_absent_from_docstrings_and_comments():
     texts = {path: text for path, text in TEXTS.items() if path in PYTHON and label(path).startswith("graphcrate/")}
     assert [
         f"{label(path)}:{at}: {hit[0]!r}: write {better!r}"

@@ -118,7 +118,7 @@ def test_image_of_platform_is_found_in_nested_index(documents, carrier, tmp_path
 
 
 @CARRIERS
-def test_only_image_without_platform_is_taken(documents, carrier, tmp_path):
+def test_single_image_without_platform_is_taken(documents, carrier, tmp_path):
     image = documents.image()
     manifest, entries = carrier(documents, documents.index(image), tmp_path)
     assert (manifest.config.digest, len(entries)) == (config_of(documents, image), 1)
@@ -169,13 +169,13 @@ def test_entry_is_chosen_by_platform(documents, platform, number):
         index.find_manifest(root, documents.read, msgspec.structs.replace(platform, architecture="another"))
 
 
-def test_of_several_images_without_platform_none_is_taken(documents):
+def test_several_images_without_platform_are_refused(documents):
     root = documents.index(documents.image(), documents.image(number=1))
     with refused(index.NoImageError, "no image for linux/amd64", "It is for no platform."):
         index.find_manifest(msgspec.convert(root, spec.Descriptor), documents.read, AMD64)
 
 
-def test_document_that_is_no_manifest_is_named_by_its_type(documents):
+def test_document_that_is_not_a_manifest_is_refused_with_its_type(documents):
     root = msgspec.convert(documents.add({}, "x/y"), spec.Descriptor)
     with refused(index.NoImageError, "is of type x/y"):
         index.find_manifest(root, documents.read, AMD64)

@@ -31,7 +31,7 @@ def seen(entries, contents=(), settings=None, form="folder", asked=ASKED):
     return view_of("x", OpenedTree("x", form, tree, dict(contents).__getitem__, settings=settings), asked)
 
 
-def test_image_view_of_odd_trees_is_made():
+def test_image_view_of_link_loops_devices_and_non_utf8_names_is_made():
     loop = {"/etc": Entry("symlink", 0o777, link="/etc"), "/bin/sh": Entry("device", 0o666, link="c 1:3")}
     settings = Settings(environment=("PATH=::relative:/bin", "ODD"), entrypoint=("",), volumes=("",))
     view = seen(loop, settings=settings)

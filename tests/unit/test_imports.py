@@ -84,7 +84,7 @@ def test_rooms_import_from_rooms_below():
     ] == []
 
 
-def test_modules_import_each_other_in_no_circle():
+def test_imports_of_modules_have_no_circle():
     assert tuple(graphlib.TopologicalSorter({module: known(module) for module in SOURCES}).static_order())
 
 

@@ -62,7 +62,7 @@ PROPRIETARY = "Classifier: License :: Other/Proprietary License"
         ),
     ],
 )
-def test_licence_of_a_package_from_its_metadata(name, lines, said):
+def test_package_metadata_gives_spdx_licences(name, lines, said):
     assert list(of_package(name, *lines).licences) == said
 
 

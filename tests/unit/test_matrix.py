@@ -156,7 +156,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_matrix_cell_state_after_its_job(case, clock):
+def test_slurm_states_and_report_give_the_final_state_of_a_cell(case, clock):
     looks, returned, state, why = ENDS[case]
     scheduler, seen = FakeScheduler({"1": (looks, returned)}), []
     (ended,) = followed([cell()], scheduler, patience=30.0, seen=seen)

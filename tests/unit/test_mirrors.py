@@ -169,7 +169,7 @@ def test_addresses_of_a_deb_are_unique():
         "pool/é.deb",
     ],
 )
-def test_path_outside_the_pool_is_no_path(path):
+def test_unsafe_or_foreign_pool_path_is_refused(path):
     assert not is_path(path)
 
 

@@ -113,7 +113,7 @@ def test_release_against_the_stack_is_an_obstacle_and_older_sources_are_too():
     ]
 
 
-def test_constraints_are_obstacles():
+def test_constraint_that_excludes_releases_gives_an_obstacle():
     assert found("newer-source", **{"newer-source": "!=1.0"}) == [("source", "", "newer-source")]
     assert found("plain", plain="<1") == [("version", "", "plain")]
 

@@ -424,7 +424,7 @@ def test_engine_run_passes_gpus_if_there_are_any(opened, program, monkeypatch, o
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BuildError("x did not finish within 1 s")])
-def test_container_beyond_its_timeout_is_killed_and_removed(opened, program, error):
+def test_interrupted_or_late_container_is_killed_and_removed(opened, program, error):
     # limits that may not be raised are left as they are
     program.run_says = [Completed(126, ("Error: runc: error setting rlimit type 7: operation not permitted",))]
     with opened() as inside:
@@ -444,7 +444,7 @@ def test_container_that_does_not_start_is_a_host_error(opened, program, name):
         program.images.clear()
 
 
-def test_an_image_is_there_while_its_name_means_it(program, environment, name):
+def test_image_exists_while_its_tag_has_its_id(program, environment, name):
     known = oci.StoreEngine(name)
     assert known.runtime(environment) == (name, {"docker": "20.10.24", "podman": "4.3.1"}[name])
     for images, exists in (({"pkg:1.0": MADE}, True), ({"pkg:1.0": OLD}, False), ({}, False)):
