@@ -68,13 +68,13 @@ def call(context, typed):
         ("check a:1 --only programs", ("choose from: bytes, runtimes, binaries",)),
     ],
 )
-def test_wrong_usage_is_answered_with_what_to_type(call, command, said):
+def test_invalid_command_line_ends_with_2_and_a_command(call, command, said):
     code, out, err = call(*shlex.split(command))
     assert (code, out) == (2, ""), err
     assert [word for word in said if word not in err] == [], err
 
 
-def test_json_is_utf_8_and_text_is_written_as_far_as_it_can_be_whatever_the_locale(monkeypatch):
+def test_json_output_is_utf_8_and_text_is_escaped_in_an_ascii_locale(monkeypatch):
     def printed(*, as_json):
         monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
         monkeypatch.setattr(main, "app", lambda: options.write({"a": "…"}, "a …\n", as_json=as_json))
@@ -85,7 +85,7 @@ def test_json_is_utf_8_and_text_is_written_as_far_as_it_can_be_whatever_the_loca
     assert printed(as_json=False) == b"a ?\n"
 
 
-def test_gpus_that_are_named_again_add_up(call):
+def test_repeated_gpu_options_add_up(call):
     _, out, _ = call("explain", "torch", "--gpu", "v100", "--gpu", "h100")
     assert "V100 (sm_70), H100 (sm_90)" in out
 
@@ -137,11 +137,11 @@ def test_help_names_every_command_once_in_its_group_with_a_whole_sentence(call):
 @pytest.mark.parametrize(
     "text", ["11.8", "11.8.0", "cu118", " 11.8", "v11.8", "11,8", "cuda11.8", "CUDA 11.8", "cuda-11.8"]
 )
-def test_a_cuda_version_is_taken_as_people_write_it(text):
+def test_cuda_version_reads_common_spellings(text):
     assert options.cuda_version(text) == "11.8"
 
 
-def test_of_a_major_version_the_newest_is_named():
+def test_nearest_cuda_of_a_major_version_gives_the_newest():
     known = ["11.6", "11.7", "11.8", "12.1", "12.8", "cpu"]
     assert [catalog.nearest_cuda(major, known) for major in ("11", "12")] == [["11.8", "11.7"], ["12.8", "12.1"]]
 
@@ -149,12 +149,12 @@ def test_of_a_major_version_the_newest_is_named():
 @pytest.mark.parametrize(
     ("typo", "suggested"), [("--yes", ""), ("--wheel", "--wheels"), ("--requirement", "--requirements")]
 )
-def test_an_option_is_suggested_where_it_is_like_what_was_typed(call, typo, suggested):
+def test_mistyped_option_suggests_a_similar_one(call, typo, suggested):
     code, _, err = call("image", "pyg", typo)
     assert (code, "--wheels" in err or "--requirements" in err, suggested in err) == (2, bool(suggested), True), err
 
 
-def test_nearest_cuda():
+def test_nearest_cuda_of_an_unknown_version():
     nearest = {"11.9": "11.8", "12.2": "12.1", "14": "13.0", "10.2": "11.6", "cpus": "cpu"}
     assert {asked: catalog.nearest_cuda(asked, [*reversed(NEWEST), "cpu"])[0] for asked in nearest} == nearest
 
@@ -178,7 +178,7 @@ def test_nearest_cuda():
         (OSError(errno.ELOOP, "Too many levels of symbolic links", b"a\x1b[2J"), 7, "a\\x1b[2J: Too many levels"),
     ],
 )
-def test_how_a_command_ends_that_the_system_or_a_person_stops(call, monkeypatch, error, code, said):
+def test_interrupted_or_failing_command_has_its_exit_code(call, monkeypatch, error, code, said):
     monkeypatch.setattr(pipeline, "build_image", Mock(side_effect=error))
     ended, out, err = call("image", "pyg")
     assert (ended, out) == (code, "")
@@ -187,7 +187,7 @@ def test_how_a_command_ends_that_the_system_or_a_person_stops(call, monkeypatch,
 
 
 @pytest.mark.parametrize("error", [OSError("no number"), OSError(errno.EBADF, "Bad file descriptor")])
-def test_a_fault_of_our_own_is_not_explained_away(call, monkeypatch, tmp_path, error):
+def test_internal_error_ends_with_19_as_a_defect(call, monkeypatch, tmp_path, error):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(pipeline, "build_image", Mock(side_effect=error))
     ended, out, err = call("image", "pyg")
@@ -195,7 +195,7 @@ def test_a_fault_of_our_own_is_not_explained_away(call, monkeypatch, tmp_path, e
     assert str(error.args[-1]) in err
 
 
-def test_every_command_that_a_text_names_is_there():
+def test_commands_named_in_texts_exist():
     texts = [path for folder in ("graphcrate", "docs", "examples") for path in (ROOT / folder).rglob("*.*")]
     texts = [path for path in texts if path.suffix in (".py", ".md", ".toml") or "templates" in path.parts]
     texts += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")]
@@ -223,14 +223,14 @@ WRITTEN = [("dna.md", "dna.sbatch"), ("dgx2.md", "dgx2_torch.sbatch")]
 WRITTEN += [("multi-node.md", f"multi_node_{name}.sbatch") for name in ("singularity", "pyxis")]
 
 
-def test_pyxis_on_many_nodes_has_a_process_for_each_gpu_unless_told_otherwise(outside):
+def test_pyxis_job_on_many_nodes_has_a_task_per_gpu_unless_no_per_gpu(outside):
     request = ("job", "registry.example.com/team/pyg:1", "--runtime", "pyxis", "--nodes", "2", "--gpus", "4")
     assert "--ntasks-per-node=4" in outside(*request)[1]
     assert "--ntasks-per-node=4" not in outside(*request, "--no-per-gpu")[1]
 
 
 @pytest.mark.parametrize(("page", "name"), WRITTEN)
-def test_a_job_of_the_examples_is_what_its_tutorial_says(outside, page, name, tmp_path):
+def test_example_job_equals_the_output_of_its_tutorial_command(outside, page, name, tmp_path):
     text = (ROOT / "docs" / "tutorials" / page).read_text(encoding="utf-8")
     assert f"sbatch {name}\n" in text
     (command,) = re.findall(rf"^\./build\.py (job .*) > {name}$", text, re.MULTILINE)
@@ -238,7 +238,7 @@ def test_a_job_of_the_examples_is_what_its_tutorial_says(outside, page, name, tm
     assert outside(*shlex.split(command))[1] == (ROOT / "examples" / "slurm" / name).read_text(encoding="utf-8")
 
 
-def test_a_refused_variant_says_why_and_stands_in_the_list_but_not_among_what_can_be_built():
+def test_refused_variant_gives_its_reason_and_is_not_buildable():
     ctx, glt = Context(root=ROOT, environment={}), [RECIPES["glt"]]
     with refused(ResolutionError, "CUDA", "make image STACK=glt CUDA="):
         catalog.find_variant(ctx, "glt", "cpu")
@@ -246,7 +246,7 @@ def test_a_refused_variant_says_why_and_stands_in_the_list_but_not_among_what_ca
     assert any("not available: " in line for line in tables.variants(ctx, glt))
 
 
-def test_a_digest_that_is_named_is_that_of_the_image(tmp_path):
+def test_find_image_with_another_digest_is_refused(tmp_path):
     layout = small_layouts.layout(tmp_path / "pyg/1.0", [tars.file("a")])
     named = f"pyg:1.0@{layout.digest}"
     for ref in ("pyg:1.0", named, str(layout.path)):
@@ -255,7 +255,7 @@ def test_a_digest_that_is_named_is_that_of_the_image(tmp_path):
         locate.find_image(f"pyg:1.0@sha256:{'0' * 64}", tmp_path)
 
 
-def test_a_file_where_a_layout_is_needed_is_called_what_it_is(tmp_path):
+def test_find_image_of_a_squashfs_names_its_kind(tmp_path):
     file = tmp_path / "made.sqsh"
     file.write_bytes(b"hsqs" + bytes(92))
     with refused(UsageError, "made.sqsh is a squashfs, and this takes an OCI layout", "./build.py list"):

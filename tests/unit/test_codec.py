@@ -22,7 +22,7 @@ def switching():
 
 
 @pytest.mark.parametrize("read", [codec.decode, codec.unpack, codec.convert])
-def test_threads_that_are_the_first_to_read_a_type(switching, read):
+def test_codec_decodes_a_new_type_on_several_threads(switching, read):
     document = {f"f{number}": {"a": 1} for number in range(PARTS)}
     data = {codec.decode: msgspec.json.encode, codec.unpack: msgspec.msgpack.encode}.get(read, dict)(document)
     for _ in range(20):
@@ -42,7 +42,7 @@ def test_threads_that_are_the_first_to_read_a_type(switching, read):
         assert [value.f0.a for value in made] == [1] * 4
 
 
-def test_no_other_module_decodes_into_types():
+def test_only_model_codec_decodes_into_types():
     around = re.compile(r"msgspec\.(convert\(|(json|msgpack)\.(Decoder|decode\([^\n]*type=))")
     modules = [path for path in (ROOT / "graphcrate").rglob("*.py") if around.search(path.read_text())]
     assert modules == [ROOT / "graphcrate/model/codec.py"]

@@ -15,14 +15,14 @@ def test_contrast_is_that_of_wcag():
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read_on_what_is_behind_it(scheme):
+def test_colour_pairs_have_enough_contrast(scheme):
     found = {
         (text, ground): contrast(*(getattr(COLOURS[name], scheme) for name in (text, ground))) for text, ground in PAIRS
     }
     assert {pair: ratio for pair, ratio in found.items() if ratio < LEAST} == {}
 
 
-def test_a_page_names_no_colour_but_those_of_the_table():
+def test_page_style_has_colours_of_the_table_only():
     style = render_page("base.html", {}).partition("<style>")[2].partition("</style>")[0]
     known = {colour.upper() for pair in COLOURS.values() for colour in pair} | {"#FFF", "#BBB"}  # those of paper: print
     assert {one.upper() for one in re.findall(r"#[0-9a-fA-F]{3,6}\b", style)} <= known

@@ -39,14 +39,14 @@ BY_ITSELF = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_command_is_taken_by_its_program(page):
+def test_page_commands_parse_with_their_program(page):
     for command in commands(page):
         for words in parts(command.text):
             said = objection(words, is_mention=not command.language)
             assert said == "", f"{command}\n{shlex.join(words)}: {said}"
 
 
-def test_a_command_that_nobody_holds_is_found():
+def test_invalid_page_command_has_an_objection():
     wrong = {
         "./build.py imge pyg": "there is no command 'imge'",
         "./build.py convert pyg:1 --to sif --kernle 5.14": "--kernle",
@@ -67,12 +67,12 @@ def test_a_command_that_nobody_holds_is_found():
         assert all(objection(words) == "" for words in parts("./build.py list && make list")), text
 
 
-def test_the_table_of_what_cannot_run_has_no_row_too_many():
+def test_commands_table_has_no_unused_rows():
     typed = {words[0] for page in PAGES for command in commands(page) for words in parts(command.text)}
     assert sorted((ELSEWHERE.keys() | SHELL) - typed) == []
 
 
-def test_blocks_of_commands_say_whether_they_are_typed():
+def test_page_blocks_are_sh_bash_toml_or_plain():
     """`sh`: by a test of engines; `bash`: taken by parsers; none: what a program prints."""
     for page in PAGES:
         blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
@@ -84,7 +84,7 @@ def test_blocks_of_commands_say_whether_they_are_typed():
 
 
 @pytest.mark.parametrize("page", TYPED)
-def test_every_block_of_sh_is_typed(page):
+def test_sh_blocks_of_a_page_are_typed_by_an_engine_test(page):
     left = untyped(ROOT / page, ROOT / "tests" / f"{TYPED[page]}.py")
     assert sorted(left) == BY_ITSELF.get(page, [])
 
@@ -103,7 +103,7 @@ def machines():
     return found
 
 
-def test_the_machines_that_commands_name_are_known(context, typed):
+def test_machines_in_page_commands_exist(context, typed):
     """Whether such an image runs there is not asked: a page may ask why it does not."""
     for folder in ("recipes", "targets"):
         shutil.copytree(ROOT / folder, context.root / folder)
@@ -116,7 +116,7 @@ def test_the_machines_that_commands_name_are_known(context, typed):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "/zh/" not in page])
-def test_what_explains_runs_as_it_is_written(page, context, typed):
+def test_explain_list_and_doctor_commands_of_pages_run(page, context, typed):
     """`explain`, `list`, `schema` and `doctor --explain` need neither image nor network."""
     for folder in ("recipes", "targets"):
         shutil.copytree(ROOT / folder, context.root / folder)
@@ -135,7 +135,7 @@ def is_answered_here(words):
     return not theirs and (words[0] in ("explain", "list", "schema") or words[:2] == ["doctor", "--explain"] != words)
 
 
-def test_files_that_blocks_copy_are_there():
+def test_files_copied_by_page_commands_exist():
     copied = [words[1] for page in PAGES for one in commands(page) for words in parts(one.text) if words[0] == "cp"]
     ours = [path for path in copied if not path.startswith("/")]
     assert "examples/dna.py" in ours

@@ -41,7 +41,7 @@ def tree(form="layout", contents=None, **more):
 
 
 @given(trees, trees)
-def test_equal_is_equal_in_everything_that_both_know(one, other):
+def test_equal_trees_have_no_differences(one, other):
     owned = {} if one.owners and other.owners else {"uid": 0, "gid": 0}
     seen, others = (
         {path: msgspec.structs.replace(entry, **owned) for path, entry in tree.entries.items()} for tree in (one, other)
@@ -52,7 +52,7 @@ def test_equal_is_equal_in_everything_that_both_know(one, other):
 
 
 @given(trees, st.data())
-def test_every_single_change_is_found_where_it_is(one, data):
+def test_changed_tree_entry_is_found_at_its_path(one, data):
     assume(one.entries)
     path = data.draw(st.sampled_from(sorted(one.entries)))
     entry = one.entries[path]
@@ -66,7 +66,7 @@ def test_every_single_change_is_found_where_it_is(one, data):
     assert [(difference.path, difference.aspect) for difference in found] == seen
 
 
-def test_patterns():
+def test_difference_patterns_match_globs():
     for pattern, covered, others in (
         ("/dev/*", ["/dev/null"], ["/dev/pts/0"]),
         ("/x/**", ["/x/y/z"], ["/x", "/xy/z"]),
@@ -113,7 +113,7 @@ MAY_NOT = (
 
 
 @pytest.mark.parametrize("difference", [*MAY, *MAY_NOT])
-def test_what_may_differ(difference):
+def test_allowed_differences_by_path_and_aspect(difference):
     assert (not unexpected(*difference)) is (difference in MAY)
 
 
@@ -152,7 +152,7 @@ WORDED = {
 
 
 @pytest.mark.parametrize("path", WORDED)
-def test_some_contents_may_differ_only_in_their_wording(path):
+def test_worded_files_may_differ_in_wording_only(path):
     same, changes = WORDED[path]
     for contents in itertools.pairwise(same):
         assert not unexpected(path, "content", contents=contents)
@@ -162,14 +162,14 @@ def test_some_contents_may_differ_only_in_their_wording(path):
         assert unexpected(path, "content", contents=(same[0], same[-1].replace(old, new)))
 
 
-def test_what_is_not_of_its_form_is_compared_by_its_bytes():
+def test_malformed_worded_files_are_compared_by_bytes():
     forms = {HUB: (b"", BYTECODE), f"{BIN}/tqdm": (b"\xff", b"#!/bin/sh\necho 1\n")}
     for path, contents in forms.items():
         for content in contents:
             assert unexpected(path, "content", contents=(content, content)), (path, content)
 
 
-def test_what_readers_keep():
+def test_compare_keeps_contents_of_small_worded_files():
     kept = {HUB: 5, f"{BIN}/tqdm": 300}
     others = {f"{INFO}/RECORD": 5, f"{BIN}/ninja": 300_000, "/a/b.py": 5}
     assert [path for path, size in (kept | others).items() if compare.is_kept(path, size)] == list(kept)
@@ -177,7 +177,7 @@ def test_what_readers_keep():
     assert [len(compare.distil(path, 27, [b"0" * 9] * 3)) for path in kept] == [17, 27]
 
 
-def test_settings_are_compared_where_both_have_them():
+def test_settings_known_to_both_trees_are_compared():
     one = tree(entries={}, settings=Settings(environment=("A=1",), labels={"io.buildah.version": "1.28"}, user="me"))
     other = tree("podman", entries={}, settings=Settings(environment=("A=2",), working_folder="/"))
     comparison = judge_differences(one, other, ALLOWANCES)
@@ -201,7 +201,7 @@ what may differ:
        only in the first: /b-c (fifo)"""
 
 
-def test_the_words():
+def test_comparison_lines_escape_paths_and_name_allowances():
     one = tree(entries={"/b": Entry("folder", 0o755), "/b-c": Entry("fifo", 0o600), "/b/c": Entry("fifo", 0o600)})
     other = tree("docker", entries={"/new\x1b[31m\udce9": Entry("symlink", 0o777, link="x")})
     allowance = AllowedDifference(reason="because", patterns=("/b-c",), aspects=("only in the first",))

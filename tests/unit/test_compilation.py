@@ -67,7 +67,7 @@ def versions(packages):
     return {package.name: package.version for package in packages}
 
 
-def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
+def test_debian_toolkit_locks_nvcc_and_its_wheels(offers, archive):
     found = locked(DEBIAN, {}, offers)
     assert archive.asked == [("bookworm", ("contrib", "non-free"), TARGET.platform)]
     assert versions(found.packages) == {"nvidia-cuda-toolkit": "11.8.89~11.8.0-5~deb12u1"}
@@ -79,19 +79,19 @@ def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
     assert versions(found.wheels) == {**wheels, "nvidia-cublas-cu11": "11.11.3.6"}
 
 
-def test_an_archive_with_another_nvcc(offers, archive):
+def test_archive_with_another_nvcc_version_is_refused(offers, archive):
     for archive.versions, words in ((["12.4.131~12.4.1-2"], "12.4.131"), ([], "has none")):
         with refused(ResolutionError, "no nvidia-cuda-toolkit 11.8.89", words):
             locked(DEBIAN, {}, offers)
 
 
-def test_a_toolkit_of_wheels(offers):
+def test_wheel_toolkit_locks_its_pinned_wheels(offers):
     found = locked(Option(provider="pypi", version="11.8.89", wheels=WHEELS), {}, offers)
     assert isinstance(found, WheelToolkit)
     assert versions(found.wheels) == dict(pin.split("==") for pin in WHEELS)
 
 
-def test_an_image_is_locked_by_its_digest(offers, monkeypatch):
+def test_image_toolkit_is_locked_by_digest(offers, monkeypatch):
     tags = {"11.8.0-devel-ubuntu22.04": f"sha256:{'a' * 64}"}
     monkeypatch.setattr(compilation.pull, "find", lambda image, ctx, platform: (None, tags[image.tag]))
     reference = "docker.io/nvidia/cuda:11.8.0-devel-ubuntu22.04"
@@ -99,14 +99,14 @@ def test_an_image_is_locked_by_its_digest(offers, monkeypatch):
     assert found == ImageToolkit(version="11.8", reference="docker.io/nvidia/cuda", digest=f"sha256:{'a' * 64}")
 
 
-def test_the_newest_compiler_that_the_toolkit_takes():
+def test_compiler_for_a_suite_is_the_newest_that_the_toolkit_supports():
     asked = [("bookworm", 11), ("bookworm", None), ("bullseye", 11), ("trixie", 15)]
     assert [compilers.compiler_for(*one) for one in asked] == ["g++-11", "g++-12", "g++-10", "g++-14"]
     with refused(ResolutionError, "it takes gcc 11 and older", "and trixie begins with gcc 12"):
         compilers.compiler_for("trixie", 11)
 
 
-def test_variables_for_the_cpu_know_no_cuda_and_those_for_cuda_make_the_one_variant_that_is_loaded():
+def test_compiler_variables_for_cpu_have_no_cuda():
     toolkits = (compiled_plans.TOOLKITS[name] for name in ("cpu", "debian"))
     cpu, cuda = (compilers.variables(compiled_plans.lock(toolkit).compilation) for toolkit in toolkits)
     assert cpu.keys() == {"CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "FORCE_ONLY_CPU", "WITH_CUDA"}
@@ -129,7 +129,7 @@ def compiled_by(nvcc):
     return lock(msgspec.structs.replace(TOOLKITS["pypi"], version=nvcc))
 
 
-def test_models_give_their_architectures_and_nothing_else():
+def test_gpu_option_gives_the_compiled_architectures():
     for gpus, toolkit, architectures, notes in (
         ("v100", "11.8.89", ("7.0",), []),
         ("v100,a100", "11.8.89", ("7.0", "8.0"), []),
@@ -141,19 +141,19 @@ def test_models_give_their_architectures_and_nothing_else():
         assert [note[: len(NEWER)] for note in made.notes] == notes
 
 
-def test_what_cannot_be_compiled_for_is_refused():
+def test_gpu_that_nvcc_cannot_compile_for_is_refused():
     with refused(UsageError, "7.0 was dropped after CUDA 12"):
         extensions.for_gpus(compiled_by("13.0.88"), "v100")
     with refused(UsageError, "unknown GPU 'v1000'"):
         extensions.for_gpus(compiled_by("11.8.89"), "v1000")
 
 
-def test_without_a_model_or_a_toolkit_the_lock_stays_as_it_is():
+def test_lock_without_gpu_option_or_toolkit_is_unchanged():
     for value, gpus in ((COMPILED, None), (plain_lock(), "v100"), (lock(None), "v100")):
         assert extensions.for_gpus(value, gpus) is value
 
 
-def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path, monkeypatch):
+def test_toolkit_drift_is_not_a_base_drift_error(tmp_path, monkeypatch):
     drift = BaseDriftError("the lock's Debian bookworm CUDA toolkit 11.8.89 is out of date", cause="Replaced.")
     monkeypatch.setattr(toolkits, "prepare", Mock(side_effect=drift))
     monkeypatch.setattr(extensions.Compiling, "files", lambda _: {})
@@ -165,7 +165,7 @@ def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path,
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_the_base_with_the_compiler_is_made_beforehand_where_something_is_compiled(monkeypatch, there):
+def test_compiler_base_is_built_only_if_something_is_compiled(monkeypatch, there):
     build = Mock(side_effect=BaseDriftError("the lock's Debian bookworm base is out of date"))
     (step,) = planning.compile_steps(COMPILED)
     monkeypatch.setattr(extensions.Compiling, "_build_base", build)

@@ -16,7 +16,7 @@ def work(name, files, architectures=("7.0", "8.0", "9.0"), toolkit="debian", **o
     return compile_time.of_package(sdist(name, "1"), files, compilation, **options)
 
 
-def test_the_measured_compile_of_a_stack_comes_out_as_it_was_measured():
+def test_compile_estimate_of_a_stack_equals_its_measurement():
     """docs/performance.md: 325 s on the wall of two cores, for 7.0 and 8.0+PTX."""
     works = [work(name, None, ("7.0", "8.0+PTX")) for name in STACKS]
     assert (sum(one.cu for one in works), sum(one.cpp for one in works)) == (16, 51)
@@ -25,7 +25,7 @@ def test_the_measured_compile_of_a_stack_comes_out_as_it_was_measured():
     assert next(compile_time.lines(works, 1)).startswith("some 9 minutes on 1 core")
 
 
-def test_hours_are_said_before_they_begin_and_so_is_a_gpu_without_code():
+def test_compile_lines_of_flash_attn_name_hours_and_missing_gpus():
     files = [f"csrc/flash_attn/src/{number}.cu" for number in range(72)] + ["csrc/cutlass/tools/x.cu", "csrc/y.cpp"]
     one = work("flash-attn", files)
     assert (one.cu, one.makes, one.lacks) == (72, ("8.0", "9.0"), ("7.0",))
@@ -36,7 +36,7 @@ def test_hours_are_said_before_they_begin_and_so_is_a_gpu_without_code():
     assert work("flash-attn", files, ("8.6",)).lacks == (), "code for 8.0 runs there"
 
 
-def test_more_architectures_and_fewer_cores_take_longer():
+def test_compile_estimate_grows_with_architectures_and_fewer_cores():
     files = ["a.cu"] * 10 + ["b.cpp"] * 5
     seconds = [work("other", files, architectures).seconds for architectures in (("7.0",), ("7.0", "8.0"))]
     assert seconds[0] < seconds[1]
@@ -44,22 +44,22 @@ def test_more_architectures_and_fewer_cores_take_longer():
     assert work("other", files, toolkit="cpu").cu == 0
 
 
-def test_of_what_nobody_knows_nothing_is_said():
+def test_unknown_sources_have_no_compile_estimate():
     assert work("other", None) is None
     assert list(compile_time.lines([], 2)) == []
 
 
-def test_what_compiles_nothing_by_itself_is_said():
+def test_deepspeed_compile_line_names_ds_build_ops():
     (line,) = compile_time.lines([work("deepspeed", ["csrc/adam/x.cu"])], 2)
     assert "DS_BUILD_OPS" in line
 
 
 @pytest.mark.parametrize("seconds", [0, 59, 5000, 90_000])
-def test_every_length_of_time_has_words(seconds):
+def test_compile_duration_has_a_unit(seconds):
     assert compile_time._duration(seconds).split()[-1] in ("minute", "minutes", "hours")
 
 
-def test_the_sources_in_the_cache_are_counted_and_what_is_compiled_already_takes_no_time(cache, progress, monkeypatch):
+def test_compile_estimate_counts_cached_sources_without_compiled_ones(cache, progress, monkeypatch):
     more = {f"csrc/{number}.cu": "" for number in range(9)}
     _, content = small_sdist("mine", "1.0", pyproject="", more=more)
     package = sdist("mine", "1.0")

@@ -46,7 +46,7 @@ def read(tmp_path):
     return reader
 
 
-def test_an_environment(read):
+def test_conda_environment_gives_packages(read):
     found = read(ENVIRONMENT)
     assert found.packages == (
         *("h5py", "matplotlib", "rdkit==2023.03.*", "torch==2.0.*", "torch-geometric==2.3.1", "pydantic<2"),
@@ -73,7 +73,7 @@ def test_an_environment(read):
         ("# $ conda create --name x --file y\n_libgcc_mutex=0.1=main\ntqdm=4.66.1=pyhd8ed1ab_0\n", ("tqdm==4.66.1.*",)),
     ],
 )
-def test_a_list_of_conda_s(read, text, packages):
+def test_conda_list_gives_packages(read, text, packages):
     assert read(text, "requirements.txt").packages == packages
 
 
@@ -93,18 +93,18 @@ def test_a_list_of_conda_s(read, text, packages):
         ("!!python/object/apply:os.system ['true']\n", "it has no list of `dependencies`"),
     ],
 )
-def test_what_is_no_environment_is_named_with_its_line(read, text, what):
+def test_invalid_conda_environment_is_a_usage_error_with_its_line(read, text, what):
     with pytest.raises(UsageError) as caught:
         read(text)
     assert what in str(caught.value)
 
 
-def test_a_list_of_addresses_is_refused_with_what_to_give(read):
+def test_explicit_conda_list_is_refused_with_conda_env_export(read):
     with pytest.raises(UsageError, match="conda env export --from-history"):
         read("@EXPLICIT\nhttps://host.example/linux-64/numpy-1.26.4.conda\n", "spec.txt")
 
 
-def test_aliases_within_aliases_are_not_unfolded(read):
+def test_nested_yaml_aliases_are_not_expanded(read):
     """A billion laughs: as values these would be 10^9 texts."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
@@ -112,7 +112,7 @@ def test_aliases_within_aliases_are_not_unfolded(read):
     assert found.packages == ("numpy",)
 
 
-def test_no_name_is_in_two_parts_and_all_are_normalised():
+def test_conda_names_are_unique_and_normalised():
     names = conda._names()
     parts = [names.stack, names.index, names.same, names.debian, names.none]
     every = [name for part in parts for name in part]

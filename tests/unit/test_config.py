@@ -26,18 +26,18 @@ def read(tmp_path, monkeypatch):
     configuration.config.cache_clear()
 
 
-def test_the_folders_file_goes_over_the_persons(read):
+def test_config_of_the_folder_overrides_that_of_the_user(read):
     assert read() == configuration.Config()
     found = read(person='mirror = "sjtu"\ntarget = "dgx2"', folder='mirror = "nju"\nto = "registry.example/team"')
     assert (found.mirror, found.target, found.to, found.cache) == ("nju", "dgx2", "registry.example/team", "")
 
 
-def test_an_unknown_field_is_refused_with_the_line_and_what_there_is(read):
+def test_unknown_config_field_is_refused_with_line_and_known_fields(read):
     with refused(RecipeError, "graphcrate.toml:2: miror: ", "mirror, target, to and cache"):
         read(folder='to = "x"\nmiror = "sjtu"')
 
 
-def test_without_a_home_folder_the_current_folders_file_counts(read, monkeypatch):
+def test_config_without_a_home_reads_the_current_folder(read, monkeypatch):
     def fail():
         raise RuntimeError("Could not determine home directory.")
 
@@ -46,12 +46,12 @@ def test_without_a_home_folder_the_current_folders_file_counts(read, monkeypatch
 
 
 @pytest.mark.parametrize("variables", [{}, {"GRAPHCRATE_CACHE": "/mine"}])
-def test_the_cache_unless_a_variable_names_one(read, variables):
+def test_config_cache_is_used_unless_a_variable_is_set(read, variables):
     read(folder='cache = "/there"', **variables)
     assert configuration.here().environment["GRAPHCRATE_CACHE"] == variables.get("GRAPHCRATE_CACHE", "/there")
 
 
-def test_an_installed_package_leaves_its_recipes_and_locks_alone(tmp_path):
+def test_installed_package_refuses_to_write_locks(tmp_path):
     with refused(UsageError, "an installed package keeps its locks as they are"):
         Context(root=tmp_path / "data", environment={}).require_checkout("its locks")
     Context(root=tmp_path / "checkout", environment={}).require_checkout("its locks")

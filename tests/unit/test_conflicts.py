@@ -62,7 +62,7 @@ def conflicts():
     return make
 
 
-def test_a_requirement_against_the_stack_is_one_sentence_and_the_cuda_version_that_has_what_is_wanted(conflicts):
+def test_conflict_with_the_stack_names_requirement_and_a_fitting_cuda(conflicts):
     made = conflicts("12.8", "cugraph-pyg-cu12")
     error = made.refusal(made.against([Clause("x==1", Requirement("numpy>=1.26")), RAFT]))
     assert "libraft-cu12==26.6.0 needs nvidia-nvjitlink-cu12>=12.9,<13" in error.what
@@ -80,7 +80,7 @@ def test_a_requirement_against_the_stack_is_one_sentence_and_the_cuda_version_th
         ("torch>=99", "torch 2.0.1", "no CUDA version of pyg has torch>=99"),
     ],
 )  # fmt: skip
-def test_what_is_asked_for_and_the_stack_fixes_otherwise(conflicts, wanted, cause, step):
+def test_requested_package_against_a_stack_pin_is_refused(conflicts, wanted, cause, step):
     made = conflicts("11.8", wanted)
     clause = made.against([Clause("", Requirement("einops")), Clause("", Requirement(wanted))])
     error = made.refusal(clause)
@@ -89,20 +89,20 @@ def test_what_is_asked_for_and_the_stack_fixes_otherwise(conflicts, wanted, caus
     assert step in error.next_step
 
 
-def test_what_the_recipe_asks_for_is_a_limit_too(conflicts):
+def test_requested_package_against_a_recipe_requirement_is_refused(conflicts):
     made = conflicts("12.1", "numpy>=2")
     error = made.refusal(made.against([Clause("", Requirement("numpy>=2"))]))
     assert "numpy<2 is the stack's: the recipe pyg asks for it at CUDA 12.1" in error.cause
 
 
-def test_what_fits_is_against_nothing(conflicts):
+def test_fitting_requirements_have_no_conflict(conflicts):
     made = conflicts("11.8")
     assert (
         made.against(Clause("a", Requirement(one)) for one in ("torch>=2.0", "numpy>=1.20", "setuptools", "x")) is None
     )
 
 
-def test_what_nothing_is_known_of_has_uvs_explanation_as_it_is(conflicts):
+def test_unexplained_conflict_quotes_uv(conflicts):
     text = " error: No solution found\n  cause: Because a depends on b==1 and c depends on b==2"
     error = conflicts("11.8", "a").unexplained(text)
     assert error.what.splitlines()[1:] == [
@@ -132,11 +132,11 @@ OBSTACLES = {
         ("", "another package is against it"),
     ],
 )
-def test_why_the_newest_release_is_not_taken_is_one_clause(conflicts, kinds, reason):
+def test_obstacles_give_one_clause_as_reason(conflicts, kinds, reason):
     assert conflicts("12.8").reason([OBSTACLES[kind] for kind in kinds.split()]) == reason
 
 
-def test_what_the_stack_fixes_is_the_reason_where_the_user_asks_for_another(conflicts):
+def test_reason_of_a_numpy_conflict_is_the_stack_build(conflicts):
     clause = Clause("", Requirement("numpy>=2"))
     assert "was built for numpy 1" in conflicts("11.8").reason([Obstacle("bound", clause)])
 
@@ -149,7 +149,7 @@ def test_what_the_stack_fixes_is_the_reason_where_the_user_asks_for_another(conf
         (OBSTACLES["version"], "a==1.0 needs b>=2, which is none of its releases"),
     ],
 )
-def test_a_package_of_which_no_release_can_be_taken_says_what_there_is(conflicts, obstacle, words):
+def test_package_without_a_usable_release_is_refused_with_existing_ones(conflicts, obstacle, words):
     error = conflicts("11.8", "a").without_release(obstacle)
     assert words in error.what
     assert error.next_step
@@ -162,14 +162,14 @@ def test_a_package_of_which_no_release_can_be_taken_says_what_there_is(conflicts
         (Clause("a==1", Requirement("nowhere")), "the package index has no nowhere, which a==1 needs"),
     ],
 )
-def test_a_name_that_no_index_has(conflicts, clause, words):
+def test_package_missing_from_the_index_is_refused(conflicts, clause, words):
     assert words in conflicts("11.8").absent(clause).what
 
 
 # Names
 
 
-def test_a_name_that_is_a_trap_is_refused_with_the_command_to_type(conflicts):
+def test_trap_name_such_as_cv2_is_refused_with_the_right_command(conflicts):
     made = conflicts("11.8", "cv2", "sklearn==0.0", "einops>=0.7")
     with pytest.raises(ResolutionError) as caught:
         refuse_traps(made._context, made._stack, made._context.typed.additions.packages, Index())
@@ -178,7 +178,7 @@ def test_a_name_that_is_a_trap_is_refused_with_the_command_to_type(conflicts):
     assert caught.value.next_step.startswith("make image CUDA=11.8 'WITH=opencv-python-headless einops>=0.7' ")
 
 
-def test_a_trap_of_a_file_is_refused_with_what_to_write_in_it(conflicts):
+def test_trap_name_in_a_requirements_file_is_refused_with_the_right_name(conflicts):
     made = conflicts("11.8", "cv2", words=(), requirements=(Path("r.txt"),))
     with pytest.raises(ResolutionError) as caught:
         refuse_traps(made._context, made._stack, ["cv2"], Index())
@@ -186,7 +186,7 @@ def test_a_trap_of_a_file_is_refused_with_what_to_write_in_it(conflicts):
 
 
 @pytest.mark.parametrize("package", ["bs4", "apex==0.1", "torch-sparse", "/home/me/cv2", "opencv-python", "igraph"])
-def test_what_means_what_it_says_is_not_refused(conflicts, package):
+def test_package_that_is_no_trap_is_accepted(conflicts, package):
     made = conflicts("11.8", package)
     refuse_traps(made._context, made._stack, [package], Index())
 
@@ -194,14 +194,14 @@ def test_what_means_what_it_says_is_not_refused(conflicts, package):
 @pytest.mark.parametrize(
     "name", ["apex", "apex>=0.1", "PIL", "yaml", "skimage", "graph_tool", "pyg-lib", "torchsparse"]
 )
-def test_traps_have_a_next_step(conflicts, name):
+def test_trap_names_have_a_next_step(conflicts, name):
     made = conflicts("11.8", name)
     with pytest.raises(ResolutionError) as caught:
         refuse_traps(made._context, made._stack, [name], Index())
     assert caught.value.next_step
 
 
-def test_each_trap_says_what_is_meant_or_what_to_do():
+def test_trap_rows_have_a_replacement_or_a_next_step():
     for one in names.traps():
         assert bool(one.instead) != bool(one.next), one.name
         assert names.trap(one.name.upper().replace("-", "_")) == one
@@ -209,7 +209,7 @@ def test_each_trap_says_what_is_meant_or_what_to_do():
     assert names.package_of("torchdata.datapipes") == ""
 
 
-def test_two_packages_that_bring_one_folder_are_refused():
+def test_two_packages_with_one_import_folder_are_refused():
     refuse_twice({"torch-geometric", "opencv-python", "pillow"}, "pyg")
     with pytest.raises(ResolutionError, match="pyg-nightly and torch-geometric each bring the folder torch_geometric"):
         refuse_twice({"torch-geometric", "pyg-nightly"}, "pyg")

@@ -45,7 +45,7 @@ def asked(server, part):
     return sum(part in path for path in server.paths())
 
 
-def test_a_library_is_found_where_the_loader_looks_and_nowhere_else():
+def test_contents_index_has_libraries_of_loader_folders_only():
     found = contents.libraries(f"{line}\n".encode() for line in LINES)
     assert {name: contents.choice(name, packages) for name, packages in found.items()} == {
         "libGL.so.1": ("libgl1",),
@@ -60,24 +60,24 @@ def test_a_library_is_found_where_the_loader_looks_and_nowhere_else():
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 100_000])
-def test_an_index_is_read_whatever_pieces_it_comes_in(size):
+def test_contents_index_is_read_from_any_chunks(size):
     whole = "".join(f"{line}\n" for line in LINES).encode()
     pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
     assert contents.libraries(pieces) == contents.libraries([whole])
 
 
-def test_names_of_packages_are_those_of_debians_policy():
+def test_package_name_of_a_library_follows_debian_policy():
     names = {name: contents.package_name(name) for name in ("libX11.so.6", "libXext.so.6", "libssl.so.1.1")}
     assert names == {"libX11.so.6": "libx11-6", "libXext.so.6": "libxext6", "libssl.so.1.1": "libssl1.1"}
     assert contents.choice("libpng16.so.16", ["libpng16-16t64", "libpng-apng"]) == ("libpng16-16t64",)
 
 
-def test_a_line_without_an_end_is_refused():
+def test_contents_index_with_an_endless_line_is_refused():
     with refused(IntegrityError, "line"):
         contents.libraries([b"x" * 50_000] * 2)
 
 
-def test_an_index_is_asked_for_once_and_counts_for_a_month(debian, server, monkeypatch):
+def test_contents_index_is_downloaded_once_a_month(debian, server, monkeypatch):
     assert contents.index("bookworm", debian.ctx, ask=False) is None
     debian.put_contents("bookworm", *LINES, by_hash=True)
     assert contents.index("bookworm", debian.ctx).packages["libX11.so.6"] == ("libx11-6",)
@@ -92,7 +92,7 @@ def test_an_index_is_asked_for_once_and_counts_for_a_month(debian, server, monke
     assert set(contents.index("bookworm", debian.ctx).packages) == {"libnew.so.1"}
 
 
-def test_what_was_read_once_counts_where_nobody_answers(debian, server, monkeypatch):
+def test_expired_contents_index_is_used_if_mirrors_are_silent(debian, server, monkeypatch):
     debian.put_contents("bookworm", *LINES)
     first = contents.index("bookworm", debian.ctx)
     server.faults["/debian/dists/bookworm/InRelease"] = [Fault(status=503)] * 99
@@ -102,7 +102,7 @@ def test_what_was_read_once_counts_where_nobody_answers(debian, server, monkeypa
         contents.index("bullseye", debian.ctx)
 
 
-def test_an_index_that_nobody_signed_is_not_read(debian, server):
+def test_unsigned_contents_index_is_refused(debian, server):
     debian.put_contents("bookworm", *LINES)
     server.put("/debian/dists/bookworm/main/Contents-amd64.gz", b"others")
     with refused(NetworkError, "Contents-amd64"):

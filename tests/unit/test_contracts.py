@@ -28,7 +28,7 @@ def verdict(name, view=None, host=None):
 
 
 @pytest.mark.parametrize("name", BY_ID)
-def test_a_good_image_keeps_every_contract(name):
+def test_contract_check_of_a_good_image_passes(name):
     finding = verdict(name)
     assert (finding.status, bool(finding.seen)) == ("unknown" if name == "infiniband" else "pass", True)
     if name in UNSURE:
@@ -38,7 +38,7 @@ def test_a_good_image_keeps_every_contract(name):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
-def test_verdicts(case):
+def test_contract_check_of_a_changed_image_has_its_status(case):
     name, status, *changes = case
     finding = verdict(name, *changes)
     assert (finding.status, bool(finding.seen)) == (status.rstrip("?"), True), finding.seen
@@ -49,7 +49,7 @@ def test_verdicts(case):
         assert UNREAD[0] in unsure.seen
 
 
-def test_every_check_is_seen_to_complain_and_to_doubt():
+def test_contract_checks_have_failing_and_unknown_cases():
     seen = {(name, status.rstrip("?")) for name, status, *_ in CASES}
     assert all(seen & {(name, "fail"), (name, "warn")} for name in BY_ID)
     doubting = {name for name, status, *_ in CASES if status == "unknown" or status.endswith("?")} | UNSURE
@@ -58,7 +58,7 @@ def test_every_check_is_seen_to_complain_and_to_doubt():
 
 
 @pytest.mark.parametrize("name", BY_ID)
-def test_reasons_and_sources_are_there_where_python_drops_docstrings(name, monkeypatch):
+def test_contract_reasons_exist_without_docstrings(name, monkeypatch):
     """As under -OO, or PYTHONOPTIMIZE=2 of a person's environment."""
     judge = inspect.unwrap(BY_ID[name].judge)
     monkeypatch.setattr(judge, "__doc__", None)
@@ -66,14 +66,14 @@ def test_reasons_and_sources_are_there_where_python_drops_docstrings(name, monke
     assert (made.reason, made.source) == (BY_ID[name].reason, BY_ID[name].source)
 
 
-def test_checks_have_names_reasons_and_sources_of_their_own():
+def test_contract_checks_have_unique_titles_reasons_and_sources():
     assert len(BY_ID) == len(CHECKS) == len({check.title for check in CHECKS})
     for check in CHECKS:
         assert (check.reason[-1] == ".", check.source[-1] != ".") == (True, True), check.id
         assert set(check.runtimes) <= set(RUNTIMES)
 
 
-def test_a_check_that_runtimes_share_is_made_once_for_those_that_were_asked_for():
+def test_contract_check_of_several_runtimes_is_judged_once():
     findings = contracts.judge(GOOD, HOST, ("pyxis", "apptainer"))
     named = {finding.check: finding.runtimes for finding in findings}
     assert named["user-site"] == ("apptainer", "pyxis")
@@ -82,12 +82,12 @@ def test_a_check_that_runtimes_share_is_made_once_for_those_that_were_asked_for(
     assert len(findings) == len(named)
 
 
-def test_artifacts_are_meant_for_runtimes():
+def test_contract_runtimes_follow_the_form_of_the_artifact():
     for form, runtimes in (("layout", tuple(RUNTIMES)), ("sif", ("apptainer",)), ("squashfs", ("apptainer", "pyxis"))):
         assert contracts.targets(msgspec.structs.replace(GOOD, form=form)) == runtimes
 
 
-def test_no_check_falls_over_an_empty_image():
+def test_contract_checks_take_an_empty_image():
     for form in ("layout", "archive", "sif", "squashfs", "folder", "registry"):
         for settings in (None, Settings(platform="")):
             view = ImageView(name="empty", form=form, settings=settings)
@@ -107,14 +107,14 @@ SIF_VARIABLES = {"PATH": "/opt/venv/bin:/bin", "LANG": "C.UTF-8", "ODD": "a$b", 
 SIF_VARIABLES |= {"OURS": "it's", "BROKEN": "a"}
 
 
-def test_settings_of_a_sif():
+def test_settings_of_a_sif_are_read_from_its_script_and_labels():
     settings = read_settings({SIF_SCRIPT}, lambda path: SIF.get(path, ""))
     assert settings.variables == SIF_VARIABLES
     assert settings.labels["graphcrate.torch"] == "2.0.1"
     assert read_settings({SIF_SCRIPT}, lambda path: "[broken").labels == {}
 
 
-def test_the_run_script_of_a_sif_is_its_entry_point():
+def test_run_script_of_a_sif_is_judged_as_entrypoint():
     scripts = {'#!/bin/sh\nexec "$@"\n': "pass", "#!/bin/sh\npython /main.py\n": "fail", OCI_SCRIPT: "fail"}
     for text, status in scripts.items():
         script = {SIF_SCRIPT[1:].replace("/", "__"): FileFact(kind="file", text=text, mode=0o755)}
@@ -123,7 +123,7 @@ def test_the_run_script_of_a_sif_is_its_entry_point():
     assert "/entry 'a b'" in finding.seen
 
 
-def test_settings_of_what_enroot_imported():
+def test_settings_of_an_enroot_import_are_read_from_rc_and_environment():
     rc = "mkdir -p \"/work\"\nif [ $# -gt 0 ]; then\n    exec '/entry' 'a b' \"$@\"\nelse\n    exec bash\nfi\n"
     texts = {"/etc/rc": rc, "/etc/environment": "# made\nPATH=/bin\nA=b=c\n"}
     settings = read_settings(texts, lambda path: texts.get(path, ""))
@@ -136,14 +136,14 @@ def found(status, seen="seen"):
     )
 
 
-def test_lines_have_the_worst_first_and_nothing_that_speaks_to_a_terminal():
+def test_contract_lines_have_failures_first_and_no_control_characters():
     answer = wording.contracts((found("pass"), found("fail", "\x1b[2J\tx\ny")))
     assert answer.summary == ("1 fail, 1 pass",)
     fail = ["fail  a check (docker, pai): \\x1b[2J\\tx\\ny", "      fix: do it"]
     assert [line for line, _ in answer.lines()][:3] == [*fail, "pass  a check (docker, pai): seen"]
 
 
-def test_after_a_build_only_what_is_not_kept_is_told():
+def test_contract_lines_after_a_build_omit_passes():
     def told(*statuses):
         answer = wording.contracts([found(status) for status in statuses], everything=False)
         return list(wording.after_build("contracts", answer, "all kept", "check a:b"))

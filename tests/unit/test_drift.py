@@ -116,7 +116,7 @@ def test_locked_build_takes_the_committed_lock_only(world, drifted):
     lock.write_bytes(kept)
 
 
-def test_locked_build_by_an_engine_without_its_base_is_refused(ctx, monkeypatch):
+def test_locked_build_whose_base_cannot_be_made_is_refused(ctx, monkeypatch):
     def impossible(*_):
         raise HostError("user namespaces are off", cause="Ask the site.")
 
