@@ -43,7 +43,7 @@ def images(mine):  # noqa: F811
     return {path.parent.parent.name for path in (mine.world.root / "dist").glob("*/*/report.json")}
 
 
-def test_what_is_built_from_source_is_tested_itself_and_no_stack_is_made_for_it(from_source):
+def test_own_image_from_source_is_tested_without_a_stack_image(from_source):
     built = from_source.image(packages=MORE)
     assert plans(built.said) == [built.name]
     assert images(from_source) == {"mine"}
@@ -51,7 +51,7 @@ def test_what_is_built_from_source_is_tested_itself_and_no_stack_is_made_for_it(
     assert [suite["image"] for suite in built.report["suites"]] == [built.digest] * 2
 
 
-def test_a_stack_that_is_there_and_passed_counts_for_what_is_built_from_source_too(from_source):
+def test_own_image_from_source_uses_passes_of_an_existing_stack(from_source):
     from_source.world.built()
     from_source.ran.clear()
     built = from_source.image(packages=MORE)
@@ -60,7 +60,7 @@ def test_a_stack_that_is_there_and_passed_counts_for_what_is_built_from_source_t
     assert [suite["image"] == built.digest for suite in built.report["suites"]] == [False, True]
 
 
-def test_the_stacks_image_is_made_first_after_the_plan_that_was_asked_for_and_is_said_in_a_line(mine):  # noqa: F811
+def test_own_image_builds_the_stack_first_with_one_line(mine):  # noqa: F811
     built = mine.image(packages=MORE)
     assert plans(built.said) == [built.name]
     lines = built.said.splitlines()
@@ -74,7 +74,7 @@ def test_the_stacks_image_is_made_first_after_the_plan_that_was_asked_for_and_is
     assert [line[:6] for line in again.said.splitlines()] == ["tested", "below ", "image ", "next  "]
 
 
-def test_stack_and_own_image_are_each_looked_up_once_in_a_build(mine, monkeypatch):  # noqa: F811
+def test_own_image_build_reads_each_report_once(mine, monkeypatch):  # noqa: F811
     looked, read = [], making.read_report
 
     def look(path, warn):
@@ -88,13 +88,13 @@ def test_stack_and_own_image_are_each_looked_up_once_in_a_build(mine, monkeypatc
         looked.clear()
 
 
-def test_an_image_that_is_not_tested_needs_no_stack_that_is(mine):  # noqa: F811
+def test_own_image_with_no_smoke_builds_no_stack(mine):  # noqa: F811
     (mine.world.root / "mine.toml").write_text('extends = "torch"\ncuda = "cpu"\n')
     assert mine.typed("image", "./mine.toml", "--no-smoke")[0] == 0
     assert images(mine) == {"mine"}
 
 
-def test_a_broken_image_is_named_with_every_finding_each_time_and_no_suite_runs(world):  # noqa: F811
+def test_broken_image_ends_with_15_and_all_findings_and_runs_no_suite(world):  # noqa: F811
     world.lock(library=BROKEN, other={"other/b.so": make_elf(**BROKEN)})
     for _ in range(2):
         code, out, err = world.typed("image", "torch", "--cuda", "cpu")
@@ -106,14 +106,14 @@ def test_a_broken_image_is_named_with_every_finding_each_time_and_no_suite_runs(
         assert all("; fix: " in line for line in last.splitlines()[1:3])
 
 
-def test_the_tests_of_a_broken_image_run_where_that_is_asked_for(world):  # noqa: F811
+def test_broken_image_with_keep_going_runs_its_suites(world):  # noqa: F811
     world.lock(library=BROKEN)
     code, _, err = world.typed("image", "torch", "--cuda", "cpu", "--keep-going")
     assert (code, len(world.ran)) == (15, 1), err
     assert not list((world.root / "dist/torch").glob("cpu")), "and it does not get the name"
 
 
-def test_a_quiet_build_says_warnings_and_its_result_and_an_unchanged_one_three_lines(world):  # noqa: F811
+def test_quiet_build_prints_warnings_and_result_only(world):  # noqa: F811
     loud = ("image", "torch", "--cuda", "cpu")
     code, out, err = world.typed(*loud, "-q")
     assert (code, out.count("\n")) == (0, 1)
@@ -123,7 +123,7 @@ def test_a_quiet_build_says_warnings_and_its_result_and_an_unchanged_one_three_l
     assert (code, same, [line[:6] for line in err.splitlines()]) == (0, out, ["tested", "image ", "next  "])
 
 
-def test_a_new_build_says_nothing_twice_nor_what_it_read(world):  # noqa: F811
+def test_new_build_prints_no_line_twice(world):  # noqa: F811
     lines = world.typed("image", "torch", "--cuda", "cpu")[2].splitlines()
     assert len(set(lines)) == len(lines)
     assert not [line for line in lines if line.startswith(("reading ", "looking "))]

@@ -36,7 +36,7 @@ def observation(files=None, imports=None):
     )  # fmt: skip
 
 
-def test_errors_are_told_apart():
+def test_bench_import_errors_are_classified():
     for error, told in {
         "/lib/libm.so.6: version `GLIBC_2.35' not found (required by a.so)": ("version not found", "GLIBC_2.35"),
         "ModuleNotFoundError: No module named 'torch_sparse'": ("missing module", "torch_sparse"),
@@ -78,7 +78,7 @@ WITH_MORE = {EXTENSION: BROKEN, BUNDLED: FINE, MORE: LACKS}
         ({"files": WITH_MORE}, [FAIL], [Idle(package="torchvision", files="more", why="")], (), ()),
     ],
 )
-def test_prediction_and_observation_are_compared_by_file(seen, findings, idle, missed, cried):
+def test_bench_compares_prediction_and_observation_by_file(seen, findings, idle, missed, cried):
     made = [msgspec.structs.replace(one[0], **one[1]) if isinstance(one, tuple) else one for one in findings]
     found = compare(observation(**seen), Prediction(findings=tuple(made)), idle)
     assert (found.missed, found.cried) == (missed, cried)
@@ -86,7 +86,7 @@ def test_prediction_and_observation_are_compared_by_file(seen, findings, idle, m
     assert found.false_alarm == bool(cried)
 
 
-def test_prediction_and_observation_are_compared_by_package():
+def test_bench_compares_prediction_and_observation_by_package():
     """A note is too little where a package needs the library, a failure too much where it does not."""
     assert compare(observation(), Prediction(findings=(NOTE,))).false_fine
     assert compare(observation(), Prediction(findings=(FAIL,)), [IDLE]).false_alarm
@@ -101,14 +101,14 @@ def test_prediction_and_observation_are_compared_by_package():
     assert not compare(observation({EXTENSION: BROKEN}, IN_PYTHON), Prediction()).beyond
 
 
-def test_idle_libraries_may_go_by_the_torch_at_hand():
+def test_idle_library_pattern_excludes_the_torch_version():
     idle, outcome = Idle(package="dgl", files=r"_pytorch_(?!{torch}\.so)", why=""), Outcome(ok=False, package="dgl")
     ours, other = (f"dgl/libdgl_sparse_pytorch_{version}.so" for version in ("2.0.1", "2.1.0"))
     assert [idle.has(other, outcome, "2.0.1"), idle.has(ours, outcome, "2.0.1+cu118")] == [True, False]
     assert not idle.has(other, msgspec.structs.replace(outcome, package="torch"), "2.0.1")
 
 
-def test_what_wants_the_driver_is_known_by_its_error_and_replaced_by_the_second_try():
+def test_libcuda_error_needs_the_driver_and_takes_the_second_outcome():
     wants, other = (f"libcuda.so.{n}: cannot open shared object file: No such file" for n in (1, 12))
     first = {"a.so": Outcome(ok=False, error=wants), "b.so": FINE, "c.so": Outcome(ok=False, error=other)}
     assert needs_driver(first) == ["a.so"]
@@ -116,7 +116,7 @@ def test_what_wants_the_driver_is_known_by_its_error_and_replaced_by_the_second_
     assert merged(first, {"a.so": second}) == {**first, "a.so": msgspec.structs.replace(second, driver=True)}
 
 
-def test_the_summary_names_each_pair_that_differs_and_sums_all_up():
+def test_bench_summary_names_differing_pairs_and_totals():
     right = msgspec.structs.replace(observation(), predicted=Prediction(findings=(FAIL,)))
     wrong = msgspec.structs.replace(observation(), predicted=Prediction())
     alarm = msgspec.structs.replace(observation({EXTENSION: FINE}), predicted=Prediction(findings=(FAIL,)))
@@ -129,7 +129,7 @@ def test_the_summary_names_each_pair_that_differs_and_sums_all_up():
     ]
 
 
-def test_the_committed_pairs_are_enough_and_each_is_there_once():
+def test_committed_bench_pairs_are_unique_and_at_least_48():
     groups = audit_imports.pairs().groups
     names = [group.name(pair) for group in groups for pair in group.pairs]
     assert len(names) == len(set(names)) >= 48
@@ -148,7 +148,7 @@ def report(suite, status="passed", reason="", **metrics):
     return SmokeReport(suite=suite, status=status, device="cpu", seconds=9.0, metrics=metrics, reason=reason)
 
 
-def test_a_section_takes_the_place_of_the_older_one():
+def test_bench_section_replaces_the_old_one():
     one = Section("one", "bench/one.py")
     page = f"# Title\n{one.begin}old\n{one.end}\n## Next\n"
     assert one.put(page, "new\n") == page.replace("old", "new")
@@ -160,7 +160,7 @@ def test_a_section_takes_the_place_of_the_older_one():
         assert text.count(bench.SECTION.begin) == text.count(bench.SECTION.end) == 1
 
 
-def test_a_container_is_held_against_outside_round_by_round():
+def test_container_cost_is_compared_round_by_round():
     outside = [container_cost.Figure(1.0, 4.0, 20.0), container_cost.Figure(2.0, 5.0, 30.0)]
     inside = [container_cost.Figure(1.1, 6.0, 21.0), container_cost.Figure(1.8, 7.0, 31.0)]
     lines = container_cost.section({"outside": outside, "docker 28": inside}, "here").splitlines()
@@ -172,14 +172,14 @@ def test_a_container_is_held_against_outside_round_by_round():
     assert container_cost.seconds("1m2.50s") == 62.5
 
 
-def test_each_program_has_its_own_figure():
+def test_bench_figure_by_program():
     assert set(programs.PROGRAMS) <= set(SUITES)
     assert programs.told(report("dna", seconds_per_epoch=0.8)) == "0.8 s/epoch"
     assert programs.told(report("ddp", iterations_per_second=12, seconds_per_epoch=2.0)) == "12 iterations/s"
     assert programs.told(report("glt-distributed", iterations_per_second=9.5)) == "9.5 iterations/s"
 
 
-def test_a_run_without_its_figure_ends_the_bench():
+def test_bench_run_without_a_figure_is_an_error():
     for found, words in (
         (report("ddp", "failed", "rank 1 died", iterations_per_second=3.0), "ddp failed: rank 1 died"),
         (report("dna"), "dna gives no seconds_per_epoch"),
@@ -189,7 +189,7 @@ def test_a_run_without_its_figure_ends_the_bench():
             programs.told(found)
 
 
-def test_the_table_has_a_row_for_each_image_program_and_device():
+def test_bench_table_has_a_row_per_image_program_and_device():
     rates = (report("ddp", iterations_per_second=rate, versions=VERSIONS, backend="nccl") for rate in (30, 10, 20))
     text = section("today", [Measured("glt:1", "ddp", "2 x NVIDIA A100-SXM4-40GB", tuple(rates))])
     assert text.splitlines()[-1] == (

@@ -20,13 +20,13 @@ def world(tmp_path):
     return root
 
 
-def test_a_file_is_read_where_no_link_leads_to_it(world):
+def test_beneath_read_gives_none_through_links(world):
     assert beneath.read(world, "etc/plain") == b"plain"
     for name in ("etc/link", "out/secret", "etc/fifo", "etc", "absent", "absent/file"):
         assert beneath.read(world, name) is None
 
 
-def test_a_file_is_plain_if_no_part_of_its_path_is_a_link(world):
+def test_is_plain_is_false_through_links(world):
     assert beneath.is_plain(world / "etc/plain", world)
     for name in ("etc/link", "out/secret", "etc/../etc/plain", "absent", "etc/fifo"):
         assert not beneath.is_plain(world / name, world)

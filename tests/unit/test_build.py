@@ -71,7 +71,7 @@ def there(monkeypatch):
     return install
 
 
-def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx, there, monkeypatch):
+def test_auto_engine_is_embedded_or_an_engine_if_that_fails(ctx, there, monkeypatch):
     podman = there("podman")["podman"]
     tried, error = [], HostError("user namespaces are off")
 
@@ -101,7 +101,7 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx,
 @pytest.mark.parametrize(
     ("cut", "engines"), [("no", ["embedded", "podman"]), ("yes", ["embedded"]), ("all", ["embedded"])]
 )
-def test_no_engine_makes_an_image_whole_that_was_to_be_cut(ctx, there, monkeypatch, cut, engines):
+def test_slim_build_does_not_fall_back_to_an_engine(ctx, there, monkeypatch, cut, engines):
     there("podman")
     tried = []
 
@@ -122,7 +122,7 @@ def test_no_engine_makes_an_image_whole_that_was_to_be_cut(ctx, there, monkeypat
 
 
 @pytest.mark.parametrize("kind", [HostError, BuildError, NetworkError])
-def test_an_engine_that_fails_in_place_of_the_embedded_builder_says_why_it_was_tried(ctx, there, monkeypatch, kind):
+def test_failing_fallback_engine_names_the_embedded_error(ctx, there, monkeypatch, kind):
     there("podman")
     first = HostError(
         "no program can be run here", cause="It is noexec.", next_step="GRAPHCRATE_CACHE=/path make image"
@@ -140,9 +140,7 @@ def test_an_engine_that_fails_in_place_of_the_embedded_builder_says_why_it_was_t
 
 
 @pytest.mark.parametrize("made", [True, False])
-def test_an_engine_gets_the_locks_own_base_and_else_pulls_its_like_and_it_is_said(
-    ctx, there, tmp_path, monkeypatch, made
-):
+def test_engine_build_gets_the_locked_base_or_pulls_one_with_a_note(ctx, there, tmp_path, monkeypatch, made):
     docker, own = there("docker")["docker"], SimpleNamespace(layers=())
 
     def prepare(ctx, base):
@@ -160,7 +158,7 @@ def test_an_engine_gets_the_locks_own_base_and_else_pulls_its_like_and_it_is_sai
     assert ["debian:bookworm-slim" in note for note in artifact.notes] == ([] if made else [True])
 
 
-def test_mirrors_on_the_network_become_build_arguments_that_the_text_knows(monkeypatch):
+def test_network_mirrors_become_declared_build_arguments(monkeypatch):
     def arguments(index, lock=LOCK, **options):
         environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": index}
         return with_engine.arguments(plan_of(lock), lock, SourceOptions(**options), environment)
@@ -178,7 +176,7 @@ def test_mirrors_on_the_network_become_build_arguments_that_the_text_knows(monke
     assert arguments("file:///srv/simple") == {"DEBIAN_MIRROR": "http://deb.example/debian"}
 
 
-def test_an_image_depends_on_plan_engine_and_text_or_the_form_of_layers(tmp_path, monkeypatch):
+def test_image_key_depends_on_plan_engine_and_text_or_layer_format(tmp_path, monkeypatch):
     plan = plan_of()
 
     def keys():
@@ -202,14 +200,14 @@ def test_an_image_exists_where_its_engine_has_its_digest(tmp_path, monkeypatch):
     assert not with_engine.EMBEDDED.exists(built, tmp_path, {}), "no layout, whatever docker has"
 
 
-def test_an_engine_gets_the_wheels_of_a_folder(lock, cache, server, tmp_path):
+def test_local_files_of_an_engine_build_are_the_wheels_of_the_folder(lock, cache, server, tmp_path):
     content = put_torch(tmp_path, "2.13.0+cpu")
     local, ctx = SourceOptions(wheels=tmp_path), place(cache, index_of(server))
     found = with_engine.local_files(lock(LOCAL, local), local, ctx)
     assert [path.read_bytes() for path in found.values()] == [content]
 
 
-def test_the_images_time_is_that_of_the_environment():
+def test_source_date_epoch_sets_the_image_time_or_is_refused():
     assert [planned.created(epoch) for epoch in ("", "0", "1700000000")] == [None, 0, 1_700_000_000]
     for epoch in ("yesterday", "-1", "1.5", "1e9", "\N{SUPERSCRIPT TWO}", "9" * 20, " "):
         with pytest.raises(UsageError, match="invalid time") as caught:
@@ -217,7 +215,7 @@ def test_the_images_time_is_that_of_the_environment():
         assert caught.value.next_step.startswith("SOURCE_DATE_EPOCH=$(date +%s) make image")
 
 
-def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
+def test_folder_at_the_path_of_an_alias_is_refused_before_the_build(tmp_path):
     alias = tmp_path / "pyg" / "0.1.0-debian12"
     making.check_output(alias.parent, [alias])
     alias.mkdir(parents=True)
@@ -268,20 +266,20 @@ def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
         ),
     ],
 )
-def test_the_command_of_a_request_has_all_its_settings(request_, command):
+def test_build_request_command_has_all_settings(request_, command):
     made = build_request(**request_).command()
     assert str(made) == command
     assert objections(made) == []
 
 
-def test_provenance_is_enough_to_ask_again():
+def test_build_request_round_trips_through_provenance():
     asked = {"gpu": "v100,a100", "driver": "535", "target": "dgx2", "channel": "pypi", "toolkit": "pypi", "devel": True}
     request = build_request(name="glt", cuda="11.7", extensions="source", slim="yes", **asked)
     report = SimpleNamespace(name="glt", cuda="11.7", candidate="pypi")
     assert BuildRequest.again(request.asked(report)) == request
 
 
-def test_plan_and_report_say_what_is_lost_without_a_missing_package():
+def test_plan_and_report_name_the_cost_of_a_missing_package():
     lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
     (missing,) = lock.missing
     assert "; without it: weighted and temporal sampling" in missing.told
@@ -296,7 +294,7 @@ OPS = SmokeReport(suite="ops", status="passed", device="cpu", seconds=3.0)
 REPORT = msgspec.structs.replace(report(), suites=(DNA, OPS), layout="dist/pyg/1/oci", bytes=2_650_000_000)
 
 
-def test_what_was_tested_the_image_and_what_to_type_next():
+def test_summary_lines_have_tests_image_and_next_command():
     name = REPORT.image
     assert list(summary.lines(REPORT, 75.6)) == [
         "tested  dna (accuracy 0.84, 39 epochs) and ops passed on cpu",
@@ -306,13 +304,13 @@ def test_what_was_tested_the_image_and_what_to_type_next():
     ]
 
 
-def test_a_package_that_does_without_what_is_there_is_a_warning_at_the_end():
+def test_summary_warns_of_packages_with_disabled_features():
     said = "transformers: Disabling PyTorch because PyTorch >= 2.6 is required but found 2.0.1"
     imports = msgspec.structs.replace(OPS, suite="imports", metrics={"said": [said]})
     assert f"warning {said}" in summary.lines(msgspec.structs.replace(REPORT, suites=(DNA, imports)), 1)
 
 
-def test_an_image_that_ran_on_a_gpu_and_one_that_was_not_tested():
+def test_summary_of_an_image_on_gpu_failed_or_untested():
     on_gpu = msgspec.structs.replace(DNA, device="Tesla V100", driver="535.54.03")
     failed = msgspec.structs.replace(OPS, status="failed")
     lines = list(summary.lines(msgspec.structs.replace(REPORT, suites=(on_gpu, failed)), 1))
@@ -321,7 +319,7 @@ def test_an_image_that_ran_on_a_gpu_and_one_that_was_not_tested():
     assert [line[:5] for line in summary.lines(msgspec.structs.replace(REPORT, suites=()), 1)] == ["image", "next "]
 
 
-def test_a_note_that_names_many_packages_is_a_line_that_can_be_read():
+def test_note_with_many_packages_is_shortened():
     many = "`pip check` complains: torch pins other versions of a, b-c, d.e, f; the recipe overrides them"
     short = "`pip check` complains: torch pins other versions of a, b-c and 2 more; the recipe overrides them"
     few = "nvcc 11.8 makes no code for 9.0, 10.0, which is a pity: a, b and c"

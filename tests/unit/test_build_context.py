@@ -47,7 +47,7 @@ def written(order, folder):
     }
 
 
-def test_it_has_the_text_the_programs_and_the_local_channels_files_always_the_same(order, tmp_path):
+def test_build_context_has_text_programs_and_local_wheels_reproducibly(order, tmp_path):
     (wheel,) = order.files.values()
     one, two = (written(order, tmp_path / name) for name in ("one", "two"))
     assert one == two
@@ -56,7 +56,7 @@ def test_it_has_the_text_the_programs_and_the_local_channels_files_always_the_sa
     assert (tmp_path / "one" / "Dockerfile").read_text() == "FROM x\n"
 
 
-def test_certificates_lie_beside_the_text_and_a_copy_serves_where_no_link_can_be_made(order, tmp_path, monkeypatch):
+def test_build_context_has_certificates_as_link_or_copy(order, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(1, "Operation not permitted")))
     bundle = tmp_path / "bundle.pem"
     order = dataclasses.replace(order, certificates=bundle)
@@ -69,7 +69,7 @@ def test_certificates_lie_beside_the_text_and_a_copy_serves_where_no_link_can_be
     assert (tmp_path / "context" / "wheels" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
-def test_the_orders_own_arguments_go_before_both_spellings_of_a_proxy(order):
+def test_build_arguments_have_both_proxy_spellings_and_those_of_the_order(order):
     given = {"http_proxy": "http://a", "HTTP_PROXY": "http://b", "NO_PROXY": "c", "HTTPS_PROXY": ""}
     proxies = {"http_proxy": "http://a", "HTTP_PROXY": "http://a", "no_proxy": "c", "NO_PROXY": "c"}
     order = dataclasses.replace(order, arguments={"MIRROR": "m"}, environment=given)
@@ -77,12 +77,12 @@ def test_the_orders_own_arguments_go_before_both_spellings_of_a_proxy(order):
     assert "BASE" not in context.arguments(order, "")
 
 
-def test_logins_in_addresses_are_secret():
+def test_logins_in_build_arguments_are_secrets():
     values = {"a": "http://me:pass@host:1/x@y", "b": "https://token@host", "c": "http://host/a@b", "d": "plain@text"}
     assert context.secrets(values) == ("me:pass", "token")
 
 
-def test_a_server_on_loopback_needs_the_hosts_network():
+def test_proxy_on_loopback_needs_the_host_network():
     def needed(address):
         return context.needs_host_network({"no_proxy": "localhost", "http_proxy": address})
 
@@ -99,7 +99,7 @@ def make_layer(cache, folder, name):
     return record
 
 
-def test_the_base_is_its_layers_and_variables_without_labels_made_once(cache, tmp_path):
+def test_base_layout_has_layers_and_variables_without_labels(cache, tmp_path):
     one, two = (make_layer(cache, tmp_path, name) for name in ("one", "two"))
     base = msgspec.structs.replace(BASE, layers=(one, two), labels={"of": "the base"})
     made = context.base_layout(base, cache)

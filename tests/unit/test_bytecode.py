@@ -58,7 +58,7 @@ def pyc(name):
     return f"{PACKAGES}/pkg/__pycache__/{Path(importlib.util.cache_from_source(name)).name}"
 
 
-def test_pycs_are_unchecked_and_name_the_final_path(tmp_path, cache):
+def test_pyc_is_unchecked_and_has_the_final_path(tmp_path, cache):
     source = b"# -*- coding: latin-1 -*-\ndef f():\n    return '\xe9'\n"
     ((path, content),) = compiled(tmp_path, cache, {"pkg/a.py": source, "pkg/data.txt": b"no source"}).items()
     assert path == pyc("a.py")
@@ -70,7 +70,7 @@ def test_pycs_are_unchecked_and_name_the_final_path(tmp_path, cache):
     assert variables["f"]() == "é"
 
 
-def test_the_compiling_python_sees_nothing_of_this_machine_and_one_hash_seed(tmp_path, monkeypatch):
+def test_bytecode_python_runs_with_a_clean_environment_and_fixed_hash_seed(tmp_path, monkeypatch):
     """Sets of constants have the order of hashes in bytecode: with a random seed no two builds would be alike."""
     told = []
     monkeypatch.setattr(bytecode.sandbox, "run_in", lambda rootfs, command: told.append(command) or Completed(0, ()))
@@ -84,12 +84,12 @@ def test_the_compiling_python_sees_nothing_of_this_machine_and_one_hash_seed(tmp
     assert not {"-E", "-I", "-R"} & {*first.argv}, "with these Python would not hear of the seed"
 
 
-def test_sources_that_do_not_compile_are_left_out(tmp_path, cache):
+def test_source_with_a_syntax_error_has_no_bytecode(tmp_path, cache):
     files = {"pkg/old.py": b"print 'hello'\n", "pkg/nul.py": b"\0", "pkg/good.py": b"", "pkg/x.pyi": b""}
     assert list(compiled(tmp_path, cache, files)) == [pyc("good.py")]
 
 
-def test_a_damaged_bundle_is_an_error_that_says_what_to_remove(tmp_path):
+def test_damaged_bytecode_bundle_is_an_error_with_its_path(tmp_path):
     path = tmp_path / "0.bundle"
     with path.open("wb") as stream:
         compile_program.write_entry(stream, "a.pyc", b"content")
@@ -98,21 +98,21 @@ def test_a_damaged_bundle_is_an_error_that_says_what_to_remove(tmp_path):
         read_bundle(path)
 
 
-def test_modules_get_bytecode_and_test_suites_do_not():
+def test_modules_are_compiled_and_their_test_suites_are_not():
     modules = ["numpy/core/numeric.py", "tests.py"]
     others = ["numpy/core/tests/test_numeric.py", "tests/__init__.py", "numpy/core/numeric.pyi"]
     assert [path for path in (*modules, *others) if is_compiled(f"{PACKAGES}/{path}", PYTHON)] == modules
     assert not is_compiled("/opt/venv/bin/tests.py", PYTHON)
 
 
-def test_shards_are_cut_by_size_in_order_of_path(tmp_path, monkeypatch):
+def test_bytecode_shards_are_cut_by_size_in_path_order(tmp_path, monkeypatch):
     monkeypatch.setattr(bytecode, "SHARD", 100)
     files = {f"pkg/{name}.py": b"#" * size for name, size in zip("dcbae", (60, 30, 90, 10, 500), strict=True)}
     found = sharded(make_wheel(tmp_path, files=files))
     assert ["".join(placed.path[-4] for placed in shard) for shard in found] == ["ab", "cd", "e"]
 
 
-def test_a_python_that_fails_is_an_error_and_leaves_nothing(tmp_path, cache, monkeypatch):
+def test_failing_bytecode_python_is_a_build_error_and_leaves_nothing(tmp_path, cache, monkeypatch):
     with pytest.raises(BuildError, match=r"Python 3.11.2 of the image could not compile(.|\n)*Fatal Python error"):
         compiled(tmp_path, cache, {"pkg/a.py": b""}, InProcess(returncode=-6))
     limited = Completed(1, ("BlockingIOError: [Errno 11] Resource temporarily unavailable",))

@@ -13,7 +13,7 @@ from graphcrate.model.errors import CacheError, DiskFullError
 from tests.made import refused
 
 
-def test_the_root_follows_the_environment():
+def test_cache_root_follows_the_environment():
     environment = {"GRAPHCRATE_CACHE": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/c"}
     for name, root in (
         ("GRAPHCRATE_CACHE", "/a"),
@@ -24,14 +24,14 @@ def test_the_root_follows_the_environment():
         del environment[name]
 
 
-def test_where_no_home_folder_is_known_a_folder_is_asked_for(monkeypatch):
+def test_cache_root_without_home_is_an_error_with_graphcrate_cache(monkeypatch):
     monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
     with pytest.raises(CacheError, match="HOME is not set") as caught:
         default_root({})
     assert "GRAPHCRATE_CACHE=/path" in caught.value.next_step
 
 
-def test_a_file_is_whole_or_absent(cache, monkeypatch):
+def test_cache_file_after_a_failed_write_is_absent(cache, monkeypatch):
     target = cache.file("0" * 64, "a.whl")
     with monkeypatch.context() as patch, pytest.raises(DiskFullError):  # noqa: PT012
         patch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EDQUOT, "Disk quota exceeded")))
@@ -43,7 +43,7 @@ def test_a_file_is_whole_or_absent(cache, monkeypatch):
     assert (target.read_bytes(), target.stat().st_mode & 0o777) == (b"whole", 0o644)
 
 
-def test_a_record_comes_back_or_is_none(cache):
+def test_cache_record_is_read_back_or_none_if_damaged(cache):
     target = cache.path("records", "a.json")
     assert kept(target, list[int]) is None
     cache.keep(target, b"[1,2]")
@@ -58,7 +58,7 @@ def test_a_record_comes_back_or_is_none(cache):
     assert kept_bytes(target) == b"[3]", "of a version without checksums"
 
 
-def test_what_a_killed_run_left_is_removed_and_a_living_one_is_kept(tmp_path):
+def test_cache_removes_folders_of_killed_runs_only(tmp_path):
     living, dead = Cache(tmp_path), tmp_path / "tmp" / "run-dead"
     dead.mkdir()
     Path(f"{dead}.lock").touch()
@@ -71,7 +71,7 @@ def test_what_a_killed_run_left_is_removed_and_a_living_one_is_kept(tmp_path):
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_no_kill_leaves_a_folder_without_its_file_and_no_run_takes_a_living_one(tmp_path, monkeypatch):
+def test_cache_run_folder_is_locked_before_it_exists(tmp_path, monkeypatch):
     """The file is there and locked before the folder, also where another run removed it as a killed one's."""
     lock, seen = fcntl.flock, []
 
@@ -89,7 +89,7 @@ def test_no_kill_leaves_a_folder_without_its_file_and_no_run_takes_a_living_one(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_another_run_finished_first_stays(cache):
+def test_cache_adopt_keeps_the_folder_of_the_first_run(cache):
     target = cache.path("rootfs", "key")
     target.mkdir(parents=True)
     (target / "first").touch()
@@ -103,13 +103,13 @@ def test_a_folder_that_another_run_finished_first_stays(cache):
     ("kind", "codes"),
     [(DiskFullError, (errno.ENOSPC, errno.EDQUOT)), (CacheError, (errno.EROFS, errno.EACCES, errno.ENOLCK))],
 )
-def test_what_the_disk_says_is_sorted_and_has_a_next_step(cache, kind, codes):
+def test_cache_guard_maps_os_errors_with_a_next_step(cache, kind, codes):
     for code in codes:
         with refused(kind, "GRAPHCRATE_CACHE="), cache.guard():
             raise OSError(code, os.strerror(code))
 
 
-def test_a_cache_without_room_or_below_a_file_is_told(cache):
+def test_cache_on_a_full_disk_or_below_a_file_is_an_error(cache):
     (cache.root / "file").touch()
     with pytest.raises(CacheError):
         Cache(cache.root / "file" / "cache")
@@ -118,7 +118,7 @@ def test_a_cache_without_room_or_below_a_file_is_told(cache):
     cache.require(1, "a byte")
 
 
-def test_folders_without_write_permission_are_removed(tmp_path):
+def test_remove_tree_removes_read_only_folders(tmp_path):
     inside = tmp_path / "a" / "b"
     inside.mkdir(parents=True)
     (inside / "c").touch()

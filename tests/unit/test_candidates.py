@@ -30,7 +30,7 @@ def unplugged(world, monkeypatch):
     return world
 
 
-def test_the_next_wins_and_the_reason_is_told(unplugged):
+def test_unreachable_candidate_is_replaced_by_the_next_with_its_reason(unplugged):
     resolution = unplugged.choose(PYTORCH, COMPATIBLE)
     assert resolution.candidate is COMPATIBLE
     out, chosen = resolution.outcomes
@@ -39,13 +39,13 @@ def test_the_next_wins_and_the_reason_is_told(unplugged):
     assert chosen.chosen
 
 
-def test_a_channel_forbids_the_fall_back(unplugged):
+def test_channel_option_forbids_the_fallback(unplugged):
     with refused(ResolutionError, "connection refused (127.0.0.1)", "try a mirror: MIRROR=sjtu") as caught:
         unplugged.choose(PYTORCH, COMPATIBLE, channel="pytorch")
     assert "compatible" not in caught.value.what
 
 
-def test_what_does_not_exist_is_refused(world):
+def test_unknown_channel_or_mirror_is_refused(world):
     with refused(UsageError, "there are pytorch and pypi", "CHANNEL=pytorch "):
         world.choose(PYTORCH, COMPATIBLE, channel="conda")
     with refused(UsageError, "there is no mirror 'nowhere'; known are sjtu, aliyun, nju, tuna"):
@@ -54,7 +54,7 @@ def test_what_does_not_exist_is_refused(world):
         world.choose(PYTORCH, COMPATIBLE, wheels=Path("/nowhere"))
 
 
-def test_a_folder_without_wheels_is_not_made_up_for_by_those_that_pip_knows(world, tmp_path):
+def test_wheels_option_with_an_empty_folder_is_refused(world, tmp_path):
     (tmp_path / "empty").mkdir()
     with refused(UsageError, f"there is no wheel in {tmp_path / 'empty'}"):
         world.choose(PYTORCH, COMPATIBLE, wheels=tmp_path / "empty")
@@ -66,7 +66,7 @@ def test_an_unreachable_index_is_a_network_error_that_names_a_mirror(unplugged):
         unplugged.choose(PYTORCH, COMPATIBLE)
 
 
-def test_an_unchanged_request_needs_no_network_once_the_files_are_there(world):
+def test_unchanged_request_with_cached_files_needs_no_network(world):
     world.pytorch_channel()
     first = world.choose(PYTORCH, COMPATIBLE)
     assert (first.candidate, first.lock.candidate) == (PYTORCH, "pytorch")
@@ -77,7 +77,7 @@ def test_an_unchanged_request_needs_no_network_once_the_files_are_there(world):
     assert world.bases == 1
 
 
-def test_a_fall_back_is_rebuilt_without_network_for_a_while(unplugged, monkeypatch):
+def test_recent_fallback_is_reused_without_network(unplugged, monkeypatch):
     first = unplugged.choose(PYTORCH, COMPATIBLE)
     unplugged.fetch(first.lock)
     unplugged.now += 600
@@ -89,7 +89,7 @@ def test_a_fall_back_is_rebuilt_without_network_for_a_while(unplugged, monkeypat
     assert unplugged.choose(PYTORCH, COMPATIBLE).candidate is COMPATIBLE
 
 
-def test_a_fall_back_is_left_once_the_preferred_channel_is_there_again(world, monkeypatch):
+def test_fallback_is_left_if_the_preferred_channel_answers(world, monkeypatch):
     with monkeypatch.context() as cut:
         cut.setitem(addresses.ROOTS, Channel.PYTORCH, NOWHERE)
         world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
@@ -104,14 +104,14 @@ def test_a_fall_back_is_left_once_the_preferred_channel_is_there_again(world, mo
 
 
 @pytest.mark.parametrize("stale", [False, True])
-def test_a_committed_lock_is_built_from_unless_it_answers_an_older_recipe(world, stale):
+def test_committed_lock_is_used_unless_its_recipe_is_older(world, stale):
     changes = {"request_sha256": "0" * 64} if stale else {}
     committed = msgspec.structs.replace(world.choose(COMPATIBLE).lock, notes=("committed",), **changes)
     assert (world.choose(COMPATIBLE, committed=committed).lock.notes == ("committed",)) is not stale
     assert any("older recipe" in line for line in world.notes.lines) is stale
 
 
-def test_a_committed_lock_whose_files_are_gone_is_replaced(world):
+def test_committed_lock_with_gone_files_is_replaced(world):
     committed = world.choose(COMPATIBLE).lock
     gone = msgspec.structs.replace(committed.package("torch").file, sha256="0" * 64, size=1 << 40)
     torch = msgspec.structs.replace(committed.package("torch"), file=gone)
@@ -120,7 +120,7 @@ def test_a_committed_lock_whose_files_are_gone_is_replaced(world):
     assert world.choose(COMPATIBLE, committed=stale).lock == committed
 
 
-def test_a_lock_whose_files_are_with_a_public_mirror_alone_stays_in_use(world, mirrors, monkeypatch):
+def test_committed_lock_with_files_on_a_public_mirror_is_kept(world, mirrors, monkeypatch):
     """What the index has newer is not taken: the lock says what the image is made of."""
     tqdm = small_wheel("tqdm", "4.66", content=random.Random(0).randbytes(9000))  # the largest, which is looked for
     world.server.simple("tqdm", dict([tqdm]))
@@ -135,9 +135,7 @@ def test_a_lock_whose_files_are_with_a_public_mirror_alone_stays_in_use(world, m
     assert f"no place that answers lists {tqdm[0]}, which the lock of compatible names" in world.notes.lines
 
 
-def test_a_lock_of_pytorch_s_channel_is_used_by_a_public_mirror_where_the_channel_is_out_of_reach(
-    world, mirrors, monkeypatch
-):
+def test_committed_pytorch_lock_is_served_by_a_mirror_if_the_channel_is_unreachable(world, mirrors, monkeypatch):
     name, content = small_index.pytorch_channel(world.server)
     committed = world.choose(PYTORCH, COMPATIBLE).lock
     monkeypatch.setitem(addresses.ROOTS, Channel.PYTORCH, NOWHERE)
@@ -150,7 +148,7 @@ def test_a_lock_of_pytorch_s_channel_is_used_by_a_public_mirror_where_the_channe
 
 
 @pytest.mark.parametrize("complete", [False, True])
-def test_locked_files_alone_are_those_of_the_committed_lock(world, complete):
+def test_locked_option_takes_the_committed_lock(world, complete):
     """Whether the cache has them or not, and whatever else it has."""
     committed = world.choose(COMPATIBLE).lock
     if complete:
@@ -161,7 +159,7 @@ def test_locked_files_alone_are_those_of_the_committed_lock(world, complete):
     assert (resolution.lock, resolution.candidate) == (committed, COMPATIBLE)
 
 
-def test_locked_files_alone_need_a_committed_lock_and_one_for_this_request(world):
+def test_locked_option_without_a_matching_committed_lock_is_refused(world):
     lock = world.choose(COMPATIBLE).lock  # which the cache remembers, and whose files it has
     world.fetch(lock)
     world.silence()
@@ -183,7 +181,7 @@ def test_locked_files_alone_need_a_committed_lock_and_one_for_this_request(world
         world.choose(COMPATIBLE, committed=without, locked=True, devel=True)
 
 
-def test_of_locked_candidates_alone_one_without_a_lock_is_passed_over(world):
+def test_locked_option_skips_candidates_without_a_lock(world):
     world.pytorch_channel()
     committed = world.choose(COMPATIBLE).lock
     preferred = world.choose(PYTORCH).lock
@@ -198,7 +196,7 @@ def test_of_locked_candidates_alone_one_without_a_lock_is_passed_over(world):
         world.choose(PYTORCH, COMPATIBLE, committed=committed, locked=True, channel="pytorch")
 
 
-def test_of_locked_files_alone_what_is_added_has_to_be_locked_too(world):
+def test_locked_option_with_unlocked_additions_is_refused(world):
     name, content = small_wheel("einops", "0.8")
     world.server.simple("einops", {name: content})
     stack, wanted = world.choose(COMPATIBLE), Additions(packages=("einops",))
@@ -217,7 +215,7 @@ def test_of_locked_files_alone_what_is_added_has_to_be_locked_too(world):
     assert add(lock, locked=True) == lock
 
 
-def test_a_file_of_other_bytes_than_a_requirements_file_names_is_refused(world):
+def test_addition_with_another_hash_than_in_requirements_is_refused(world):
     name, content = small_wheel("einops", "0.8")
     world.server.simple("einops", {name: content})
     stack = world.choose(COMPATIBLE)
@@ -230,7 +228,7 @@ def test_a_file_of_other_bytes_than_a_requirements_file_names_is_refused(world):
         additions.add(context, stack, wanted, None, fresh=True)
 
 
-def test_a_channel_that_requirements_name_gives_a_package_and_is_nowhere_in_the_lock(world):
+def test_links_page_of_requirements_gives_a_package_and_is_not_in_the_lock(world):
     """A page of links with a password in its address; the person's own index does not have the package."""
     name, content = small_wheel("mine", "1.0")
     world.server.pyg("mine", {name: content}, hashes=True)
@@ -250,7 +248,7 @@ def test_a_channel_that_requirements_name_gives_a_package_and_is_nowhere_in_the_
     assert Offers.of_lock(Sources(SourceOptions(), world.cache, world.environment), lock).sources.user.further == ()
 
 
-def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, monkeypatch):
+def test_lock_made_without_pyg_is_left_if_pyg_answers(world, monkeypatch):
     with monkeypatch.context() as cut:
         cut.setitem(addresses.ROOTS, Channel.PYG, NOWHERE)
         committed = world.choose(COMPATIBLE).lock
@@ -265,7 +263,7 @@ def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, m
     assert [(missing.name, missing.unreachable) for missing in lock.missing] == [("pyg-lib", ())]
 
 
-def test_fresh_resolves_again(world):
+def test_fresh_option_resolves_again(world):
     first = world.choose(COMPATIBLE).lock
     name, content = small_wheel("tqdm", "4.67")
     world.server.simple("tqdm", {name: content})
@@ -273,7 +271,7 @@ def test_fresh_resolves_again(world):
     assert same == [True, False, False]
 
 
-def test_a_folder_of_wheels(world, tmp_path):
+def test_local_candidate_takes_torch_from_the_wheel_folder(world, tmp_path):
     def torch_of(**request):
         lock = world.choose(LOCAL, **request).lock
         world.fetch(lock, **request)
@@ -289,12 +287,12 @@ def test_a_folder_of_wheels(world, tmp_path):
     assert world.choose(LOCAL).lock.package("torch").version == "2.11.0+cpu", "it need not be named again"
 
 
-def test_no_folder_at_all(world):
+def test_local_candidate_without_a_wheel_folder_is_refused(world):
     with refused(ResolutionError, "local channel: no folder of wheels is named", "WHEELS="):
         world.choose(LOCAL)
 
 
-def test_a_lock_answers_what_is_said_of_packages_and_nothing_else():
+def test_request_digest_covers_package_fields_only():
     """Of plan and smoke test it says nothing, so that these may change without a new lock."""
     recipe = small_index.recipe(COMPATIBLE)
     whole = (recipe, recipe.variants[0], COMPATIBLE)

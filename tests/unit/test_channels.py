@@ -40,7 +40,7 @@ PYG, PAGE = "https://data.pyg.org/whl/torch-", "2.0.0+cu118.html"
         (Channel.PYG, "https://site.example/w", [f"https://site.example/w/torch-{PAGE}", f"{PYG}{PAGE}"]),
     ],
 )
-def test_mirrors_come_before_the_official_place_and_the_user_s_indexes(channel, mirror, expected):
+def test_sources_of_a_channel_have_mirrors_first(channel, mirror, expected):
     assert places(channel, mirror) == expected
 
 
@@ -59,7 +59,7 @@ PYTORCH = [MIRRORS[name].pytorch.format(tag="cu118") for name in ("sjtu", "aliyu
 PYPI = [mirror.pypi for mirror in MIRRORS.values()]
 
 
-def test_the_public_mirrors_of_a_channel_are_the_last_resort_but_for_the_one_that_was_asked(public):
+def test_public_mirrors_are_the_last_resort_except_the_chosen_one(public):
     assert last_resort(Channel.PYTORCH) == PYTORCH
     assert last_resort(Channel.PYPI) == PYPI
     assert last_resort(Channel.PYTORCH, mirror="aliyun") == [PYTORCH[0], PYTORCH[2]]
@@ -77,13 +77,13 @@ def test_the_public_mirrors_of_a_channel_are_the_last_resort_but_for_the_one_tha
         ({"WHEEL_FALLBACK": ""}, PYPI),
     ],
 )
-def test_packages_of_an_index_of_one_s_own_are_asked_of_no_public_mirror(public, environment, asked):
+def test_own_index_excludes_public_mirrors(public, environment, asked):
     assert last_resort(Channel.PYPI, environment) == asked
     torch = [] if environment.get("WHEEL_FALLBACK") else PYTORCH
     assert last_resort(Channel.PYTORCH, environment) == torch, "its names are no secret"
 
 
-def test_settings_of_files_count_and_where_uv_does_not_say_its_own_index_nobody_is_asked(monkeypatch, tmp_path, public):
+def test_index_in_pip_conf_or_unknown_uv_index_excludes_public_mirrors(monkeypatch, tmp_path, public):
     system = tmp_path / "pip.conf"
     system.write_text("[global]\nindex-url = https://own.example/simple\n")
     with monkeypatch.context() as patch:
@@ -97,12 +97,12 @@ def refuse(*_):
     raise HostError("uv is not installed", next_step="make")
 
 
-def test_another_word_than_none_is_refused():
+def test_wheel_fallback_other_than_none_is_refused():
     with refused(UsageError, "WHEEL_FALLBACK is 'sjtu'", "MIRROR=sjtu"):
         last_resort(Channel.PYTORCH, {"WHEEL_FALLBACK": "sjtu"})
 
 
-def test_pyg_has_a_page_for_each_series_folders_come_in_order_and_aliyun_has_pages_of_links(tmp_path):
+def test_sources_of_pyg_local_and_aliyun_channels(tmp_path):
     pages = {"2.0.1 11.7": "2.0.0+cu117", "2.10.0 12.8": "2.10.0+cu128", "2.13.0 cpu": "2.13.0+cpu"}
     assert [places(Channel.PYG, torch=torch) for torch in pages] == [[f"{PYG}{page}.html"] for page in pages.values()]
     assert sources(Channel.PYTORCH, "2.0.1", "11.8", SourceOptions(mirror="aliyun"), USER)[0].kind is SourceKind.LINKS
@@ -130,11 +130,11 @@ EMITTED = "--index-url https://d/s\n--extra-index-url https://more/s\n\nsix==1\n
         (MORE, "", UserIndexes("", ("https://a/s", "https://b/s", "https://c/s"), merged=True)),
     ],
 )
-def test_what_uv_emits_counts_where_no_variable_is_set(environment, emitted, found):
+def test_user_indexes_follow_variables_then_uv(environment, emitted, found):
     assert user_indexes(environment, emitted) == found
 
 
-def test_pip_files_in_order(tmp_path, monkeypatch):
+def test_user_indexes_follow_pip_files_in_order(tmp_path, monkeypatch):
     system, broken, chosen, user = (tmp_path / name for name in ("etc.conf", "broken.conf", "chosen.conf", ".config"))
     system.write_text("[global]\nindex-url = https://system/s\nextra-index-url =\n  https://one/s\n  https://two/s\n")
     broken.write_text("index-url without a section")
@@ -149,7 +149,7 @@ def test_pip_files_in_order(tmp_path, monkeypatch):
     assert user_indexes({"PIP_CONFIG_FILE": "/dev/null"}).default == ""
 
 
-def test_folders_among_find_links(tmp_path):
+def test_find_links_folders_and_pages_are_told_apart(tmp_path):
     first, second = tmp_path / "a", tmp_path / "b"
     for folder in (first, second):
         folder.mkdir()
@@ -158,7 +158,7 @@ def test_folders_among_find_links(tmp_path):
     assert found == (str(first), str(second))
 
 
-def test_threads_share_one_client_and_one_set_of_pages(monkeypatch):
+def test_sources_share_one_client_and_listing_among_threads(monkeypatch):
     """Two clients would each have their own connections, and two sets of pages read each page twice."""
 
     class Slow:

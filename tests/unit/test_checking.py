@@ -83,7 +83,7 @@ def layout(tmp_path):
 HOST_OPTIONS = ("--gpu", "v100", "--driver", "450.80.02", "--kernel", "3.10", "--shm", "8g")
 
 
-def test_a_good_image_ends_with_0_and_every_finding_has_a_line(call, judged, layout):
+def test_check_of_a_good_image_ends_with_0_and_lists_findings(call, judged, layout):
     image = layout(BASE, [PROFILE], WHEELS)
     code, out, err = call("image:tag", *HOST_OPTIONS, "--all")
     assert code == 0, err + out
@@ -100,7 +100,7 @@ def test_a_good_image_ends_with_0_and_every_finding_has_a_line(call, judged, lay
     assert runtimes <= {("docker",), ("apptainer",), ("docker", "apptainer")}
 
 
-def test_a_broken_image_ends_with_14_and_says_why_and_what_to_do(call, judged, layout):
+def test_check_of_a_broken_image_ends_with_14_with_why_and_fix(call, judged, layout):
     asked = layout(BASE, WHEELS, environment={"PATH": GOOD["PATH"]}), "--runtime", "pyxis", "--runtime-version", "3.4.0"
     code, out, err = call(*asked)
     failed = {name for name, status in judged(*asked)[2].items() if status == "fail"}
@@ -110,7 +110,7 @@ def test_a_broken_image_ends_with_14_and_says_why_and_what_to_do(call, judged, l
     assert "      fix: ENV NVIDIA_VISIBLE_DEVICES=all" in out
 
 
-def test_the_whole_check_has_a_line_for_each_part(typed, layout):
+def test_check_prints_a_line_for_bytes_runtimes_and_binaries(typed, layout):
     image = layout(BASE, [PROFILE], WHEELS)
     code, out, err = typed("check", image, *HOST_OPTIONS)
     assert code == 0, err + out
@@ -119,27 +119,27 @@ def test_the_whole_check_has_a_line_for_each_part(typed, layout):
 
 
 @pytest.mark.parametrize("parts", [(), ("--only", "runtimes", "--only", "binaries"), ("--only", "binaries")])
-def test_programs_that_cannot_be_loaded_count_where_every_contract_is_kept(typed, layout, parts):
+def test_check_of_unloadable_binaries_ends_with_15(typed, layout, parts):
     broken = [file(f"{SITE}/torch/_C.so", make_elf(needed=("libabsent.so.1",)), mode=0o755)]
     code, _, err = typed("check", layout(BASE, [PROFILE], WHEELS, broken), *HOST_OPTIONS, *parts)
     assert (code, "of its findings fail" in err) == (15, True), err
 
 
-def test_contracts_come_before_programs_and_both_are_counted(typed, layout):
+def test_check_of_broken_contracts_and_binaries_ends_with_14_and_counts_both(typed, layout):
     broken = [file(f"{SITE}/torch/_C.so", make_elf(needed=("libabsent.so.1",)), mode=0o755)]
     image = layout(BASE, WHEELS, broken, environment={"PATH": GOOD["PATH"]})
     code, _, err = typed("check", image, "--runtime", "pyxis")
     assert (code, "contracts" in err, "programs and libraries that fail: 1" in err) == (14, True, True), err
 
 
-def test_a_target_is_the_machine_that_is_checked_for(judged, layout, tmp_path):
+def test_check_target_gives_gpus_driver_and_runtimes(judged, layout, tmp_path):
     described = 'gpus = ["V100"]\ndrivers = ["470.1", "450.80.02"]\nruntimes = { apptainer = "1.2" }\n'
     (tmp_path / "mine.toml").write_text(described)
     said = judged(layout(BASE, [PROFILE], WHEELS), "--target", "mine.toml")[1]
     assert (said["host"]["gpus"], said["host"]["driver"], said["runtimes"]) == (["V100"], "450.80.02", ["apptainer"])
 
 
-def test_a_base_without_security_updates_is_a_warning_that_ends_with_0(call, judged, typed, layout):
+def test_check_of_a_base_without_updates_warns_and_ends_with_0(call, judged, typed, layout):
     """Debian has its os-release below /usr/lib, and a link to it."""
     text = b'PRETTY_NAME="Debian GNU/Linux 11 (bullseye)"\nVERSION_ID="11"\nVERSION_CODENAME=bullseye\nID=debian\n'
     release = [file("usr/lib/os-release", text), symlink("etc/os-release", "../usr/lib/os-release")]
@@ -155,12 +155,12 @@ def test_a_base_without_security_updates_is_a_warning_that_ends_with_0(call, jud
     assert statuses["security-updates"] == "warn"
 
 
-def test_sizes_as_docker_has_them():
+def test_shm_size_reads_dockers_units():
     sizes = {"64m": 64 << 20, "8g": 8 << 30, "8GiB": 8 << 30, "1024": 1024, "": None, "64kb": 64 << 10}
     assert {text: targets.host_of(Target(), text).shm for text in sizes} == sizes
 
 
-def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):
+def test_check_of_an_archive_gives_the_view_of_its_layout(context, layout, tmp_path):
     layers = (BASE, [PROFILE], WHEELS)
     expected = read_image(str(layout(*layers)), context).view
     assert (expected.c_library.version, expected.c_library.kernel) == ("2.36", "3.2.0")
@@ -181,7 +181,7 @@ def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):
     assert (view.manifest_type, len(view.layers), view.without_platform) == (spec.MANIFEST, 2, 0)
 
 
-def test_a_squashfs_and_folders(context, judged, tmp_path):
+def test_check_of_squashfs_and_folders(context, judged, tmp_path):
     (tmp_path / "a.sqsh").write_bytes(sample("zstd"))
     view = read_image("a.sqsh", context).view
     assert (view.form, view.compression, view.settings) == ("squashfs", "zstd", None)
@@ -196,7 +196,7 @@ def test_a_squashfs_and_folders(context, judged, tmp_path):
     assert read_image("enroot", context).view.settings.entrypoint == ("bash",)
 
 
-def test_layers_that_contradict_each_other_or_were_cut_off_are_a_finding(judged, layout):
+def test_check_of_contradicting_or_truncated_layers_is_a_finding(judged, layout):
     cut = layout(BASE, WHEELS, name="cut")
     blob = read_layout(cut).layer_blobs[0].path
     overwrite(blob, blob.read_bytes()[:200])
@@ -214,7 +214,7 @@ def damaged(image):
     return image
 
 
-def test_each_of_five_damaged_layers_is_named(context, typed, layout):
+def test_check_names_each_of_five_damaged_layers(context, typed, layout):
     image = damaged(layout(*([file(name)] for name in "abcde")))
     code, out, err = typed("check", image, "--only", "bytes")
     assert (code, out.count("is damaged: its bytes hash to")) == (12, 5)
@@ -225,19 +225,19 @@ def test_each_of_five_damaged_layers_is_named(context, typed, layout):
     assert typed("check", image)[0] == 12, "whatever its contracts say"
 
 
-def test_the_audit_names_each_of_five_damaged_layers(context, typed, layout):
+def test_audit_names_each_of_five_damaged_layers(context, typed, layout):
     image = damaged(layout(*([file(name)] for name in "abcde")))
     code, out, _ = typed("audit", image, "--json")
     findings = [one for one in json.loads(out)["findings"] if one["check"] == "files"]
     assert (code, len(findings)) == (15, 5)
 
 
-def test_one_damaged_layer_is_the_error_itself(context, typed, layout):
+def test_check_of_one_damaged_layer_is_its_error(context, typed, layout):
     code, _, err = typed("check", damaged(layout([file("a")])), "--only", "bytes")
     assert (code, "is damaged: its bytes hash to" in err) == (12, True)
 
 
-def test_what_is_no_image(call, tmp_path):
+def test_check_of_no_image_is_refused(call, tmp_path):
     (tmp_path / "text").write_text("hello\n")
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
@@ -250,7 +250,7 @@ def registry(registry_server):
     return registry_server
 
 
-def test_an_image_of_a_registry(context, judged, registry):
+def test_check_of_a_registry_image(context, judged, registry):
     plain = f"{registry.host}/team/image:1.0"
     code, said, found = judged(f"docker://{plain}", *HOST_OPTIONS)
     assert (code, said["form"], set(found.values())) == (0, "registry", {"pass", "unknown"})
@@ -258,7 +258,7 @@ def test_an_image_of_a_registry(context, judged, registry):
     assert read_image(f"docker://{registry.host}#team/image:1.0", context).view.torch == "2.0.1+cu118"  # enroot's
 
 
-def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(judged, registry):
+def test_check_with_fetch_none_has_unknown_findings(judged, registry):
     code, said, found = judged(f"docker://{registry.host}/team/image:1.0", "--fetch", "none")
     assert not registry.seen("/blobs/sha256:" + tars.sha256(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))[7:])
     assert (code, found["user-site"]) == (0, "pass")
@@ -266,7 +266,7 @@ def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(judged, r
     assert "--fetch all" in said["unread"][0]
 
 
-def test_only_the_lowest_layers_are_brought_and_no_foreign_ones(context, monkeypatch, registry):
+def test_check_fetches_the_lowest_layers_and_no_foreign_ones(context, monkeypatch, registry):
     foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar"
     document = json.loads(registry.documents["team/image/manifests/1.0"][1])
     document["layers"][1]["mediaType"] = foreign
@@ -284,7 +284,7 @@ def test_only_the_lowest_layers_are_brought_and_no_foreign_ones(context, monkeyp
 
 
 @pytest.mark.parametrize("parts", [(), ("--only", "binaries")])
-def test_what_was_left_on_the_registry_by_choice_is_a_note_and_fails_nothing(typed, monkeypatch, registry, parts):
+def test_check_notes_unfetched_layers_without_failing(typed, monkeypatch, registry, parts):
     """A library that another layer may have is not absent, and nothing is called whole that nobody looked at."""
     torch = [*WHEELS, file(f"{SITE}/torch/_C.so", make_elf(needed=("libabsent.so.1",)), mode=0o755)]
     registry.image("team/large", [BASE, [PROFILE], torch, [file("opt/large", bytes(99))]], "1.0", run=RUN)
@@ -302,7 +302,7 @@ def test_what_was_left_on_the_registry_by_choice_is_a_note_and_fails_nothing(typ
     assert (code, "of its findings fail" in err) == (15, True), err
 
 
-def test_a_layer_that_cannot_be_read_fails_whatever_was_left(typed, registry):
+def test_check_of_an_unreadable_foreign_layer_fails(typed, registry):
     document = json.loads(registry.documents["team/image/manifests/1.0"][1])
     document["layers"][1]["mediaType"] = "application/vnd.docker.image.rootfs.foreign.diff.tar"
     registry.put("team/image", document, spec.MANIFEST, "2.0")
@@ -310,7 +310,7 @@ def test_a_layer_that_cannot_be_read_fails_whatever_was_left(typed, registry):
     assert (code, "not looked at: 2 of 3" in out, "cannot be read" in out) == (15, True, True), out
 
 
-def test_an_index_without_platforms(judged, registry):
+def test_check_of_a_registry_index_without_platforms(judged, registry):
     entry = registry.image("team/image", [BASE], run=RUN)
     del entry["platform"]
     registry.index("team/image", [entry], "index")

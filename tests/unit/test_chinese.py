@@ -72,12 +72,12 @@ def structure(name):
     }
 
 
-def test_the_first_pages_are_there():
+def test_required_chinese_pages_exist():
     assert {f"docs/zh/{name}.md" for name in WANTED} <= set(CHINESE)
 
 
 @pytest.mark.parametrize("name", CHINESE)
-def test_a_chinese_page_is_made_like_the_english_one(name):
+def test_chinese_page_has_the_structure_and_code_of_the_english_one(name):
     assert len(typed(PAGES[name])) > 2
     ours, theirs = structure(name), structure(english(name))
     assert ours == theirs, f"{english(name)} has changed: translate that in {name}"
@@ -86,7 +86,7 @@ def test_a_chinese_page_is_made_like_the_english_one(name):
 
 
 @pytest.mark.parametrize("name", CHINESE)
-def test_a_chinese_page_leads_where_the_english_one_does(name):
+def test_chinese_page_has_the_links_of_the_english_one(name):
     ours, theirs = links(name), links(english(name))
     assert theirs - ours == Counter(), f"{english(name)} links to these, {name} does not"
     further = [page for page, _ in ours - theirs]  # the first page is the index of all
@@ -95,7 +95,7 @@ def test_a_chinese_page_leads_where_the_english_one_does(name):
 
 
 @pytest.mark.parametrize("name", CHINESE)
-def test_who_reads_chinese_is_led_to_chinese_pages(name):
+def test_chinese_page_links_to_chinese_pages(name):
     """To English ones only where there is no Chinese one, but for that to its own English page and its anchors."""
     for path in re.findall(r"\]\(([^)#:]+\.md)", prose(name)):
         target = (ROOT / name).parent.joinpath(path).resolve().relative_to(ROOT)
@@ -104,7 +104,7 @@ def test_who_reads_chinese_is_led_to_chinese_pages(name):
 
 
 @pytest.mark.parametrize("name", CHINESE)
-def test_both_pages_name_the_other_at_their_top(name):
+def test_chinese_and_english_pages_link_to_each_other(name):
     other = english(name)
     for page, language, target in ((name, "English", other), (other, "中文", name)):
         link = f"[{language}]({os.path.relpath(target, Path(page).parent)})"
@@ -112,7 +112,7 @@ def test_both_pages_name_the_other_at_their_top(name):
 
 
 @pytest.mark.parametrize("name", CHINESE)
-def test_chinese_is_set_as_chinese_with_the_words_of_the_field(name):
+def test_chinese_page_has_full_width_punctuation_and_standard_terms(name):
     text = re.sub(r"`[^`]*`|\]\([^)]*\)|\[[^]]*\](?!\()", "", prose(name))  # the last: shapes of arrays
     assert re.findall(r"[一-鿿][,;?!()]|[,;?!(][一-鿿]", text) == [], "punctuation of half width"
     assert [(wrong, right) for wrong, right in TERMS.items() if re.search(wrong, text)] == []
