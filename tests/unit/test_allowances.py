@@ -37,7 +37,7 @@ def severities(found):
     return {one.file.rpartition("/")[2]: (one.severity, one.allowed) for one in found.findings}
 
 
-def test_what_is_allowed_warns_and_so_does_what_follows_from_it():
+def test_allowed_finding_and_its_consequences_are_warnings():
     assert {one[0] for one in severities(audit.judge(image())).values()} == {"fail"}
     found = audit.judge(image(DRAWING))
     assert severities(found) == dict.fromkeys(("libcairo-83.so.2", "Draw.so"), ("warn", "nothing is drawn"))
@@ -46,7 +46,7 @@ def test_what_is_allowed_warns_and_so_does_what_follows_from_it():
     assert all("allowed: nothing is drawn" in entry.details for entry in told)
 
 
-def test_nothing_else_is_allowed():
+def test_allowance_covers_no_other_library_or_file():
     """Neither another library that is missing beside those, nor what needs a second file that is broken."""
     more = {**FILES[CAIRO], "needed": (*FILES[CAIRO]["needed"], "libSM.so.6")}
     assert severities(audit.judge(image(DRAWING, files={**FILES, CAIRO: more}))) == dict.fromkeys(
@@ -75,7 +75,7 @@ def test_nothing_else_is_allowed():
         ({"package": "ase"}, False),
     ],
 )
-def test_patterns_of_an_allowance(fields, fits):
+def test_allowance_patterns_match_package_library_and_file(fields, fits):
     one = AuditFinding("libraries", "fail", "rdkit", "rdkit/Chem/a.so", "", missing=(("libX11.so.6", "libXext.so.6"),))
     judged = allowances.judged(one, [Allowance(**fields, why="x")])
     assert (judged.severity, judged.allowed) == (("warn", "x") if fits else ("fail", ""))
@@ -87,11 +87,11 @@ def test_patterns_of_an_allowance(fields, fits):
     "label",
     ["", "no JSON", "[1]", '[{"package": ""}]', '[{"package": "x", "why": "y", "more": 1}]', "[" * 9000, "\ud800"],
 )
-def test_a_label_that_is_not_understood_allows_nothing(label):
+def test_invalid_allowance_label_allows_nothing(label):
     assert allowances.of_labels({allowances.LABEL: label}) == ()
 
 
-def test_a_recipe_says_it_and_plan_label_and_provenance_repeat_it(tmp_path):
+def test_allowance_of_a_recipe_is_in_plan_label_and_provenance(tmp_path):
     (tmp_path / "mine.toml").write_text(RECIPE)
     _, additions = own.load(tmp_path / "mine.toml")
     assert additions.allow == (DRAWING,)
@@ -100,7 +100,7 @@ def test_a_recipe_says_it_and_plan_label_and_provenance_repeat_it(tmp_path):
     assert msgspec.json.decode(msgspec.json.encode(additions), type=Additions) == additions
 
 
-def test_a_plan_has_the_label_and_a_line_where_something_is_allowed_and_else_neither():
+def test_plan_has_an_allowance_label_and_line_only_if_allowed():
     def plan(**fields):
         config = ConfigStep(environment={"PATH": "/bin"}, labels={}, command=())
         base = BaseStep(base=None, image=BaseImage(reference="x", interpreter="/usr/bin/python3"))
@@ -127,7 +127,7 @@ def test_a_plan_has_the_label_and_a_line_where_something_is_allowed_and_else_nei
         ("allow = [" + '{ package = "a", why = "x" },' * 51 + "]", ("at most 50",)),
     ],
 )
-def test_what_is_no_allowance_is_refused(tmp_path, text, words):
+def test_invalid_allowance_is_refused(tmp_path, text, words):
     (tmp_path / "mine.toml").write_text(f'extends = "pyg"\n{text}\n')
     with refused(RecipeError, *words):
         own.load(tmp_path / "mine.toml")

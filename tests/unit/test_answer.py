@@ -15,7 +15,7 @@ def text(answer, width=0):
     return [line for line, _ in answer.lines(width)]
 
 
-def test_sentences_stand_in_one_column_with_details_below():
+def test_answer_lines_are_in_one_column_with_details_below():
     answer = Answer(
         (Section(ENTRIES), Section(()), Section((AnswerLine("torch", "7.0"),), "GPU code")), ("asked",), ("2",)
     )
@@ -27,7 +27,7 @@ def test_sentences_stand_in_one_column_with_details_below():
     assert text(Answer((Section(()),), summary=("all is well",))) == ["all is well"]
 
 
-def test_lines_wrap_below_their_column():
+def test_answer_lines_wrap_in_their_column():
     answer = Answer((Section((AnswerLine("fail", "a b c d e f g h i j k l m n o p q r", ("why: " + "word " * 6,)),)),))
     first, *rest = text(answer, 36)
     assert first == "fail  a b c d e f g h i j k l m n o"
@@ -37,6 +37,6 @@ def test_lines_wrap_below_their_column():
 @given(
     st.lists(st.builds(AnswerLine, st.text(), st.text(), st.tuples(st.text())), max_size=5), st.sampled_from([0, 80])
 )
-def test_whatever_an_image_is_named_nothing_speaks_to_the_terminal(entries, width):
+def test_answer_text_has_no_control_characters(entries, width):
     lines = text(Answer((Section(tuple(entries)),), summary=("\x1b[2J",)), width)
     assert all(character.isprintable() for line in lines for character in line)

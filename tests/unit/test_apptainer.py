@@ -44,7 +44,7 @@ def engine(said="apptainer version 1.4.5"):
         ("2.6.1-dist", ("singularity", (2, 6, 1), "2.6.1-dist"), False, False),
     ],
 )
-def test_each_version_is_understood_and_can_what_it_can(said, expected, stages, literal):
+def test_apptainer_version_gives_its_capabilities(said, expected, stages, literal):
     known = engine(said)
     assert (known.name, known.version, known.text) == expected
     assert (known.builds_stages, known.takes_literal_values) == (stages, literal)
@@ -58,7 +58,7 @@ def answers(monkeypatch, returncode, *lines):
     return asked
 
 
-def test_it_is_looked_for_in_the_given_path_apptainer_first_and_an_old_one_is_refused(tmp_path, monkeypatch):
+def test_apptainer_is_found_before_singularity_and_old_ones_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("graphcrate.host.settings.SYSTEM_FOLDERS", ())
     path = {"PATH": str(tmp_path)}
     with refused(HostError, "neither apptainer nor singularity is installed", "module load apptainer"):
@@ -76,7 +76,7 @@ def test_it_is_looked_for_in_the_given_path_apptainer_first_and_an_old_one_is_re
     assert asked[0][0] == [str(tmp_path / "apptainer"), "--version"]
 
 
-def test_a_command_sees_what_it_is_given_and_nothing_of_the_host(tmp_path, cache, monkeypatch):
+def test_apptainer_command_gets_a_clean_environment_and_binds(tmp_path, cache, monkeypatch):
     asked = answers(monkeypatch, 0)
     for name in ("SECRET", "APPTAINERENV_STRAY", "APPTAINER_DOCKER_USERNAME", "SINGULARITY_DOCKER_USERNAME"):
         monkeypatch.setenv(name, "x")
@@ -100,7 +100,7 @@ def test_a_command_sees_what_it_is_given_and_nothing_of_the_host(tmp_path, cache
             image.run(Exec(["true"], binds=[Bind(tmp_path / name, "/x")]))
 
 
-def test_a_sif_is_there_while_it_has_the_size_that_was_reported(tmp_path):
+def test_sif_exists_if_its_size_matches_the_report(tmp_path):
     artifact = Artifact(engine="apptainer", kind="sif", reference=str(tmp_path / "x.sif"), digest="", bytes=5)
     built = report(artifact=artifact)
     assert not ENGINE.exists(built, tmp_path, {})
@@ -129,21 +129,21 @@ def test_a_sif_is_there_while_it_has_the_size_that_was_reported(tmp_path):
         ("\x1b[91mERROR  : Requesting capability set 0x1 while permitted\x1b[0m", "capabilities", "root default"),
     ],
 )
-def test_what_the_machine_lacks_is_told_with_what_to_type(line, what, next_step):
+def test_apptainer_machine_error_has_a_next_step(line, what, next_step):
     error = apptainer.explain(engine(), ["INFO:    Starting build...", line, ""], Path("/out/build.log"))
     assert isinstance(error, DiskFullError if "disk" in what else HostError)
     assert (what in error.what, next_step in error.next_step, "/out/build.log" in error.cause) == (True, True, True)
     assert "{" not in str(error)
 
 
-def test_a_command_that_merely_fails_is_no_fault_of_the_machine():
+def test_failing_post_section_is_no_machine_error():
     said = ["+ false", "FATAL:   While performing build: while running %post section: exit status 1"]
     assert apptainer.explain(engine(), said) is None
     assert apptainer.last_word(said).startswith("While performing build")
     assert apptainer.last_word(["a", "b", " "]) == "b"
 
 
-def test_steps_are_told_as_they_begin_and_a_failure_names_the_last():
+def test_apptainer_build_steps_are_noted_and_a_failure_names_the_last():
     log, notes = io.StringIO(), []
     output = Output(log, notes.append, apptainer.STEPS, prefix="it")
     said = ["INFO:    Starting build...", "INFO:    Running post scriptlet", "+ umask 022", "+ PIP=1 pip"]
@@ -158,7 +158,7 @@ def test_steps_are_told_as_they_begin_and_a_failure_names_the_last():
     assert error.cause == "While performing build: exit status 100"
 
 
-def test_what_belongs_to_subordinate_ids_is_removed_in_a_namespace(tmp_path, monkeypatch):
+def test_folder_of_subordinate_ids_is_removed_in_a_user_namespace(tmp_path, monkeypatch):
     folder = tmp_path / "build"
     folder.mkdir()
     monkeypatch.setattr(apptainer, "remove_tree", Mock(side_effect=PermissionError(1, "not permitted")))
@@ -169,7 +169,7 @@ def test_what_belongs_to_subordinate_ids_is_removed_in_a_namespace(tmp_path, mon
     assert (words[:2], words[-1]) == (["unshare", "--map-root-user"], str(folder))
 
 
-def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_path, cache, monkeypatch):
+def test_apptainer_build_with_an_unpullable_base_names_it_and_leaves_nothing(tmp_path, cache, monkeypatch):
     asked = []
 
     def run(argv, *, environment, cwd, on_line):
@@ -247,7 +247,7 @@ def inspected(monkeypatch, text):
 
 
 @pytest.mark.parametrize("labels", [{"a.b": "c d"}, '{"a.b": "c d"}'])  # Singularity before 3 has them as a text
-def test_labels_are_those_that_inspect_prints(no_process, monkeypatch, labels):
+def test_apptainer_labels_are_read_from_inspect(no_process, monkeypatch, labels):
     asked = inspected(monkeypatch, json.dumps({"data": {"attributes": {"labels": labels}}, "type": "container"}))
     assert engine().labels(Path("/a.sif")) == {"a.b": "c d"}
     ((argv, timeout),) = asked

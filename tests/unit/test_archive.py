@@ -30,7 +30,7 @@ def names(packages):
 RELATIONS = {"<<": ["0"], "<=": ["0", "1"], "=": ["1"], ">=": ["1", "2"], ">>": ["2"]}
 
 
-def test_versions_are_ordered_as_debian_orders_them():
+def test_version_key_orders_as_debian():
     for ordered in (
         "1.0~~ 1.0~ 1.0~rc1 1.0 1.0-1 1.0-1+b1 1.0a 1.0.1 1.2 1.10 2 1:0.1",
         "2.36-9 2.36-9+deb12u9 2.36-9+deb12u14 2.36-10~ 2.36-10",
@@ -50,11 +50,11 @@ def test_versions_are_ordered_as_debian_orders_them():
     ],
     ids=["more colons", "no epoch", "many digits"],
 )
-def test_versions_of_anybodys_lock_have_an_order(ordered):
+def test_version_key_orders_malformed_versions(ordered):
     assert all(version_key(a) < version_key(b) for a, b in itertools.pairwise(ordered.split()))
 
 
-def test_the_newest_of_all_archives_with_all_that_it_depends_on(debian):
+def test_resolved_packages_are_the_newest_with_dependencies(debian):
     found = debian.opened(
         stanza("dpkg", Essential="yes", Pre_Depends="libc6 (>= 2), liblzma5:any"),
         stanza("libc6", "2.36", Depends="libgcc-s1 (>= 12)"),
@@ -73,7 +73,7 @@ def test_the_newest_of_all_archives_with_all_that_it_depends_on(debian):
     assert ", ".join(names(found)) == expected
 
 
-def test_what_cannot_be_installed_is_named(debian):
+def test_uninstallable_package_is_named_with_its_dependency(debian):
     for message, listed in {
         "the recipe needs a, which is not in it": [],
         "a needs b (>= 2) | c, which": [stanza("a", Depends="b (>= 2) | c"), stanza("b")],
@@ -85,7 +85,7 @@ def test_what_cannot_be_installed_is_named(debian):
     assert caught.value.next_step == "correct the name; near it: graphviz"
 
 
-def test_a_lock_has_of_each_package_its_hash_and_its_path_and_when_the_lists_were_made(debian):
+def test_locked_package_has_hash_path_and_list_time(debian):
     debian.put("bookworm", [stanza("a")], date="Sat, 09 Aug 2025 10:00:00 UTC")
     debian.put("bookworm-updates", [], date="Sun, 10 Aug 2025 10:00:00 UTC")
     filename = "pool/updates/main/a/a/a_2_amd64.deb"
@@ -108,14 +108,14 @@ GZIP = {"pack": functools.partial(gzip.compress, mtime=0), "kind": ".gz"}
 
 
 @pytest.mark.parametrize("way", [{"by_hash": True}, GZIP, {"pack": bytes, "kind": ""}])
-def test_lists_are_fetched_once(debian, way):
+def test_package_lists_are_downloaded_once(debian, way):
     assert names(debian.opened(stanza("a"), **way).available(["a"])) == ["a 1"]
     debian.server.asked.clear()
     debian.open()
     assert all(path.endswith("InRelease") for path in debian.server.paths())
 
 
-def test_a_list_that_is_not_what_debian_signed_or_no_longer_valid_is_refused(debian, tmp_path):
+def test_unsigned_or_expired_package_list_is_refused(debian, tmp_path):
     debian.opened(stanza("a"))
     place, files, unsigned = "/debian/dists/bookworm", debian.server.bodies, "not signed by a key of Debian's"
     signed = files[f"{place}/InRelease"]
@@ -136,14 +136,14 @@ def test_a_list_that_is_not_what_debian_signed_or_no_longer_valid_is_refused(deb
         debian.open()
 
 
-def test_a_mirror_without_the_suite_is_said(debian):
+def test_mirror_without_the_suite_is_a_network_error(debian):
     mirror = debian.server.url("/debian").replace("//", "//u:secret@")
     with refused(NetworkError, "Debian trixie's package lists cannot be fetched", "DEBIAN_MIRROR=") as caught:
         debian.open("trixie", DEBIAN_MIRROR=mirror)
     assert "secret" not in str(caught.value)
 
 
-def test_debians_own_keys_are_whole():
+def test_debian_archive_keys_are_complete():
     keys = pysequoia.Cert.split_file(str(archive._KEYS / "debian-archive-keys.asc"))
     assert {name.split("(")[1][:2] for key in keys for name in map(str, key.user_ids)} == {"11", "12", "13"}
 
@@ -167,7 +167,7 @@ def put_two(debian, suite="bookworm"):
         debian.put(f"{suite}-security", [], root=f"{root}-security")
 
 
-def test_lists_come_from_the_first_mirror(debian):
+def test_package_lists_come_from_the_first_mirror(debian):
     put_two(debian)
     assert names(debian.open(**two(debian)).available(["a"])) == ["a 1"]
     assert not [path for path in debian.server.paths() if path.startswith("/two")]
@@ -196,7 +196,7 @@ def without_a_section(debian):
 
 
 @pytest.mark.parametrize("spoil", [out_of_date, unsigned, gone, busy, without_a_section])
-def test_lists_that_one_mirror_cannot_give_come_from_the_next_and_it_is_said(debian, no_places, spoil):
+def test_package_lists_come_from_the_next_mirror_with_a_note(debian, no_places, spoil):
     put_two(debian)
     spoil(debian)
     assert names(debian.open(**two(debian)).available(["a"])) == ["a 2"]
@@ -204,7 +204,7 @@ def test_lists_that_one_mirror_cannot_give_come_from_the_next_and_it_is_said(deb
     assert "/one/debian/dists/bookworm" in line
 
 
-def test_lists_that_no_mirror_has_as_debian_signed_them_are_refused(debian):
+def test_package_lists_invalid_on_all_mirrors_are_refused(debian):
     put_two(debian)
     out_of_date(debian)
     gone_too = "/two/debian/dists/bookworm/InRelease"
@@ -213,7 +213,7 @@ def test_lists_that_no_mirror_has_as_debian_signed_them_are_refused(debian):
         debian.open(**two(debian))
 
 
-def test_a_mirror_without_updates_and_security_does_not_end_a_lock(debian):
+def test_mirror_without_updates_or_security_is_accepted(debian):
     debian.put("bookworm", [stanza("a")])
     found = debian.open(DEBIAN_SECURITY_MIRROR="")
     assert names(found.available(["a"])) == ["a 1"]
@@ -222,14 +222,14 @@ def test_a_mirror_without_updates_and_security_does_not_end_a_lock(debian):
     ]
 
 
-def test_security_fixes_are_not_left_out_because_a_mirror_is_down(debian, no_places):
+def test_failing_security_mirror_is_a_network_error(debian, no_places):
     debian.put("bookworm", [stanza("a")])
     debian.server.faults["/debian-security/dists/bookworm-security/InRelease"] = [Fault(status=503)] * 99
     with refused(NetworkError, "bookworm-security", "HTTP error (503"):
         debian.open(DEBIAN_SECURITY_MIRROR=debian.server.url("/debian-security"))
 
 
-def test_a_retired_suite_comes_from_its_archive_and_nothing_of_it_is_too_old(debian, monkeypatch):
+def test_retired_suite_is_read_from_its_archive_despite_expiry(debian, monkeypatch):
     retired = {"DEBIAN_ARCHIVE": debian.server.url("/retired")}
     debian.put("bookworm", [stanza("a", "11")], root="/retired/debian", until=OVER, date=OLD)
     fixes = [stanza("a", "11-2"), stanza("b", "11")]

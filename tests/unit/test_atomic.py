@@ -35,14 +35,14 @@ def test_a_file_appears_whole_with_its_mode_and_an_older_one_stays_until_then_an
 
 
 @pytest.mark.parametrize("umask", [0o077, 0o002])
-def test_a_small_file_is_for_whom_the_umask_has_it(tmp_path, umask):
+def test_write_file_obeys_umask(tmp_path, umask):
     before = os.umask(umask)
     write_file(tmp_path / "report.json", b"{}")
     os.umask(before)
     assert (tmp_path / "report.json").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_what_the_disk_says_is_explained(tmp_path):
+def test_write_file_error_is_mapped_and_explained(tmp_path):
     write_file(tmp_path / "image.sif", b"old")
     for number, kind, message in (
         (errno.ENOSPC, DiskFullError, "image.sif is full"),
@@ -61,7 +61,7 @@ def test_what_the_disk_says_is_explained(tmp_path):
 
 
 @pytest.mark.parametrize("no_links", [False, True])
-def test_a_new_file_has_its_mode_and_never_takes_anothers_place(tmp_path, monkeypatch, no_links):
+def test_create_sets_the_mode_and_never_replaces(tmp_path, monkeypatch, no_links):
     if no_links:
         monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.EPERM, "Operation not permitted")))
     target, dangling = (tmp_path / "deep" / name for name in ("cosign.key", "dangling"))
@@ -73,7 +73,7 @@ def test_a_new_file_has_its_mode_and_never_takes_anothers_place(tmp_path, monkey
     assert (target.read_bytes(), names(target.parent)) == (b"mine", ["cosign.key", "dangling"])
 
 
-def test_a_new_file_without_room_leaves_nothing(tmp_path, monkeypatch):
+def test_create_on_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(DiskFullError):
         create(tmp_path / "cosign.key", b"mine", 0o600)
@@ -84,7 +84,7 @@ def test_a_new_file_without_room_leaves_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("locks", [True, False], ids=["locks", "a disk without"])
-def test_what_a_killed_run_left_goes_and_what_another_writes_stays(tmp_path, monkeypatch, locks):
+def test_partial_files_of_killed_runs_only_are_removed(tmp_path, monkeypatch, locks):
     if not locks:
         monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -104,7 +104,7 @@ def test_what_a_killed_run_left_goes_and_what_another_writes_stays(tmp_path, mon
     assert names(tmp_path) == sorted(["image[1].sif", *kept, *(f"{name}.lock" for name in kept)])
 
 
-def test_two_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
+def test_two_writers_of_a_file_use_separate_partial_files(tmp_path, monkeypatch):
     target, real = tmp_path / "report.json", Path.write_bytes
 
     def slow(path, content):
@@ -120,7 +120,7 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
 @pytest.mark.parametrize("how", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()], ids=["disk", "Ctrl-C"])
 @pytest.mark.parametrize("was_there", [True, False])
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EINVAL, errno.EPERM], ids=["ENOSYS", "EINVAL", "EPERM"])
-def test_a_folder_that_cannot_be_replaced_is_still_there(tmp_path, monkeypatch, how, was_there, number):
+def test_failed_folder_replacement_keeps_the_old_folder(tmp_path, monkeypatch, how, was_there, number):
     """By two renames: where the kernel, the file system or a filter has no exchange."""
     target, rename = tmp_path / "oci", Path.rename
     monkeypatch.setattr(atomic, "_renameat2", lambda *_: number)
@@ -147,7 +147,7 @@ def test_a_folder_that_cannot_be_replaced_is_still_there(tmp_path, monkeypatch, 
     assert set(names(tmp_path)) - {".oci.lock"} == {"oci"}
 
 
-def test_a_run_killed_at_any_moment_leaves_an_image(tmp_path, monkeypatch):
+def test_folder_exists_after_each_rename_of_a_replacement(tmp_path, monkeypatch):
     """After each rename the folder is there, as kill -9 may come then."""
     target, rename, seen = tmp_path / "oci", Path.rename, []
 
@@ -165,7 +165,7 @@ def test_a_run_killed_at_any_moment_leaves_an_image(tmp_path, monkeypatch):
     assert all(seen)
 
 
-def test_a_disk_that_fails_at_the_exchange_leaves_the_image(tmp_path, monkeypatch):
+def test_failed_renameat2_exchange_keeps_the_folder(tmp_path, monkeypatch):
     target = tmp_path / "oci"
     target.mkdir()
     monkeypatch.setattr(atomic, "_renameat2", lambda *_: errno.EIO)
@@ -174,7 +174,7 @@ def test_a_disk_that_fails_at_the_exchange_leaves_the_image(tmp_path, monkeypatc
     assert (names(target), set(names(tmp_path)) - {".oci.lock"}) == ([], {"oci"})
 
 
-def test_an_image_that_a_run_killed_after_the_exchange_left_aside_goes(tmp_path):
+def test_folder_left_after_an_exchange_is_removed(tmp_path):
     (tmp_path / ".oci.partial").mkdir()
     (tmp_path / ".oci.partial" / "old").touch()
     with replacing(tmp_path / "oci"):
@@ -188,7 +188,7 @@ WRITERS = (functools.partial(write_file, content=b"x"), make_folder, lambda targ
 
 
 @pytest.mark.parametrize(("place", "write"), [*itertools.product(PLACES, WRITERS), ("folder", WRITERS[0])])
-def test_a_place_that_cannot_be_is_named(tmp_path, place, write):
+def test_impossible_target_path_is_a_host_error(tmp_path, place, write):
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "folder" / "inside").mkdir(parents=True)
     (tmp_path / "nowhere").symlink_to("not-there")

@@ -98,7 +98,7 @@ def test_other_kinds_of_public_keys_are_refused_by_name():
 
 
 @given(st.binary(max_size=300))
-def test_whatever_lies_in_a_key_file_is_refused_in_words(data):
+def test_random_key_file_is_a_usage_error(data):
     for read in (lambda: keys.parse_private(data, b"", "k"), lambda: keys.parse_public(data, "k")):
         with pytest.raises(UsageError):
             read()
@@ -106,7 +106,7 @@ def test_whatever_lies_in_a_key_file_is_refused_in_words(data):
 
 @pytest.mark.usefixtures("cheap")
 @given(st.text(max_size=20))
-def test_what_is_sealed_opens_with_the_same_password_alone(password):
+def test_sealed_key_opens_with_its_password_only(password):
     sealed = keys.seal(KEY, password.encode(), SALT, NONCE)
     assert pem(keys.parse_private(sealed, password.encode(), "k")) == pem(KEY)
     with pytest.raises(UsageError, match="does not open"):
@@ -123,7 +123,7 @@ def test_a_sealed_key_has_the_form_of_cosigns():
     assert {len(line) for line in COSIGN_KEY.splitlines()[1:-2]} == {len(line) for line in sealed.splitlines()[1:-2]}
 
 
-def test_signatures_are_those_of_rfc_6979():
+def test_signature_equals_the_rfc_6979_example():
     """Appendix A.2.5, P-256 with SHA-256: what any implementation makes of this key and message."""
     scalar = 0xC9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721
     r, s = utils.decode_dss_signature(keys.sign(ec.derive_private_key(scalar, ec.SECP256R1()), b"sample"))
@@ -139,7 +139,7 @@ def nobody(prompt):
 
 
 @pytest.mark.usefixtures("cheap")
-def test_a_new_pair_is_its_owners_alone_and_never_replaced(tmp_path):
+def test_new_key_pair_is_private_and_never_replaced(tmp_path):
     private, public = keys.make_pair(tmp_path / "keys", "geheim")
     assert [path.name for path in (private, public)] == sorted(path.name for path in private.parent.iterdir())
     assert [stat.S_IMODE(path.stat().st_mode) for path in (private, public)] == [0o600, 0o644]
@@ -153,7 +153,7 @@ def test_a_new_pair_is_its_owners_alone_and_never_replaced(tmp_path):
 
 
 @pytest.mark.usefixtures("cheap")
-def test_the_password_comes_from_the_environment_else_from_a_person(tmp_path):
+def test_key_password_comes_from_the_environment_or_a_prompt(tmp_path):
     private, public = keys.make_pair(tmp_path, "geheim")
     prompts = []
     for environment, ask in (
@@ -172,7 +172,7 @@ def test_the_password_comes_from_the_environment_else_from_a_person(tmp_path):
     assert public_pem(keys.read_private(private, {}, nobody)) == public_pem(KEY)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_missing_key_file_is_a_usage_error(tmp_path):
     for read in (keys.read_public, lambda path: keys.read_private(path, {}, nobody)):
         with pytest.raises(UsageError, match="no cannot be read: No such file"):
             read(tmp_path / "no")

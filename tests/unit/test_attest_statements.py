@@ -37,13 +37,13 @@ def built(lock=LOCK):
     return provenance.provenance(lock, ASKED, "embedded", "f" * 64)
 
 
-def test_provenance_is_the_same_bytes_as_ever():
+def test_provenance_has_its_golden_bytes():
     """No time and no invocation of the machine in it: either would make every build another one."""
     said = statement.encode(statement.make(SUBJECT, statement.PROVENANCE, built()))
     assert msgspec.json.format(said, indent=2) + b"\n" == (GOLDEN / "provenance.json").read_bytes()
 
 
-def test_provenance_names_the_lock_every_file_of_it_and_a_base_from_a_registry_by_digest():
+def test_provenance_names_lock_files_and_registry_base_by_digest():
     lock = msgspec.structs.replace(LOCK, base=ON_REGISTRY)
     for one in (LOCK, lock):
         named = built(one)["buildDefinition"]["resolvedDependencies"]
@@ -59,7 +59,7 @@ class Looked(msgspec.Struct):
     glibc: str = "2.17"
 
 
-def test_reports_keep_what_proves_something_and_name_no_machine():
+def test_smoke_statement_keeps_device_and_metrics_and_names_no_machine():
     smoke = statement.smoke([SUITE], manifest="sha256:1", config="sha256:2", cpu_only_allowed=True)
     (suite,) = smoke["suites"]
     assert (suite["device"], suite["driver"], suite["metrics"]) == ("Tesla V100", "535.54.03", {"test_accuracy": 0.9})
@@ -70,12 +70,12 @@ def test_reports_keep_what_proves_something_and_name_no_machine():
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"_type":1}', b"\xff", b'{"_type":"x","subject":[]}'])
-def test_what_is_no_statement_is_refused(data):
+def test_invalid_statement_is_refused(data):
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
         statement.decode(data)
 
 
-def test_one_value_has_one_encoding_and_comes_back():
+def test_canonical_json_is_unique_and_round_trips():
     names = (
         {"b": {"d": 1, "c": [{"f": "ü", "e": None}]}, "a": 2.5},
         {"a": 2.5, "b": {"c": [{"e": None, "f": "ü"}], "d": 1}},
@@ -118,7 +118,7 @@ def is_valid(found):
     return JsonStrictValidator(SchemaVersion.V1_6).validate_str(canonical(found).decode()) is None
 
 
-def test_the_same_bytes_as_ever_and_the_order_of_the_lock_does_not_count():
+def test_sbom_has_its_golden_bytes_for_any_package_order():
     assert canonical(sbom(LOCK, SUBJECT)) == (GOLDEN / "sbom.json").read_bytes()
     assert set(parts(changed(packages=PACKAGES[::-1]))) == set(parts(LOCK))
 
@@ -136,7 +136,7 @@ KINDS = {
 
 @pytest.mark.parametrize("devel", [False, True], ids=["", "devel"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_what_the_schema_says_and_has_every_file_of_the_lock(kind, devel):
+def test_sbom_is_valid_and_has_all_files_of_the_lock(kind, devel):
     lock = KINDS[kind]
     found = sbom(lock, SUBJECT, devel=devel and lock.compilation is not None)
     assert is_valid(found)
@@ -148,7 +148,7 @@ def test_it_is_what_the_schema_says_and_has_every_file_of_the_lock(kind, devel):
     assert set(re.findall(r"https?://([^/\"']+)", str(found))) <= public
 
 
-def test_of_the_committed_locks_nothing_is_left_out():
+def test_sbom_of_committed_locks_has_all_packages():
     for path in LOCKS:
         lock = decode_lock(path.read_bytes())
         found = parts(lock)
@@ -159,14 +159,14 @@ def test_of_the_committed_locks_nothing_is_left_out():
     assert is_valid(sbom(lock, SUBJECT))
 
 
-def test_tools_are_said_to_be_in_a_devel_image():
+def test_sbom_of_a_devel_image_has_tools_as_required():
     found = sbom(LOCK, SUBJECT, devel=True)
     for name in ("g++-11", "ninja", "nvidia-cuda-toolkit", "nvidia-cublas-cu11"):
         assert component(found, name)["scope"] == "required"
     assert component(found, "wheel")["scope"] == "excluded"
 
 
-def test_the_image_depends_on_what_is_in_it():
+def test_sbom_dependencies_are_the_packages_in_the_image():
     known = {"torch-geometric": PackageFacts(requires=("numpy", "torch", "tqdm", "torch-geometric"))}
     found = sbom(LOCK, SUBJECT, facts=known)
     graph = {entry["ref"]: entry.get("dependsOn", []) for entry in found["dependencies"]}
@@ -199,13 +199,13 @@ def test_the_image_depends_on_what_is_in_it():
         ),
     ],
 )
-def test_licences_as_what_they_are(licences, written):
+def test_sbom_licences_are_ids_expressions_or_names(licences, written):
     found = sbom(LOCK, SUBJECT, facts={"numpy": PackageFacts(licences=licences)})
     assert component(found, "numpy").get("licenses") == written
     assert is_valid(found)
 
 
-def test_what_was_left_behind_is_not_described_by_what_is_in_the_image():
+def test_sbom_describes_build_tools_in_devel_images_only():
     known = {"ninja": PackageFacts(licences=("MIT",))}
     assert "MIT" not in str(sbom(LOCK, SUBJECT, facts=known))
     assert component(sbom(LOCK, SUBJECT, facts=known, devel=True), "ninja")["licenses"] == [{"license": {"id": "MIT"}}]
@@ -230,12 +230,12 @@ def facts_of(lines, python="3.11"):
     return found
 
 
-def test_requirements_are_read_for_the_images_own_python():
+def test_package_facts_evaluate_markers_for_the_images_python():
     assert facts_of(REQUIRES).requires == ("numpy", "typing-extensions")
     assert facts_of(REQUIRES, "3.9").requires == ("numpy", "tomli")
 
 
-def test_a_licence_is_read_where_metadata_has_it():
+def test_package_facts_read_the_licence_of_metadata():
     for lines, licences in {
         b"License-Expression: MIT\nLicense: other\n": ("MIT",),
         b"License: Apache 2.0\n": ("Apache-2.0",),
@@ -247,7 +247,7 @@ def test_a_licence_is_read_where_metadata_has_it():
         assert facts_of(lines).licences == licences
 
 
-def test_debians_packages_name_their_source_as_advisories_do():
+def test_sbom_of_debian_packages_names_their_source():
     """By the path in the archive, and by dpkg's own status where the image has it: what is in both is one component."""
     base = bookworm(
         deb("libc6", "2.36-9", path="pool/main/g/glibc/libc6_2.36-9_amd64.deb"),
@@ -283,7 +283,7 @@ def test_debians_packages_name_their_source_as_advisories_do():
     assert "upstream" not in str(built(lock))
 
 
-def test_what_a_wheel_brings_along_is_inside_its_package():
+def test_sbom_nests_bundled_libraries_in_their_package():
     library = Bundled(
         name="libgfortran",
         version="5.0.0",

@@ -71,7 +71,7 @@ def test_a_signature_has_cosigns_form_to_the_byte():
     assert (verdict.is_verified, verdict.message, verdict.name) == (True, f"signed with this key as {NAME}", NAME)
 
 
-def test_another_key_adds_to_a_signature():
+def test_second_key_adds_a_signature():
     both = signing.signatures(DIGEST, [CLAIM], STRANGER, stored(SIGNED))
     for key in (KEY, STRANGER):
         assert outcome(both, key=key, **SIGNED.blobs) is SignatureStatus.VERIFIED
@@ -94,7 +94,7 @@ def test_another_key_adds_to_a_signature():
         (MALFORMED, signing.signatures(DIGEST, [CLAIM.replace(b"cosign", b"atomic")], KEY)),
     ],
 )
-def test_each_way_a_signature_can_be_wrong(expected, stored):
+def test_invalid_signature_has_its_status(expected, stored):
     assert outcome(stored) == expected
 
 
@@ -129,20 +129,20 @@ def altered(**fields):
         (MALFORMED, [sealed(payload=TEXT.replace(b"ment/v1", b"ment/v9"))]),
     ],
 )
-def test_each_way_an_envelope_can_be_wrong(expected, envelopes):
+def test_invalid_envelope_has_its_status(expected, envelopes):
     for envelope in envelopes:
         verdict = verify.envelope(DIGEST, envelope, PUBLIC)
         assert (verdict.outcome, verdict.statement is not None) == (expected, verdict.is_verified)
 
 
-def test_of_several_signatures_one_that_fits_is_enough():
+def test_one_valid_signature_of_several_verifies():
     verdicts = [verify.envelope(DIGEST, sealed(key), PUBLIC) for key in (STRANGER, KEY)]
     found = [verify.best(DIGEST, some).outcome for some in (verdicts, verdicts[:1], [])]
     assert found == [SignatureStatus.VERIFIED, SignatureStatus.WRONG_KEY, SignatureStatus.ABSENT]
 
 
 @given(st.binary(max_size=200))
-def test_whatever_lies_there_gets_a_verdict(data):
+def test_random_signature_bytes_are_not_verified(data):
     kinds = (signing.SIMPLE_SIGNING, signing.ENVELOPE, statement.PAYLOAD, bundles.BUNDLE)
     found = [(spec.Descriptor(media_type=kind, digest=OTHER, size=len(data)), data) for kind in kinds]
     for key in (PUBLIC, None):
@@ -151,7 +151,7 @@ def test_whatever_lies_there_gets_a_verdict(data):
         assert [verdict.is_verified for _, verdict in verdicts] == [False] * 3
 
 
-def test_what_is_signed_says_its_type_and_lengths():
+def test_dsse_pre_authentication_encoding_has_type_and_lengths():
     """The example of the DSSE protocol's own text."""
     signed = signing.authenticated("http://example.com/HelloWorld", b"hello world")
     assert signed == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
@@ -178,7 +178,7 @@ def verdicts(stored, key, **blobs):
         (None, PUBLIC, SignatureStatus.ABSENT, "attached, and not signed"),
     ],
 )
-def test_with_a_key_each_statement_is_signed(signer, key, expected, message):
+def test_statements_are_signed_with_the_key(signer, key, expected, message):
     made = attached(signer)
     assert verdicts(made, key) == [(kind, expected, message.format(kind)) for kind in (SMOKE, "urn:x:y")]
     manifest = json.loads(made.manifest)
@@ -199,7 +199,7 @@ def test_statements_are_attached_as_cosign_attaches_them():
     assert statement.decode(unsigned.blobs[said[1]["digest"]]) == ABOUT
 
 
-def test_publishing_again_sends_the_same_and_takes_no_signature_away():
+def test_repeated_attachment_is_identical_and_keeps_signatures():
     first = attached()
     assert attached(before=stored(first)) == first
     assert signing.signatures(DIGEST, [CLAIM], KEY, stored(SIGNED)) == SIGNED
@@ -261,7 +261,7 @@ def test_a_bundle_has_cosigns_form_to_the_byte():
     }
 
 
-def test_the_hint_of_a_key_is_cosigns():
+def test_key_hint_is_that_of_cosign():
     """A key and the hint that cosign 3.1.1 wrote for it."""
     pem = b"""-----BEGIN PUBLIC KEY-----
 MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEuJjKVsAQU+YrI2Mq+3N7fh0NOJsF
@@ -283,12 +283,12 @@ Er8WCiYl3FsCVfcf4XmtkdmwKfWu1PBGu9112o+JAlhxdkLss3ic7t3osg==
         (SignatureStatus.ABSENT, bundled(ABOUT)),  # a statement is no signature of an image
     ],
 )
-def test_each_way_a_bundle_can_be_wrong(expected, found):
+def test_invalid_bundle_has_its_status(expected, found):
     verdict = judged(found)
     assert (verdict.outcome, bool(verdict.name)) == (expected, expected is SignatureStatus.VERIFIED)
 
 
-def test_a_signature_in_a_bundle_has_the_name_that_was_signed():
+def test_bundle_signature_has_the_signed_name():
     assert judged(bundled()).name == NAME
     assert judged(bundled()).message == f"signed with this key as {NAME}"
     theirs = statement.Statement(
@@ -303,11 +303,11 @@ def test_a_signature_in_a_bundle_has_the_name_that_was_signed():
     assert judged(bundled(of_two)).name == NAME
 
 
-def test_without_a_key_a_name_is_what_somebody_wrote():
+def test_names_without_a_key_are_unverified():
     assert [one.name for one in verify.signatures(DIGEST, [*layers(SIGNED), *bundled()], None)] == [NAME, NAME]
 
 
-def test_statements_in_bundles_are_verified_as_those_under_the_tag():
+def test_statements_in_bundles_are_verified():
     assert [(kind, one.outcome) for kind, one in verify.attestations(DIGEST, bundled(ABOUT), PUBLIC)] == [
         (SMOKE, SignatureStatus.VERIFIED)
     ]

@@ -36,12 +36,12 @@ HAS = "it has 7.0, 8.0"
         (OF_FAMILY, "RTX5090", "fail architectures | has no code for"),
     ],
 )
-def test_code_for_each_gpu(code, gpus, told):
+def test_gpu_without_code_in_an_extension_is_a_finding(code, gpus, told):
     words = [f"{told} | torch-scatter torch_scatter/_scatter_cuda.so"] if told else []
     check(stack({**GOOD, "fatbin": code}), *words, gpus=gpus.split())
 
 
-def test_code_is_told_by_package_and_what_is_missing_with_its_fix():
+def test_missing_gpu_code_names_package_and_make_image_gpu():
     judged = audit.judge(stack({**GOOD, "fatbin": CODE}), ["P100"])
     assert judged.findings[0].fix == "recompile torch-scatter with TORCH_CUDA_ARCH_LIST=6.0: make image … GPU=p100"
     code = GpuCode(sass=("7.0", "8.0"), ptx=("8.0",))
@@ -64,7 +64,7 @@ def opened(folder, library, codes, owner):
     return stack(GOOD, files=files, packages=(torch, *PACKAGES[1:]))
 
 
-def test_what_nvidias_libraries_lack_is_no_failure():
+def test_missing_gpu_code_in_nvidias_libraries_is_a_warning():
     image = opened("nvidia/cublas/lib", "libcublas.so.12", (80,), "nvidia-cublas-cu12")
     check(image, "warn architectures | nvidia-cublas-cu12", gpus=["V100"])
 
@@ -76,7 +76,7 @@ def test_what_nvidias_libraries_lack_is_no_failure():
         ("nvidia/cusparselt/lib", "libcusparseLt.so.0", "nvidia-cusparselt-cu12"),
     ],
 )
-def test_a_library_of_one_feature_that_lacks_code_costs_that_feature_alone(folder, library, owner):
+def test_missing_gpu_code_in_a_feature_library_is_a_note(folder, library, owner):
     image = opened(folder, library, (80, 86, 89), owner)
     for gpu in ("V100", "H100"):
         check(image, f"note architectures | {owner} | has no code for {gpu}", gpus=[gpu])
@@ -86,7 +86,7 @@ def test_a_library_of_one_feature_that_lacks_code_costs_that_feature_alone(folde
     assert fixes == ["", "another torch: ./build.py explain --gpu h100"]  # there is none for V100
 
 
-def test_what_magma_lacks_costs_linear_algebra_that_it_computes():
+def test_missing_gpu_code_in_magma_is_a_note_on_linear_algebra():
     image = opened("torch/lib", "libtorch_cuda_linalg.so", (80, 86, 90), "torch")  # of torch 2.12.1 for CUDA 13.0
     check(image, "note architectures | torch | has no code for T4 (sm_75)", gpus=["T4"])
     (note,) = audit.judge(image, ["T4"]).findings
@@ -95,26 +95,26 @@ def test_what_magma_lacks_costs_linear_algebra_that_it_computes():
     assert (verdict.status, [one for one in verdict.lost if "MAGMA" in one] != []) == ("native", True)
 
 
-def test_nvidias_libraries_in_torchs_own_wheel_are_nvidias():
+def test_missing_gpu_code_in_cublas_of_torchs_wheel_is_a_warning():
     image = opened("torch/lib", "libcublas-f6c022dc.so.11", (80,), "torch")
     check(image, "warn architectures | torch | libcublas", gpus=["V100"])
     assert audit.by_capability(image)["7.0"].status == "native"
 
 
-def test_a_section_with_nvccs_default_alone_says_nothing_of_kernels_that_are_elsewhere():
+def test_fat_binary_with_nvccs_default_only_has_no_finding():
     for architecture in (52, 75):
         check(opened("nvidia/cufft/lib", "libcufft.so.11", (architecture,), "nvidia-cufft-cu12"), gpus=["A100"])
     old = opened("nvidia/cufft/lib", "libcufft.so.10", (52, 70, 80), "nvidia-cufft-cu11")
     check(old, "warn architectures | nvidia-cufft-cu11", gpus=["H100"])
 
 
-def test_a_torch_most_of_which_has_no_code_for_a_gpu_does_not_run_there():
+def test_torch_with_gpu_code_in_few_parts_fails():
     library = f"{SITE}/torch/lib/libtorch_cuda.so"
     image = stack(files={library: {**TORCH[library], "fatbin": FEW}})
     check(image, "fail architectures | torch | in few of its parts", gpus=["H100"])
 
 
-def test_a_verdict_for_each_capability_that_lists_name():
+def test_by_capability_has_a_verdict_for_each_listed_gpu():
     verdicts = audit.by_capability(stack({**GOOD, "fatbin": CODE}))
     assert set(verdicts) == set(facts.gpus().values())
     told = {"6.0": "fails", "7.0": "native", "7.5": "native", "8.6": "native", "9.0": "jit", "12.0": "jit"}
@@ -127,7 +127,7 @@ def test_a_verdict_for_each_capability_that_lists_name():
     assert {one.status for one in audit.by_capability(stack(damaged)).values()} == {"unknown"}
 
 
-def test_two_copies_of_one_library_of_cuda():
+def test_second_copy_of_libcudart_is_a_note():
     copy = f"{SITE}/torch/lib/libcudart-d0da41ae.so.11.0"
     files = {copy: {"soname": "libcudart-d0da41ae.so.11.0"}}
     what = "is a second copy of nvidia/cuda_runtime/lib/libcudart.so.11.0 (nvidia-cuda-runtime-cu11)"
@@ -136,14 +136,14 @@ def test_two_copies_of_one_library_of_cuda():
     check(stack(files=files, packages=packages), f"warn copies | torch | {what}")
 
 
-def test_libraries_that_nobody_links_or_names():
+def test_unused_library_is_a_note():
     files = {f"{SITE}/nvidia/npp/lib/{name}": {"soname": name} for name in ("libnppif.so.11", "libnppig.so.11")}
     image = stack(files={**files, f"{SITE}/other/libplug.so": {"relocatable": b"\0libnppig.so.11\0"}})
     image.binaries.update({path: msgspec.structs.replace(image.binaries[path], size=5_000_000) for path in files})
     check(image, "note unused | nvidia/npp/lib/libnppif.so.11 | 5.0 MB")
 
 
-def test_a_toolkit_beside_the_wheels():
+def test_toolkit_beside_cuda_wheels_is_a_warning():
     toolkit = {"/usr/local/cuda-11.8": 4_000_000_000}
     check(stack(toolkit=toolkit), "warn toolkit | base /usr/local/cuda-11.8 | 4.00 GB")
     check(stack(toolkit=toolkit, meant=True))
@@ -183,16 +183,16 @@ GONE = "warn metadata | a : requires gone, which is not installed"
         ([package("graphlearn-torch", "0.2.2")], "fail metadata | graphlearn-torch : | torch_sparse"),
     ],
 )
-def test_requirements(packages, told):
+def test_unmet_requirement_of_a_package_is_a_finding(packages, told):
     check(stack(GOOD, *packages), *[told] * bool(told))
 
 
-def test_a_build_for_another_cuda_is_the_version_that_was_asked_for():
+def test_local_version_of_torch_meets_its_public_pin():
     torch = msgspec.structs.replace(PACKAGES[0], version="2.0.1+cu118")
     check(stack(packages=(torch, *PACKAGES[1:], needing("torch==2.0.1"))))
 
 
-def test_who_links_torch_is_built_for_one_minor_release_of_it():
+def test_extension_that_requires_another_torch_minor_fails():
     for severity, wants in {"warn": ("==2.0.0",), "fail": ("==2.1.0", "==1.13.1", "!=2.3.0,==2.3.*")}.items():
         for versions in wants:
             packages = (*PACKAGES[:2], package("torch-scatter", "2.1.2", [MODULE], [f"torch{versions}"]))
@@ -202,14 +202,14 @@ def test_who_links_torch_is_built_for_one_minor_release_of_it():
     check(in_silence, "note metadata | torch-scatter")
 
 
-def test_gpu_code_of_a_format_that_is_yet_to_come_leaves_the_library_there():
+def test_unknown_fat_binary_version_is_a_warning():
     code, library = fat_binary(entry(SASS, 70)), f"{SITE}/torch/lib/libc10.so"
     image = stack(files={library: {**TORCH[library], "fatbin": code[:4] + b"\x02" + code[5:]}})
     check(image, "warn architectures | torch torch/lib/libc10.so | a fat binary of version 2")
     assert audit.judge(image).broken == ()
 
 
-def test_pytorch_for_the_cpu_leaves_a_gpu_idle():
+def test_cpu_torch_for_a_gpu_fails():
     image = contents({**PYTHON, **{path: fields for path, fields in TORCH.items() if "cuda" not in path}})
     for gpus, told in (["V100"], [("fail", "torch")]), ([], []):
         judged = [one for one in audit.judge(image, gpus).findings if one.check == "architectures"]
@@ -217,7 +217,7 @@ def test_pytorch_for_the_cpu_leaves_a_gpu_idle():
         assert len(judged) == len(told)
 
 
-def test_optional_libraries_are_named_by_package_and_file():
+def test_optional_library_reason_by_package_and_file():
     assert package_facts.reason("torchaudio", "torio/lib/libtorio_ffmpeg6.so")
     assert package_facts.reason("torchaudio", "torchaudio/_torchaudio_ffmpeg.so")  # of 0.13 and 2.0
     assert package_facts.reason("torchaudio", "torchaudio/lib/libtorchaudio.so") is None

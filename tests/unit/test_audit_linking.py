@@ -37,7 +37,7 @@ def asking(*needed, **fields):
     return changed(needed=needed, **{"undefined": ("help",), "runpath": "$ORIGIN", **fields})
 
 
-def test_a_good_image_has_nothing_and_one_with_a_symbol_of_another_torch_has_that():
+def test_symbol_of_another_torch_is_the_only_finding():
     judged = audit.judge(stack())
     assert (judged.findings, judged.broken) == ((), ())
     assert (judged.python, judged.glibc, judged.glibcxx) == ("3.11", "2.14", "")
@@ -156,13 +156,13 @@ def other(**files):
         (*other(**{"attach_linux_x86.so": OF_32, "libb.so": OF_32}), ["warn files | 32 bits"] * 2),
     ],
 )
-def test_what_the_loader_takes(module, files, told):
+def test_library_findings_follow_the_loader(module, files, told):
     files = dict(files)
     links = files.pop("links", None)
     check(stack({name: what for name, what in module.items() if what is not None}, files=files, links=links), *told)
 
 
-def test_an_image_of_which_no_program_is_for_this_machine():
+def test_image_of_another_machine_is_a_failure():
     of_arm = make_elf(machine=183, kind=2, interpreter="/lib/ld-linux-aarch64.so.1")
     image = contents({"/usr/bin/python3.11": of_arm, "/usr/lib/libc.so.6": {"machine": 183}})
     check(image, "fail files | base : is made for AARCH64: of its 1 programs none is for x86-64")
@@ -170,7 +170,7 @@ def test_an_image_of_which_no_program_is_for_this_machine():
     check(contents({"/opt/nsight/target-arm/nsys": of_arm, **ours}))  # CUDA's tools have such
 
 
-def test_names_that_grow_without_end_are_shown_as_they_are():
+def test_mangled_name_that_expands_without_end_is_shown_unchanged():
     """Each argument list refers twice to the one before: 18 of them would be six megabytes of text."""
     refers = "".join(f"S0_IS{at}_S{at}_E" for at in "123456789ABCDEFGHI")
     evil = f"_Z1f1B1AIS_S_E{refers}"
@@ -183,7 +183,7 @@ def test_names_that_grow_without_end_are_shown_as_they_are():
     assert told[0][4].endswith(" and 2998 more")
 
 
-def test_a_plugin_that_may_be_absent_is_a_note_and_so_is_what_needs_it():
+def test_optional_plugin_without_its_library_is_a_note():
     names = {"_torchaudio_sox.so": "libtorchaudio_sox.so", "libtorchaudio_sox.so": "libsox.so"}
     files = {f"{SITE}/torchaudio/lib/{name}": {"needed": (needs,)} for name, needs in names.items()}
     image = stack(GOOD, package("torchaudio", files=files), files=files)
@@ -193,7 +193,7 @@ def test_a_plugin_that_may_be_absent_is_a_note_and_so_is_what_needs_it():
     assert audit.judge(image).broken == tuple(f"torchaudio/lib/{name}" for name in names)
 
 
-def test_who_needs_a_plugin_and_something_else_that_is_broken_fails():
+def test_library_that_needs_an_optional_plugin_and_another_broken_one_fails():
     """What may be absent is an excuse for its own absence alone."""
     place = f"{SITE}/torchaudio/lib"
     files = {
@@ -209,7 +209,7 @@ def test_who_needs_a_plugin_and_something_else_that_is_broken_fails():
     assert told == {"libtorchaudio_sox.so": "note", "libreal.so": "fail", "_torchaudio.so": "fail"}
 
 
-def test_no_file_is_left_out_wherever_it_stands():
+def test_missing_library_of_any_file_is_found():
     """Each file of the image in turn needs what nothing has."""
     files = {**PYTHON, **TORCH, MODULE: GOOD}
     for path, fields in files.items():
@@ -221,7 +221,7 @@ def test_no_file_is_left_out_wherever_it_stands():
 
 
 @pytest.mark.parametrize(("there", "told"), [({}, ["fail", "note", "note"]), ({f"{SYSTEM}/libav.so.5": {}}, ["note"])])
-def test_one_of_several_has_to_load(there, told):
+def test_torchcodec_needs_one_loadable_library(there, told):
     files = {f"{SITE}/torchcodec/libtorchcodec{number}.so": {"needed": (f"libav.so.{number}",)} for number in (4, 5)}
     findings = found(stack(GOOD, package("torchcodec", files=files), files={**files, **there}))
     assert [each[0] for each in findings if each[1:3] == ("libraries", "torchcodec")] == told
@@ -234,7 +234,7 @@ MPI = {
 
 
 @pytest.mark.parametrize("base", [TORCH, {}])
-def test_mpi4py_works_with_one_mpi_and_says_which_libraries_each_needs(base):
+def test_mpi4py_needs_one_mpi_and_names_the_libraries_of_each(base):
     """No wheel of it can have all of its modules loaded, and it needs no torch."""
 
     def told(there):
@@ -248,7 +248,7 @@ def test_mpi4py_works_with_one_mpi_and_says_which_libraries_each_needs(base):
 
 
 @pytest.mark.parametrize("where", [SYSTEM, "/opt/site/lib"])
-def test_a_library_that_a_package_of_python_alone_opens_has_to_be_there(where):
+def test_python_magic_without_libmagic_is_a_finding(where):
     def told(files):
         image = contents({**PYTHON, **files}, package("python-magic", "0.4.27"), preferred=("/opt/site/lib",))
         return [(one.severity, one.package, one.missing) for one in audit.judge(image).findings]
@@ -257,7 +257,7 @@ def test_a_library_that_a_package_of_python_alone_opens_has_to_be_there(where):
     assert told({f"{where}/libmagic.so.1": {}}) == []
 
 
-def test_a_finding_names_all_libraries_that_nothing_has():
+def test_finding_lists_all_missing_libraries_except_torchs():
     """However many the sentence shows; not torch's, which no package of the system brings."""
     names = tuple(f"lib{letter}.so.1" for letter in "abcdefg")
     needed = (*names, "libc10_hip.so", "libc.so.6")
@@ -266,7 +266,7 @@ def test_a_finding_names_all_libraries_that_nothing_has():
     assert [one.missing for one in findings if one.file.endswith("_more.so")] == [(names,)]
 
 
-def test_the_one_for_torchs_version_counts():
+def test_dgl_sparse_library_of_the_torch_version_is_judged():
     def libraries(*versions):
         files = {
             f"{SITE}/dgl/dgl_sparse/libdgl_sparse_pytorch_{version}.so": changed(undefined=(symbol,))
@@ -280,7 +280,7 @@ def test_the_one_for_torchs_version_counts():
     assert libraries(("2.1.0", "_ZN3c10newE")) == [("warn", ""), ("note", "2.1.0.so")]
 
 
-def test_what_a_compiler_left_over_is_a_note():
+def test_unused_libgfortran_without_libquadmath_is_a_note():
     """torch 2.15 brings libgfortran.so.5 without libquadmath, and nothing needs either."""
     left = f"{SITE}/torch/lib/libgfortran.so.5"
     packages = (package("torch", "2.0.1", [*PACKAGES[0].files, left]), *PACKAGES[1:])
@@ -291,7 +291,7 @@ def test_what_a_compiler_left_over_is_a_note():
         assert [each[0] for each in told if each[1] == "libraries"] == severities
 
 
-def test_wheels_alone_leave_the_base_open():
+def test_audit_of_wheels_alone_ignores_libraries_of_the_base():
     without = contents({MODULE: GOOD}, PACKAGES[2], base=False, python="")
     assert [(one.check, one.fix) for one in audit.judge(without).findings] == [("libraries", "name torch's wheel too")]
     # C++'s own symbols need no version; torch 1.13.1 refers to some of libstdc++'s without one
@@ -306,7 +306,7 @@ def test_wheels_alone_leave_the_base_open():
         assert [each[1] for each in found(alone)] == told
 
 
-def test_names_that_no_demangler_knows_stay():
+def test_unknown_mangled_name_is_unchanged():
     assert demangled("_ZN3c104cuda9SetDeviceEa") == "c10::cuda::SetDevice(signed char)"
     for name in ("cudaMalloc", "_Z", "_ZN", "_ZZZZ", "_Z1fDT_E", ""):
         assert demangled(name) == name

@@ -19,21 +19,21 @@ def told_in(*packages, **fields):
     return [one.what for one in judged.findings]
 
 
-def test_an_environments_own_packages_come_before_the_systems():
+def test_venv_packages_precede_system_packages():
     wants, systems = package("a", requires=["numpy>=2"]), elsewhere("numpy", "2.1")
     assert told_in(wants, systems) == []
     both = package("numpy", "2.1"), elsewhere("numpy", "1.24")
     assert told_in(wants, *both) == told_in(elsewhere("b", requires=["numpy<2"]), *both) == []
 
 
-def test_an_environment_of_condas_does_not_see_its_base():
+def test_conda_environment_does_not_see_packages_of_its_base():
     conda = "/opt/conda/{}lib/python3.10/site-packages"
     a, b = elsewhere("a", folder=conda.format("envs/x/"), requires=["b"]), elsewhere("b", folder=conda.format(""))
     files = {f"/opt/conda/{prefix}bin/python3.10": {} for prefix in ("", "envs/x/")}
     assert told_in(a, b, files=files) == ["requires b, which is not installed"]
 
 
-def test_two_environments_have_a_torch_each():
+def test_extensions_are_judged_by_the_torch_of_their_environment():
     """Extensions are judged by the torch beside them."""
     other = "/opt/other/lib/python3.11/site-packages"
     files = {path.replace(SITE, other): fields for path, fields in {**TORCH, MODULE: GOOD}.items()}
@@ -73,7 +73,7 @@ PYTHON_DOCKER, LOCAL64 = "/usr/local/lib/python3.12/site-packages", "/usr/local/
         ({OPT.format("a"): "a", OPT.format("b"): "b"}, ""),
     ],
 )
-def test_images_as_people_have_them_are_fine(installed, programs):
+def test_common_python_layouts_have_no_findings(installed, programs):
     """In each folder lie packages of one letter, of which `a` requires `b`; Debian's Python is there too."""
     packages = [
         elsewhere(name, folder=folder, requires=["b"] if name == "a" else ())
@@ -87,7 +87,7 @@ def test_images_as_people_have_them_are_fine(installed, programs):
 HOMES = {"/opt/conda": "3.12", "/opt/conda/envs/x": "3.10", "/usr": "3.11", "/usr/local": "3.12"}
 
 
-def test_each_python_has_modules_of_its_own():
+def test_python_modules_are_judged_by_their_own_python():
     """Debian's beside that of the image python:3.12; conda's base and an environment."""
     files = {path: fields for path, fields in PYTHON.items() if path.startswith(SYSTEM)}
     modules, packages = {}, []
@@ -105,7 +105,7 @@ def test_each_python_has_modules_of_its_own():
     assert [one.what for one in judged.findings] == ["is for Python 3.10; the image has 3.12"]
 
 
-def test_which_pythons_a_folder_is_for():
+def test_pythons_of_a_site_folder():
     both = {"/usr/bin/python3.8": {}, "/usr/bin/python3.11": {}, "/usr/local/bin/python3.12": {}}
     worlds = Packages(contents(both, python="3.8"))
     assert worlds.pythons(SYSTEM_SITE) == ("3.8", "3.11")

@@ -65,7 +65,7 @@ def told(answer):
     return [(one["severity"], one["check"], one["what"]) for one in json.loads(answer[1])["findings"]]
 
 
-def test_a_layout_is_read_once_and_judged_for_the_gpus_that_it_is_for(call, tmp_path):
+def test_audit_of_a_layout_is_cached_and_judged_for_its_gpus(call, tmp_path):
     layout(tmp_path / "good", GOOD)
     first = call(tmp_path / "good/oci")[:2]
     assert first[0] == 0
@@ -82,7 +82,7 @@ def test_a_layout_is_read_once_and_judged_for_the_gpus_that_it_is_for(call, tmp_
     assert "2 of its findings fail" in answer[2]
 
 
-def test_a_build_is_judged_for_the_gpus_that_were_asked_for(context, tmp_path):
+def test_audit_of_a_build_is_for_the_requested_gpus(context, tmp_path):
     """An image with code for V100 alone, whose label says so: whoever asked for A100 does not get it as good."""
     volta = {**GOOD, "fatbin": fat_binary(entry(SASS, 70))}
     entries = [file(path[1:], data, mode=0o755) for path, data in files(volta).items()]
@@ -97,7 +97,7 @@ def test_a_build_is_judged_for_the_gpus_that_were_asked_for(context, tmp_path):
     assert "A100" in (tmp_path / new_image.AUDIT).read_text()
 
 
-def test_folders_and_wheels_say_the_same(call, tmp_path):
+def test_audit_of_folders_and_wheels_has_the_same_findings(call, tmp_path):
     root, site = unpacked(tmp_path / "root", BROKEN), tmp_path / "site"
     answer = call(root, "--gpu", "v100")
     assert (answer[0], told(answer)) == (15, [("fail", "symbols", WHAT)])
@@ -111,7 +111,7 @@ def test_folders_and_wheels_say_the_same(call, tmp_path):
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda blob: overwrite(blob, blob.read_bytes()[:200])])
-def test_an_image_whose_layers_cannot_be_read_is_not_fine(call, tmp_path, damage):
+def test_audit_of_a_damaged_layout_fails(call, tmp_path, damage):
     layout(tmp_path / "image", GOOD)
     damage(max((tmp_path / "image/oci/blobs/sha256").iterdir(), key=lambda blob: blob.stat().st_size))
     answer = call(tmp_path / "image/oci")
@@ -120,7 +120,7 @@ def test_an_image_whose_layers_cannot_be_read_is_not_fine(call, tmp_path, damage
     assert "the layers cannot be read" in what
 
 
-def test_packages_see_those_of_the_image_that_they_are_laid_over(call, tmp_path):
+def test_audit_of_a_site_folder_over_an_image_sees_its_packages(call, tmp_path):
     """Of an image that keeps its own elsewhere than ours do."""
     root, site = unpacked(tmp_path / "root"), tmp_path / "site"
     site.mkdir()
@@ -133,7 +133,7 @@ def test_packages_see_those_of_the_image_that_they_are_laid_over(call, tmp_path)
     assert (answer[0], told(answer)) == (0, [])
 
 
-def test_what_metadata_and_record_say_counts(call, tmp_path):
+def test_audit_uses_requires_python_and_record(call, tmp_path):
     info = f"{SITE}/odd-1.0.dist-info"
     about = {"METADATA": b"Name: odd\nVersion: 1.0\nRequires-Python: <3.10\n", "RECORD": b"_module.so,,\n"}
     odd = {f"{info}/{name}": text for name, text in about.items()}
@@ -144,14 +144,14 @@ def test_what_metadata_and_record_say_counts(call, tmp_path):
 
 
 @pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta/history"])
-def test_of_an_environment_the_packages_are_read(call, tmp_path, mark):
+def test_audit_of_a_virtual_environment_reads_its_packages(call, tmp_path, mark):
     root = unpacked(tmp_path / "root")
     written(root / "opt/venv", {mark: b""})
     code, out, _ = call(root / "opt/venv")
     assert (code, json.loads(out)["python"], told((code, out))) == (0, "3.11", [])
 
 
-def test_condas_cache_of_packages_is_not_installed(call, tmp_path):
+def test_audit_ignores_condas_package_cache(call, tmp_path):
     """An older torch there, and what is built for it, serve nobody and fail nobody."""
     root = unpacked(tmp_path / "root")
     metadata = "lib/python3.11/site-packages/torch_scatter-2.1.1.dist-info/METADATA"
@@ -175,7 +175,7 @@ def test_condas_cache_of_packages_is_not_installed(call, tmp_path):
         (["house"], "FOLDER/*.whl"),
     ],
 )
-def test_odd_arguments(call, tmp_path, arguments, words):
+def test_audit_of_an_invalid_argument_is_refused(call, tmp_path, arguments, words):
     unpacked(tmp_path / "root")
     text = b"something that is no program, as long as a header would be: " * 2
     written(tmp_path, {"texts/a.txt": text, "house/a.whl": text})
@@ -183,13 +183,13 @@ def test_odd_arguments(call, tmp_path, arguments, words):
     assert (code, out, words in err, "next:" in err) == (2, "", True, True), err
 
 
-def test_a_wheel_that_is_none(call, tmp_path):
+def test_audit_of_a_damaged_wheel_ends_with_6(call, tmp_path):
     (tmp_path / "x-1.0-py3-none-any.whl").write_bytes(b"PK\x03\x04 and no more")
     code, _, err = call("x-1.0-py3-none-any.whl")
     assert (code, "x-1.0-py3-none-any.whl" in err) == (6, True)
 
 
-def test_the_wheels_of_a_lock_are_audited_from_the_cache(call, context, tmp_path):
+def test_audit_of_a_lock_reads_its_wheels_from_the_cache(call, context, tmp_path):
     wheel = make_wheel(
         tmp_path, "torch_scatter", "2.1.1", {"torch_scatter/_a.so": make_elf(needed=("libcudart.so.13",))}
     )

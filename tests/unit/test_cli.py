@@ -246,7 +246,7 @@ def test_refused_variant_gives_its_reason_and_is_not_buildable():
     assert any("not available: " in line for line in tables.variants(ctx, glt))
 
 
-def test_find_image_with_another_digest_is_refused(tmp_path):
+def test_find_image_by_name_and_digest_refuses_another_digest(tmp_path):
     layout = small_layouts.layout(tmp_path / "pyg/1.0", [tars.file("a")])
     named = f"pyg:1.0@{layout.digest}"
     for ref in ("pyg:1.0", named, str(layout.path)):
