@@ -85,13 +85,13 @@ def test_keys_of_cosign_and_openssl_are_read(data, password, public):
         ("does not open", [rewritten(_={"ciphertext": "AAAA"}), LOCKED]),
     ],
 )
-def test_another_damaged_or_hostile_key_file_is_refused(words, files):
+def test_damaged_hostile_or_foreign_private_key_file_is_refused(words, files):
     for data in files:
         with refused(UsageError, words):
             keys.parse_private(data, PASSWORD.encode(), "cosign.key")
 
 
-def test_other_kinds_of_public_keys_are_refused_by_name():
+def test_public_keys_other_than_p256_are_refused():
     for key in (P384, ED25519):
         with refused(UsageError, "my.pub is no cosign.pub", "P-256"):
             keys.parse_public(public_pem(key), "my.pub")
@@ -113,7 +113,7 @@ def test_sealed_key_opens_with_its_password_only(password):
         keys.parse_private(sealed, password.encode() + b"x", "k")
 
 
-def test_a_sealed_key_has_the_form_of_cosigns():
+def test_sealed_key_has_the_format_of_cosign():
     sealed = keys.seal(KEY, b"x", SALT, NONCE)
     ours, cosigns = body(sealed), body(COSIGN_KEY)
     for document in (ours, cosigns):

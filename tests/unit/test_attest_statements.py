@@ -148,7 +148,7 @@ def test_sbom_is_valid_and_has_all_files_of_the_lock(kind, devel):
     assert set(re.findall(r"https?://([^/\"']+)", str(found))) <= public
 
 
-def test_sbom_of_committed_locks_has_all_packages():
+def test_sbom_of_each_committed_lock_has_every_locked_file():
     for path in LOCKS:
         lock = decode_lock(path.read_bytes())
         found = parts(lock)

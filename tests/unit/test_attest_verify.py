@@ -52,7 +52,7 @@ def edited(change, stored=SIGNED):
     return msgspec.structs.replace(stored, manifest=json.dumps(document).encode())
 
 
-def test_a_signature_has_cosigns_form_to_the_byte():
+def test_signature_bytes_equal_those_of_cosign():
     """Payload, configuration and manifest as cosign 3.1.1 wrote them for this name, annotation and digest."""
     manifest = json.loads(SIGNED.manifest)
     (layer,), config = manifest["layers"], manifest["config"]
@@ -94,11 +94,11 @@ def test_second_key_adds_a_signature():
         (MALFORMED, signing.signatures(DIGEST, [CLAIM.replace(b"cosign", b"atomic")], KEY)),
     ],
 )
-def test_invalid_signature_has_its_status(expected, stored):
+def test_signature_with_wrong_key_image_or_form_gets_that_status(expected, stored):
     assert outcome(stored) == expected
 
 
-def test_a_signature_of_another_image_names_both():
+def test_signature_of_another_image_names_both_digests():
     moved = judged(layers(SIGNED), OTHER)
     assert (moved.outcome, f"about {DIGEST}, not about {OTHER}" in moved.message) == (SignatureStatus.OTHER_IMAGE, True)
 
@@ -129,7 +129,7 @@ def altered(**fields):
         (MALFORMED, [sealed(payload=TEXT.replace(b"ment/v1", b"ment/v9"))]),
     ],
 )
-def test_invalid_envelope_has_its_status(expected, envelopes):
+def test_envelope_with_wrong_key_image_or_form_gets_that_status(expected, envelopes):
     for envelope in envelopes:
         verdict = verify.envelope(DIGEST, envelope, PUBLIC)
         assert (verdict.outcome, verdict.statement is not None) == (expected, verdict.is_verified)
@@ -187,7 +187,7 @@ def test_statements_are_signed_with_the_key(signer, key, expected, message):
     assert named.keys() == made.blobs.keys()
 
 
-def test_statements_are_attached_as_cosign_attaches_them():
+def test_attached_statements_have_tag_types_and_annotations_of_cosign():
     signed, unsigned = attached(), attached(None)
     said = json.loads(signed.manifest)["layers"][0], json.loads(unsigned.manifest)["layers"][0]
     assert signed.tag == unsigned.tag == f"sha256-{DIGEST[7:]}.att"
@@ -226,7 +226,7 @@ def bundled(about=None, key=KEY, **changes):
     return [(layer, data)]
 
 
-def test_a_bundle_has_cosigns_form_to_the_byte():
+def test_bundle_bytes_equal_those_of_cosign():
     """Manifest, bundle and statement as cosign 3.1.1 writes them, but for the time of its own making."""
     made = bundles.attach(bundles.sign(NAME, DIGEST), KEY, SUBJECT_MANIFEST)
     manifest, (config, data) = json.loads(made.manifest), made.blobs
@@ -283,7 +283,7 @@ Er8WCiYl3FsCVfcf4XmtkdmwKfWu1PBGu9112o+JAlhxdkLss3ic7t3osg==
         (SignatureStatus.ABSENT, bundled(ABOUT)),  # a statement is no signature of an image
     ],
 )
-def test_invalid_bundle_has_its_status(expected, found):
+def test_bundle_with_wrong_key_image_or_form_gets_that_status(expected, found):
     verdict = judged(found)
     assert (verdict.outcome, bool(verdict.name)) == (expected, expected is SignatureStatus.VERIFIED)
 
@@ -303,7 +303,7 @@ def test_bundle_signature_has_the_signed_name():
     assert judged(bundled(of_two)).name == NAME
 
 
-def test_names_without_a_key_are_unverified():
+def test_signature_names_are_listed_without_a_key():
     assert [one.name for one in verify.signatures(DIGEST, [*layers(SIGNED), *bundled()], None)] == [NAME, NAME]
 
 

@@ -127,7 +127,7 @@ def test_by_capability_has_a_verdict_for_each_listed_gpu():
     assert {one.status for one in audit.by_capability(stack(damaged)).values()} == {"unknown"}
 
 
-def test_second_copy_of_libcudart_is_a_note():
+def test_second_copy_of_libcudart_is_a_note_or_a_warning():
     copy = f"{SITE}/torch/lib/libcudart-d0da41ae.so.11.0"
     files = {copy: {"soname": "libcudart-d0da41ae.so.11.0"}}
     what = "is a second copy of nvidia/cuda_runtime/lib/libcudart.so.11.0 (nvidia-cuda-runtime-cu11)"
@@ -217,7 +217,7 @@ def test_cpu_torch_for_a_gpu_fails():
         assert len(judged) == len(told)
 
 
-def test_optional_library_reason_by_package_and_file():
+def test_optional_library_has_a_reason_by_package_and_file():
     assert package_facts.reason("torchaudio", "torio/lib/libtorio_ffmpeg6.so")
     assert package_facts.reason("torchaudio", "torchaudio/_torchaudio_ffmpeg.so")  # of 0.13 and 2.0
     assert package_facts.reason("torchaudio", "torchaudio/lib/libtorchaudio.so") is None

@@ -105,7 +105,7 @@ def test_python_modules_are_judged_by_their_own_python():
     assert [one.what for one in judged.findings] == ["is for Python 3.10; the image has 3.12"]
 
 
-def test_pythons_of_a_site_folder():
+def test_site_folder_is_for_pythons_of_its_path_or_else_of_the_image():
     both = {"/usr/bin/python3.8": {}, "/usr/bin/python3.11": {}, "/usr/local/bin/python3.12": {}}
     worlds = Packages(contents(both, python="3.8"))
     assert worlds.pythons(SYSTEM_SITE) == ("3.8", "3.11")

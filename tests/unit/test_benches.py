@@ -172,7 +172,7 @@ def test_container_cost_is_compared_round_by_round():
     assert container_cost.seconds("1m2.50s") == 62.5
 
 
-def test_bench_figure_by_program():
+def test_bench_program_reports_seconds_per_epoch_or_iterations_per_second():
     assert set(programs.PROGRAMS) <= set(SUITES)
     assert programs.told(report("dna", seconds_per_epoch=0.8)) == "0.8 s/epoch"
     assert programs.told(report("ddp", iterations_per_second=12, seconds_per_epoch=2.0)) == "12 iterations/s"

@@ -310,7 +310,7 @@ def test_summary_warns_of_packages_with_disabled_features():
     assert f"warning {said}" in summary.lines(msgspec.structs.replace(REPORT, suites=(DNA, imports)), 1)
 
 
-def test_summary_of_an_image_on_gpu_failed_or_untested():
+def test_summary_names_gpu_and_failed_suite_and_omits_tests_never_run():
     on_gpu = msgspec.structs.replace(DNA, device="Tesla V100", driver="535.54.03")
     failed = msgspec.structs.replace(OPS, status="failed")
     lines = list(summary.lines(msgspec.structs.replace(REPORT, suites=(on_gpu, failed)), 1))

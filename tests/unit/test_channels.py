@@ -102,7 +102,7 @@ def test_wheel_fallback_other_than_none_is_refused():
         last_resort(Channel.PYTORCH, {"WHEEL_FALLBACK": "sjtu"})
 
 
-def test_sources_of_pyg_local_and_aliyun_channels(tmp_path):
+def test_pyg_page_follows_the_torch_series_and_aliyun_has_link_pages(tmp_path):
     pages = {"2.0.1 11.7": "2.0.0+cu117", "2.10.0 12.8": "2.10.0+cu128", "2.13.0 cpu": "2.13.0+cpu"}
     assert [places(Channel.PYG, torch=torch) for torch in pages] == [[f"{PYG}{page}.html"] for page in pages.values()]
     assert sources(Channel.PYTORCH, "2.0.1", "11.8", SourceOptions(mirror="aliyun"), USER)[0].kind is SourceKind.LINKS
@@ -149,7 +149,7 @@ def test_user_indexes_follow_pip_files_in_order(tmp_path, monkeypatch):
     assert user_indexes({"PIP_CONFIG_FILE": "/dev/null"}).default == ""
 
 
-def test_find_links_folders_and_pages_are_told_apart(tmp_path):
+def test_find_links_give_existing_folders_and_no_pages(tmp_path):
     first, second = tmp_path / "a", tmp_path / "b"
     for folder in (first, second):
         folder.mkdir()

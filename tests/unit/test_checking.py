@@ -181,7 +181,7 @@ def test_check_of_an_archive_gives_the_view_of_its_layout(context, layout, tmp_p
     assert (view.manifest_type, len(view.layers), view.without_platform) == (spec.MANIFEST, 2, 0)
 
 
-def test_check_of_squashfs_and_folders(context, judged, tmp_path):
+def test_check_of_squashfs_fails_on_an_old_kernel_and_folders_give_settings(context, judged, tmp_path):
     (tmp_path / "a.sqsh").write_bytes(sample("zstd"))
     view = read_image("a.sqsh", context).view
     assert (view.form, view.compression, view.settings) == ("squashfs", "zstd", None)
@@ -237,7 +237,7 @@ def test_check_of_one_damaged_layer_is_its_error(context, typed, layout):
     assert (code, "is damaged: its bytes hash to" in err) == (12, True)
 
 
-def test_check_of_no_image_is_refused(call, tmp_path):
+def test_check_of_a_text_file_missing_name_or_half_layout_is_refused(call, tmp_path):
     (tmp_path / "text").write_text("hello\n")
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
@@ -250,7 +250,7 @@ def registry(registry_server):
     return registry_server
 
 
-def test_check_of_a_registry_image(context, judged, registry):
+def test_check_of_a_registry_image_is_equal_for_each_form_of_its_name(context, judged, registry):
     plain = f"{registry.host}/team/image:1.0"
     code, said, found = judged(f"docker://{plain}", *HOST_OPTIONS)
     assert (code, said["form"], set(found.values())) == (0, "registry", {"pass", "unknown"})
@@ -310,7 +310,7 @@ def test_check_of_an_unreadable_foreign_layer_fails(typed, registry):
     assert (code, "not looked at: 2 of 3" in out, "cannot be read" in out) == (15, True, True), out
 
 
-def test_check_of_a_registry_index_without_platforms(judged, registry):
+def test_check_of_a_registry_index_without_platforms_fails_for_pyxis(judged, registry):
     entry = registry.image("team/image", [BASE], run=RUN)
     del entry["platform"]
     registry.index("team/image", [entry], "index")

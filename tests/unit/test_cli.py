@@ -154,7 +154,7 @@ def test_mistyped_option_suggests_a_similar_one(call, typo, suggested):
     assert (code, "--wheels" in err or "--requirements" in err, suggested in err) == (2, bool(suggested), True), err
 
 
-def test_nearest_cuda_of_an_unknown_version():
+def test_nearest_cuda_of_an_unknown_version_is_the_next_lower_or_oldest():
     nearest = {"11.9": "11.8", "12.2": "12.1", "14": "13.0", "10.2": "11.6", "cpus": "cpu"}
     assert {asked: catalog.nearest_cuda(asked, [*reversed(NEWEST), "cpu"])[0] for asked in nearest} == nearest
 

@@ -113,7 +113,7 @@ MAY_NOT = (
 
 
 @pytest.mark.parametrize("difference", [*MAY, *MAY_NOT])
-def test_allowed_differences_by_path_and_aspect(difference):
+def test_difference_is_allowed_only_for_its_path_aspect_and_form(difference):
     assert (not unexpected(*difference)) is (difference in MAY)
 
 

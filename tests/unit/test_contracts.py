@@ -38,7 +38,7 @@ def test_contract_check_of_a_good_image_passes(name):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
-def test_contract_check_of_a_changed_image_has_its_status(case):
+def test_contract_check_of_each_changed_image_has_the_expected_status(case):
     name, status, *changes = case
     finding = verdict(name, *changes)
     assert (finding.status, bool(finding.seen)) == (status.rstrip("?"), True), finding.seen

@@ -158,7 +158,7 @@ def test_convert_compression_follows_the_kernel(tmp_path, image):
         ({"kernel": "5.14", "compression": Compression.GZIP}, "gzip", False),
     ],
 )
-def test_sqsh_compression_notes_what_enroot_needs(tmp_path, image, monkeypatch, more, compression, noted):
+def test_sqsh_for_an_old_kernel_notes_unsquashfs(tmp_path, image, monkeypatch, more, compression, noted):
     notes = []
     monkeypatch.setattr(PLACE.progress, "note", notes.append)
     result = converted(tmp_path, "sqsh", **more)

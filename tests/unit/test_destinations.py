@@ -131,7 +131,7 @@ def test_destination_options_equal_those_of_publish():
     assert DESTINATIONS[-1] is Registry, "it takes whatever has nobody else's form"
 
 
-def test_new_destination_is_a_class_and_a_row(monkeypatch):
+def test_destination_class_with_a_row_is_enough_to_publish(monkeypatch):
     """As S3 would be: nothing else of publish knows which destinations there are."""
 
     @dataclass(frozen=True)

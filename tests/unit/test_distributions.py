@@ -197,7 +197,7 @@ def test_renewing_debian_dates_keeps_other_distributions():
     assert nova.startswith('distribution = "madeup"\nrelease = "24.04"\nreleased = 2024-04-25\n')
 
 
-def test_modules_name_no_suite():
+def test_python_sources_contain_no_suite_name():
     name = re.compile(rf"\b({'|'.join(suites.known())})\b")
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text[:60]}"

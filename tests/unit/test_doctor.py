@@ -398,7 +398,7 @@ CLUSTERS = [
 
 
 @pytest.mark.parametrize(("judge", "fields", "expected"), [*GPUS, *STACKS, *MACHINES, *LEAKS, *APPTAINERS, *CLUSTERS])
-def test_doctor_findings_by_machine(tmp_path, judge, fields, expected):
+def test_doctor_of_each_made_up_machine_has_the_expected_findings(tmp_path, judge, fields, expected):
     """`expected`: id → "status | words | more words" of the finding; None: there is none; "*": statuses of all."""
     found = by_id(judge(MadeUp(tmp_path, **fields)))
     for name, told in expected.items():
@@ -455,7 +455,7 @@ CONTAINERS = [
 ]
 
 
-def test_container_kind_by_files_and_variables(tmp_path):
+def test_container_kind_is_recognised_by_its_files_and_variables(tmp_path):
     for number, (kind, files, variables) in enumerate(CONTAINERS):
         assert container_of(MadeUp(tmp_path / str(number), files, environment=variables)) == kind
 
@@ -489,7 +489,7 @@ def test_doctor_in_a_container_surveys_installed_runtimes_only(tmp_path):
 
 
 @pytest.mark.parametrize(("files", "code"), [({}, 0), ({"/dev/shm/": None}, 7)])
-def test_doctor_command_exit_code_and_json(tmp_path, files, code, monkeypatch, capsys):
+def test_doctor_command_exits_with_its_worst_finding_and_prints_json(tmp_path, files, code, monkeypatch, capsys):
     monkeypatch.setattr(command, "Host", lambda: MadeUp(tmp_path, files))
     assert command.main([]) == code
     assert capsys.readouterr().out.splitlines()[-1] == ("1 cannot work." if code else "No problem found.")
@@ -512,7 +512,7 @@ def test_doctor_page_lines_wrap_with_why_and_fix():
     assert "\033[33mwarn" in "".join(page_lines(report, 80, colour=True))
 
 
-def test_doctor_sizes_and_version_numbers():
+def test_doctor_formats_sizes_and_parses_version_numbers():
     assert [size(count) for count in (0, 1023, 1 << 20, 1536 << 20)] == ["0 B", "1023 B", "1 MiB", "1.5 GiB"]
     texts = ("v1.2-rc1", "3.10.0-1160.el7", "2.0.1+cu118", "x")
     assert [numbers(text) for text in texts] == [(1, 2), (3, 10, 0), (2, 0, 1), ()]

@@ -287,7 +287,7 @@ def test_cache_path_outside_the_cache_is_refused(context, part):
         cache.blob(f"sha256:{part}")
 
 
-def test_document_patterns_have_descriptions():
+def test_document_patterns_have_descriptions_and_refuse_newline_and_paths():
     forms = {form: getattr(values, form) for form in dir(values) if hasattr(getattr(values, form), "__metadata__")}
     for form, kind in forms.items():
         if pattern := kind.__metadata__[0].pattern:

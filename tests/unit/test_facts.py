@@ -65,7 +65,7 @@ def test_gpu_model_reads_cloud_instances_and_titans(name, model):
     assert facts.gpu_model(name) == model
 
 
-def test_architectures_for_a_gpu_list():
+def test_gpu_list_gives_its_architectures_in_order():
     assert [facts.gpu_model(model) for model in facts.all_gpus()] == list(facts.all_gpus())
     assert facts.architectures_for("a100,V100") == ("7.0", "8.0")
     assert facts.architectures_for("b200, h100,h200,rtx-5090") == ("9.0", "10.0", "12.0")
@@ -103,7 +103,7 @@ def test_default_architectures_cover_all_gpus_of_torch():
                 assert compiled, (variant.cuda, gpu)
 
 
-def test_has_code_by_architecture_and_capability():
+def test_sass_runs_on_its_major_family_or_exact_architecture():
     for row in ("8.0 8.6 7.0", "8.6 8.6 8.0", "9.0a 9.0 9.1", "10.0f 10.3 12.0", "10.0a 10.0 10.3"):
         sass, runs, not_on = row.split()
         assert [facts.has_code([sass], runs), facts.has_code([sass], not_on)] == [True, False], row
@@ -115,6 +115,6 @@ def test_versions_are_ordered_numerically():
     assert [facts.numbers(version) for version in ("3.10.0-1160.el7", "el7")] == [(3, 10), ()]
 
 
-def test_oldest_driver_and_newest_cuda_are_known():
+def test_oldest_driver_of_a_cuda_and_newest_cuda_of_a_driver():
     assert [facts.oldest_driver(cuda) for cuda in ("11.8", "10.2", "99.1")] == ["450.80.02", "440.33", ""]
     assert [facts.newest_cuda(driver) for driver in ("535.104.05", "300.1")] == ["12.2", ""]

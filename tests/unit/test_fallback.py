@@ -96,7 +96,7 @@ def test_fallback_limits_are_in_plan_report_and_inspect(call):
         assert all(f"  it {limit}\n" in text for limit in report.fallback.limits)
 
 
-def test_rejected_candidate_has_its_current_reason(call, monkeypatch):
+def test_json_of_an_unchanged_fallback_has_the_current_reason(call, monkeypatch):
     call("image", "torch", "--cuda", "11.8")
     monkeypatch.setattr(f"{__name__}.OUT", msgspec.structs.replace(OUT, constraint="pytorch channel: HTTP 403"))
     _, out, _ = call("image", "torch", "--cuda", "11.8", "--json")

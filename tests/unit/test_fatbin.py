@@ -99,7 +99,7 @@ def test_slimming_keeps_the_best_sass_and_requested_newest_ptx():
     assert loaded(data, "7.0", keep_ptx=True) == ([[(SASS, "7.0"), (PTX, "9.0")]], 0)
 
 
-def test_a_fat_binary_with_several_modules_is_not_slimmed():
+def test_fat_binary_with_several_modules_is_not_slimmed():
     twice = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(SASS, 70))
     stays = [[(SASS, "7.0"), (SASS, "8.0"), (SASS, "7.0")], [(SASS, "8.0")]]
     assert loaded(twice + VOLTA_AMPERE, "8.0") == (stays, 1)
