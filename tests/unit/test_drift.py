@@ -92,7 +92,7 @@ def test_drift_is_printed_by_each_build_for_a_day(world, drifted):
     world.patch.setattr(settings, "now", lambda: tomorrow)
     world.patch.setattr(base, "prepare_base", world.base)  # a mirror has it again
     code, _, said = world.typed(*BUILD)
-    assert (code, "drift" in said) == (0, False)
+    assert (code, "  drift " in said) == (0, False)
 
 
 def test_locked_build_with_a_drifted_base_is_refused(world, drifted):
