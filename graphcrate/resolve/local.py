@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host import settings
 from graphcrate.inputs.wheels import project
 from graphcrate.inputs.wheels.sdist import build_requires
@@ -18,7 +19,10 @@ from graphcrate.resolve.target import project_and_version, target_of
 
 
 def store_local(package: str, offers: Offers, context: ResolveContext) -> LockedPackage:
-    """A wheel file, a project's folder or a commit, in the cache: as a wheel, or as an sdist to be compiled."""
+    """A wheel file, a project's folder or a commit, in the cache: as a wheel, or as an sdist to be compiled.
+
+    Raises IntegrityError for a damaged wheel, ResolutionError for one of another Python or system.
+    """
     sources = offers.sources
     environment = settings.select_for_child(context.ctx.environment, project.GIT_VARIABLES)
     note = context.ctx.progress.note
@@ -43,5 +47,8 @@ def store_local(package: str, offers: Offers, context: ResolveContext) -> Locked
             cause="Its name says for which Python and system a wheel was built.",
             next_step=f"bring a wheel for cp{target.python.replace('.', '')}, or its project's folder",
         )
+    if not is_sdist:  # uv would end as where no index answers
+        with open_wheel(path):
+            pass
     file = fetch.store_unhashed(Link(name=path.name, url=path.absolute().as_uri()), sources.client, sources.cache)
     return LockedPackage(name=str(known[0]), version=str(known[1]), channel=Channel.LOCAL, file=file, compiled=is_sdist)
