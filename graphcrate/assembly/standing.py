@@ -9,7 +9,7 @@ from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import documents
 from graphcrate.host.context import Context
-from graphcrate.model.command import command
+from graphcrate.model.command import command, is_recipe_file
 from graphcrate.model.errors import BuildError
 from graphcrate.model.standing import LocksStanding
 from graphcrate.resolve import standing
@@ -24,7 +24,7 @@ def check(name: str, cuda: str, request: SourceOptions, ctx: Context) -> LocksSt
     Raises UsageError for a recipe or a CUDA version that there is not, BuildError where no lock is committed for it,
     and what `resolve.standing.check` raises.
     """
-    locks = _own(Path(name), cuda) if own.is_recipe(name) else _committed(name, cuda, ctx)
+    locks = _own(Path(name), cuda) if is_recipe_file(name) else _committed(name, cuda, ctx)
     return standing.check(locks, request, ctx)
 
 

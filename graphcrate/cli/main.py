@@ -15,7 +15,7 @@ from graphcrate.cli import cache, check, options, publish, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.host import defects, streams
-from graphcrate.model.command import command
+from graphcrate.model.command import command, is_recipe_file
 from graphcrate.model.errors import DifferenceError, UsageError
 
 if TYPE_CHECKING:
@@ -288,10 +288,9 @@ def render(
     output: Annotated[Path | None, typer.Option(help="Folder for NAME/VARIANT/…; images/ if left out.")] = None,
 ) -> None:
     """Write Dockerfiles and Singularity definitions. Prints the folders that changed."""
-    from graphcrate.compat import own
     from graphcrate.render import files
 
-    if name is not None and own.is_recipe(name):
+    if name is not None and is_recipe_file(name):
         from graphcrate.assembly import pipeline
         from graphcrate.cli.requests import build_request
 

@@ -24,7 +24,7 @@ from graphcrate.compat import allowances, requirement_files, reserved, toml
 from graphcrate.compat.requirement_files import bounded, without_build
 from graphcrate.compat.translated import is_stacks
 from graphcrate.model.allowance import Allowance
-from graphcrate.model.command import command, setting
+from graphcrate.model.command import command, is_recipe_file, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Expected, Variant
 
@@ -60,11 +60,6 @@ class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = ()
 
 
-def is_recipe(name: str) -> bool:
-    """Whether a name given for a recipe is the path of a file."""
-    return name.endswith(".toml") or "/" in name
-
-
 class NamedStack(NamedTuple):
     """What NAME or FILE on a command line means: a stack, and what a file of the user's own adds to it."""
 
@@ -76,7 +71,7 @@ class NamedStack(NamedTuple):
 
 def find_stack(name: str, cuda: str | None = None) -> NamedStack:
     """The stack of a NAME or a FILE. A CUDA version that was typed goes before the file's. Raises as `load` does."""
-    if not is_recipe(name):
+    if not is_recipe_file(name):
         return NamedStack(name, cuda)
     recipe, additions = load(Path(name))
     return NamedStack(recipe.extends, cuda or recipe.cuda or None, additions, Path(name))
@@ -329,7 +324,7 @@ def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
         yield "allow", f"at most {allowances.MOST}"
     yield from (("env", what) for what in reserved.of_environment(recipe.env))
     yield from (("files", what) for what in reserved.of_files(recipe.files))
-    if is_recipe(recipe.extends):
+    if is_recipe_file(recipe.extends):
         yield "extends", f"{recipe.extends!r} is a file: a recipe of yours extends a stack, such as pyg; `list` has all"
     if recipe.smoke_minutes < 1:
         yield "smoke_minutes", "at least 1"

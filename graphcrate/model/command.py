@@ -79,7 +79,7 @@ class Command:
         if len(recipes) > 1 or any(":" in recipe for recipe in recipes):  # an image
             return None
         words = ["make", self.verb, *self.arguments[len(recipes) :]]
-        words += [f"{'RECIPE' if is_file(name) else 'STACK'}={name}" for name in recipes if name != USUAL_STACK]
+        words += [f"{'RECIPE' if is_recipe_file(name) else 'STACK'}={name}" for name in recipes if name != USUAL_STACK]
         return _line([*words, *(setting.by_make() for setting in self.settings)])
 
     def by(self, program: str) -> str:
@@ -120,7 +120,7 @@ def filled(text: str) -> str:
     return _IN_BRACES.sub(lambda match: str(_read(match[1]) or match[0]), text)
 
 
-def is_file(recipe: str) -> bool:
+def is_recipe_file(recipe: str) -> bool:
     """Whether a name given for a recipe is the path of a file."""
     return recipe.endswith(".toml") or "/" in recipe
 

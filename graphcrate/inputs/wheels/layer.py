@@ -10,6 +10,7 @@ import msgspec
 from graphcrate.artifacts.wheel_archive import CHUNK, WheelArchive, new_hash
 from graphcrate.compat.slim import may_cut
 from graphcrate.host.cache import Cache
+from graphcrate.host.hashing import sha256_of
 from graphcrate.host.parallel import Advance
 from graphcrate.inputs.wheels.bytecode import read_bundle
 from graphcrate.inputs.wheels.install import Installation, Placed
@@ -124,9 +125,7 @@ def write_wheels_layer(
 
 
 def _check(path: Path, sha256: str) -> None:
-    with path.open("rb", buffering=0) as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if digest != sha256:
+    if (digest := sha256_of(path)) != sha256:
         if ours := path.parent.name == sha256:  # in the cache; a wheel of the user's own folder stays
             path.unlink(missing_ok=True)
         raise IntegrityError(
