@@ -1,15 +1,15 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
+# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes SUITE=scatter,pyg UPSTREAM=folder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help image images packages sif publish render generate lock list test test-unit test-engines test-all faults fuzz mutations lint bench clean
+.PHONY: help image images packages sources sif publish render generate lock update list test test-unit test-engines test-all test-upstream faults fuzz mutations lint bench clean
 
 STACK ?= pyg
 # A setting that is misspelt would be left out in silence. What programs read from the environment may be given here too.
-settings := $(sort $(shell sed -n 's/^# Settings: //p' $(firstword $(MAKEFILE_LIST)) | grep -o '[A-Z_]*=' | tr -d =))
+settings := $(sort $(shell sed -n 's/"[^"]*"//g; s/^# Settings: //p' $(firstword $(MAKEFILE_LIST)) | grep -o '[A-Z_]*=' | tr -d =))
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-strange := $(filter-out $(settings) PYTHON CI ENGINES FAULTS FUZZ RACES HOME PATH TMPDIR SHELL DEBIAN_% WHEEL_FALLBACK GRAPHCRATE_% REGISTRY_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
+strange := $(filter-out $(settings) PYTHON CI ENGINES FAULTS FUZZ RACES HOME PATH TMPDIR SHELL DEBIAN_% WHEEL_FALLBACK CRATES_MIRROR GRAPHCRATE_% REGISTRY_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
 ifneq ($(strange),)
 nearest := $(shell python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1].upper(), sys.argv[2:], n=1, cutoff=0.5))' '$(firstword $(strange))' $(settings) 2>/dev/null)
 $(error $(firstword $(strange)) is not a setting$(if $(nearest),; the nearest is $(nearest)). There are $(settings))
@@ -18,10 +18,10 @@ option = $(if $(2),--$(1) '$(subst ','\'',$(2))')
 python := .venv/bin/python
 # -E -s: what environment modules leave in PYTHONPATH is not for us
 graphcrate := $(python) -E -s build.py
-own = $(call option,with,$(WITH)) $(call option,requirements,$(REQUIREMENTS)) $(call option,apt,$(APT))
+own = $(call option,with,$(WITH)) $(call option,requirements,$(REQUIREMENTS)) $(call option,apt,$(APT)) $(call option,build-apt,$(BUILD_APT)) $(call option,build-env,$(BUILD_ENV))
 sources = $(call option,cuda,$(CUDA)) $(call option,channel,$(CHANNEL)) \
           $(call option,mirror,$(MIRROR)) $(call option,wheels,$(WHEELS)) \
-          $(call option,extensions,$(EXTENSIONS)) $(call option,toolkit,$(TOOLKIT))
+          $(call option,extensions,$(EXTENSIONS)) $(call option,toolkit,$(TOOLKIT)) $(call option,pyg-lib,$(PYG_LIB))
 request = '$(or $(RECIPE),$(STACK))' $(sources)
 # all of them where neither is given
 named = $(if $(RECIPE)$(filter-out file,$(origin STACK)),'$(or $(RECIPE),$(STACK))')
@@ -47,6 +47,9 @@ images: .venv/ready-run ## build, check and test the image of every committed lo
 packages: .venv/ready-run ## try the packages of docs/packages.md, each in an image of its own; goes on where it stopped: make packages DISK=60GB
 	@$(python) -m tools.wanted_packages $(call option,disk,$(DISK)) $(if $(AGAIN),--again)
 
+sources: .venv/ready-run ## compile the packages of docs/sources.md twice each, without an image; goes on where it stopped: make sources AGAIN=yes
+	@$(python) -m tools.source_packages $(if $(AGAIN),--again)
+
 sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=5.14
 	@$(if $(plan),$(stack) --plan,image=$$($(stack)) && \
 	$(graphcrate) convert "$$image" --to sif --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK)).sif' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION)) $(quiet))
@@ -64,6 +67,9 @@ generate: .venv/ready-run ## write the tables of docs/ from the code
 
 lock: .venv/ready-run ## resolve a variant again and write its lock under images/; CHECK=yes: are all locked files still there?
 	@$(graphcrate) lock $(if $(CHECK),$(named) $(sources) --check,$(request))
+
+update: .venv/ready-run ## take new releases of torch and PyG: measure, lock, render, and say what changed; CHECK=yes: is anything new? (20)
+	@$(graphcrate) update $(named) $(call option,mirror,$(MIRROR)) $(if $(filter-out no,$(CHECK)),--check) $(quiet)
 
 list: .venv/ready-run ## show recipes and their variants
 	@$(graphcrate) list
@@ -87,6 +93,9 @@ test-engines: .venv/ready-dev ## real Docker, Podman, Apptainer, registry and Sl
 
 test-all: test test-engines ## all of it, and what takes hours: whole stacks compiled, tutorials over several nodes
 	@ENGINES=prepared $(pytest) -m weekly
+
+test-upstream: .venv/ready-run ## the tests of PyG and its extensions, by their repositories, inside an image; goes on where it stopped: make test-upstream CUDA=11.8 SUITE=scatter
+	@$(python) -m tools.upstream_suites $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(call option,suite,$(SUITE)) $(call option,upstream,$(UPSTREAM)) $(if $(AGAIN),--again)
 
 # Rows are recorded while they run; the page is written when all of them have passed.
 faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes docs/faults.md (in CI dist/faults.md): ten minutes, as root; FAULTS=all: hours

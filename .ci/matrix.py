@@ -3,7 +3,7 @@
 
     ./build.py list --json | .ci/matrix.py [RECIPE [CUDA]]
 
-One job for each candidate, so that a fall-back is built too where the preferred one can be had. Candidates that take
+One job for each candidate, so that a fall-back is built too where the preferred one is available. Candidates that take
 torch from a person's own folder are left out. Python 3.9 is enough. Ends with 2 where nothing is left.
 """
 

@@ -98,7 +98,7 @@ def places(
     for name in given.runners.split(","):
         try:
             artifact = subject.find(given.image, name, ("torch",), ctx, given.output).artifact
-            runner = table.runner(artifact.kind)
+            runner = table.runner(artifact.engine)
             told = runner.runtime(ctx.environment)
             inside = stack.enter_context(runner.opened(artifact, cache=ctx.cache, progress=ctx.progress))
         except GraphcrateError as error:

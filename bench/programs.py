@@ -77,7 +77,7 @@ def measured(image: str, given: argparse.Namespace, ctx: Context, on_gpu: bool) 
     devices: Sequence[Literal["cpu", "cuda"]] = ("cuda", "cpu") if on_gpu else ("cpu",)
     cases = [(name, device) for name in suites for device in devices]
     reports: dict[tuple[str, str], list[SmokeReport]] = {case: [] for case in cases}
-    runner = table.runner(trial.artifact.kind)
+    runner = table.runner(trial.artifact.engine)
     runner.runtime(ctx.environment)
     with (
         runner.opened(trial.artifact, cache=ctx.cache, progress=ctx.progress) as inside,

@@ -28,6 +28,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.host.workers import default_jobs
 from graphcrate.inputs import extensions, toolkits
+from graphcrate.inputs.bases.debs import fetch_sources
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions.compile import make_venv, provide
 from graphcrate.model.lock import Lock, decode_lock
@@ -96,7 +97,9 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
     needed = tuple(package for package in lock.packages if package.file.sha256 in wanted)
     smaller = msgspec.structs.replace(lock, packages=needed)
     sources = (smaller, SourceOptions(), ctx)
-    files = {**fetch(*sources), **fetch(*sources, compilation=True)}
+    linked = step.compilation.linked
+    archives = dict(zip((source.file.sha256 for source in linked), fetch_sources(linked, ctx), strict=True))
+    files = {**fetch(*sources), **fetch(*sources, compilation=True), **archives}
     build_base, toolkit = prepare_base(ctx, step.compilation.base), step.compilation.toolkit
     return extensions.CompileJob(
         step=step,
@@ -112,7 +115,10 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
 
 
 def plainly(job: extensions.CompileJob, folder: Path) -> float:
-    """Seconds of processor that `pip wheel` takes for the packages, one after the other, as a manual would have it."""
+    """Seconds of processor that `pip wheel` takes for the packages, one after the other, as a manual would have it.
+
+    That is without METIS.
+    """
     step = job.step
     environment = variables(step.compilation)
     for ours in ("FORCE_ONLY_CUDA", "CFLAGS", "CXXFLAGS", "LDFLAGS", "WITH_CUDA"):

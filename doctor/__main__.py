@@ -4,7 +4,7 @@ import argparse
 import json
 import shutil
 import sys
-from typing import List, Optional
+from typing import Callable, List, Optional
 
 from doctor.explain import PATTERNS, Answer, explain
 from doctor.host import Host
@@ -22,14 +22,17 @@ what `doctor --json` prints on the same node and in the same container. Look thr
 of hosts, users and folders."""
 
 
-def main(argv: Optional[List[str]] = None) -> int:
-    """Look around, or explain; returns the exit code."""
+def main(argv: Optional[List[str]] = None, worded: Callable[[str], str] = str) -> int:
+    """Look around, or explain; returns the exit code. `worded`: puts commands into the words of whoever calls."""
     options = arguments(sys.argv[1:] if argv is None else argv)
     if options.explain is not None:
         # a log is of many programs and letters, whatever this machine's locale says
         text = sys.stdin.buffer.read().decode("utf-8", "replace") if options.explain == "-" else options.explain
-        return explain_text(text, options.json)
-    report = survey(Host(), options.imports)
+        return explain_text(text, options.json, worded)
+    report = [
+        (area, [each._replace(seen=worded(each.seen), why=worded(each.why), fix=worded(each.fix)) for each in found])
+        for area, found in survey(Host(), options.imports)
+    ]
     if options.json:
         say(json.dumps({"findings": [each.as_json(area) for area, found in report for each in found]}, indent=2))
     else:
@@ -59,9 +62,9 @@ def arguments(argv: List[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def explain_text(text: str, as_json: bool) -> int:
+def explain_text(text: str, as_json: bool, worded: Callable[[str], str]) -> int:
     """Print what is known of an error."""
-    answers = explain(text)
+    answers = [answer._replace(cause=worded(answer.cause), fix=worded(answer.fix)) for answer in explain(text)]
     if as_json:
         say(json.dumps({"answers": [answer._asdict() for answer in answers]}, indent=2))
     elif not answers:

@@ -71,6 +71,15 @@ class Host:
         """Also for device nodes: may be opened to read and write."""
         return os.access(str(self.path(name)), os.R_OK | os.W_OK)
 
+    def open_error(self, name: str) -> str:
+        """Why a device cannot be opened to read and write; empty where it can. Nothing is read or written."""
+        try:
+            descriptor = os.open(str(self.path(name)), os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            return os.strerror(error.errno or 0)
+        os.close(descriptor)
+        return ""
+
     def is_setuid_root(self, name: str) -> bool:
         try:
             status = self.path(name).stat()

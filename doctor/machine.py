@@ -1,10 +1,10 @@
-"""Kernel, distribution, C library, cores, memory and limits; disks and shared memory; InfiniBand."""
+"""Kernel, distribution, C library, cores, memory and limits; disks and shared memory; whether there is a network."""
 
 import os
 import platform
 import re
 import resource
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 from doctor.finding import Finding, fail, note, numbers, ok, size, warn
 from doctor.host import Host
@@ -52,7 +52,7 @@ def _system(host: Host) -> Iterator[Finding]:
             "kernel",
             f"kernel {kernel} is old",
             why,
-            "make sif CUDA=11.8    (gzip, the default); never KERNEL=5.14",
+            "./build.py convert REF --to sif    (gzip, the default); never --compression zstd",
         )
     machine = os.uname().machine
     if machine != "x86_64":
@@ -61,7 +61,7 @@ def _system(host: Host) -> Iterator[Finding]:
     flags = re.search(r"^flags\s*:(.*)$", host.read("/proc/cpuinfo") or "", re.MULTILINE)
     if flags and "avx2" not in flags.group(1).split():
         why = "PyG's and others' wheels may use AVX2: `Illegal instruction`"
-        yield warn("avx2", "the processor has no AVX2", why, "EXTENSIONS=source make image …    compiles them without")
+        yield warn("avx2", "the processor has no AVX2", why, "make image EXTENSIONS=source    compiles them without")
 
 
 def _cores(host: Host) -> Iterator[Finding]:
@@ -127,12 +127,6 @@ def _limits(host: Host) -> Iterator[Finding]:
             "many workers of DataLoaders want more: `Too many open files`",
             fix,
         )
-    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    adapters = host.names("/sys/class/infiniband")
-    if adapters and 0 <= locked < GIB:
-        why = "InfiniBand pins memory: NCCL says `ibv_reg_mr failed` or `Cannot allocate memory`"
-        fix = "ulimit -l unlimited; docker run --ulimit memlock=-1; Slurm: PropagateResourceLimitsExcept=MEMLOCK"
-        yield warn("locked-memory", f"{size(locked)} may be locked", why, fix)
     data = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= data < 64 * GIB:
         why = "CUDA reserves tens of gigabytes of addresses: cuInit answers out of memory"
@@ -218,27 +212,7 @@ def kind_of(mounts: List[Tuple[str, str]], path: str) -> str:
 
 
 def judge_network(host: Host) -> Iterator[Finding]:
-    """Whether there is a network at all, and what there is of InfiniBand."""
+    """Whether there is a network at all."""
     if host.names("/sys/class/net") == ["lo"]:
         why = "started with --container-unshare=net, --net or --network none: processes of other nodes are out of reach"
         yield note("network", "there is no network but 127.0.0.1", why, "leave that option out")
-    yield from _infiniband(host)
-
-
-def _infiniband(host: Host) -> Iterator[Finding]:
-    states: Dict[str, str] = {}
-    for adapter in host.names("/sys/class/infiniband"):
-        for port in host.names(f"/sys/class/infiniband/{adapter}/ports"):
-            text = host.read(f"/sys/class/infiniband/{adapter}/ports/{port}/state") or ""
-            states[f"{adapter}:{port}"] = text.split(":")[-1].strip()
-    if not states:
-        return
-    active = [port for port, state in states.items() if state == "ACTIVE"]
-    seen = f"InfiniBand: {len(active)} of {len(states)} ports active"
-    if active and not any(name.startswith("uverbs") for name in host.names("/dev/infiniband")):
-        why = "there is no /dev/infiniband/uverbs0 here: NCCL goes over TCP, ten times as slow"
-        yield warn("infiniband", seen, why, "enroot: MELLANOX_VISIBLE_DEVICES=all; docker run --device /dev/infiniband")
-    elif active and host.environment.get("NCCL_IB_DISABLE") == "1":
-        yield warn("infiniband", seen, "NCCL_IB_DISABLE=1: NCCL goes over TCP", "unset NCCL_IB_DISABLE")
-    else:
-        yield ok("infiniband", seen)

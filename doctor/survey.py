@@ -7,6 +7,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optiona
 from doctor.container import PROBE, Interpreter, container_of, judge_container
 from doctor.driver import Nvidia, judge_driver, look_at_driver
 from doctor.enroot import judge_enroot, judge_slurm
+from doctor.fabric import judge_fabric
 from doctor.finding import FAIL, Finding, note, warn
 from doctor.host import Host
 from doctor.machine import judge_machine, judge_network, judge_storage
@@ -49,7 +50,7 @@ def survey(host: Host, imports: Optional[bool] = None) -> Report:
     """Every area with its findings. `imports`: import torch and the extensions; by default where torch is installed."""
     alone: Tuple[Tuple[str, Judge], ...] = (
         ("machine", lambda: judge_machine(host)),
-        ("network", lambda: judge_network(host)),
+        ("network", lambda: _network(host)),
     )
     gathered: Dict[str, List[Finding]] = {}
     threads = _start(alone, gathered)
@@ -73,6 +74,11 @@ def survey(host: Host, imports: Optional[bool] = None) -> Report:
         thread.join()
     order = ("GPU", "torch", "environment", "machine", "storage", "network", "Apptainer", "enroot", "Slurm")
     return [(area, gathered[area]) for area in order if gathered.get(area)]
+
+
+def _network(host: Host) -> Iterator[Finding]:
+    yield from judge_network(host)
+    yield from judge_fabric(host, container_of(host))
 
 
 def _torch(host: Host, sight: Sight, imports: bool) -> Iterator[Finding]:

@@ -3,12 +3,16 @@
 
 torchrun --standalone --nproc-per-node=2 multi_node.py          two processes of this machine
 srun --nodes=2 --ntasks-per-node=1 … python multi_node.py       two nodes of Slurm; it finds its rank by itself
+
+At the end rank 0 says which network NCCL chose, and how long a step takes to sum its gradients over all processes.
 """
 
 import argparse
 import os
 import re
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -57,6 +61,25 @@ def load(name, nodes):
     return Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], dim=1), y=y)
 
 
+def transport(log):
+    """What a log of NCCL's says: the network, and the ways to other ranks. GDRDMA: past the processor's memory."""
+    network = re.findall(r"Using network (.+)", log) or ["not known"]
+    ways = re.findall(r" via (NET/[^/\n]+|P2P|SHM)(?:/\d+(?:\(\d+\))?)?(/GDRDMA)?", log)
+    return f"network {network[-1].strip()}, ways " + (", ".join(dict.fromkeys(map("".join, ways))) or "none")
+
+
+def time_of_sum(model, device, repeats=20):
+    """Bytes of a step's gradients, and seconds for summing them over all processes with nothing beside it."""
+    gradients = torch.zeros(sum(weight.numel() for weight in model.parameters()), device=device)
+    dist.all_reduce(gradients)  # the first one connects
+    float(gradients[0])  # waits for a GPU
+    start = time.perf_counter()
+    for _ in range(repeats):
+        dist.all_reduce(gradients)
+    float(gradients[0])
+    return 4 * len(gradients), (time.perf_counter() - start) / repeats
+
+
 def main():
     args = parser.parse_args()
     rank, local_rank, world = find_place()
@@ -66,6 +89,9 @@ def main():
     device = torch.device("cuda", local_rank % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
+    folder = tempfile.TemporaryDirectory()
+    if "NCCL_DEBUG" not in os.environ:  # NCCL says in its log alone which network it takes
+        os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=f"{folder.name}/nccl")
     dist.init_process_group("nccl" if on_gpu else "gloo")
     torch.manual_seed(0)  # the same graph, split and weights everywhere
     data = load(args.dataset, args.graph_nodes)
@@ -102,7 +128,12 @@ def main():
             right = (output.argmax(dim=1) == batch.y[: batch.batch_size]).sum()
             counts += torch.tensor([right, batch.batch_size], device=device)
     dist.all_reduce(counts)
+    size, sums = time_of_sum(model, device)
     if rank == 0:
+        step = 1e3 * seconds / len(loader)
+        print(f"a step takes {step:.2f} ms, to sum its {size} bytes of gradients {1e3 * sums:.2f} ms")
+        for log in Path(folder.name).iterdir():
+            print(f"NCCL: {transport(log.read_text(errors='replace'))}")
         print(f"{world} processes, {dist.get_backend()}: test accuracy {float(counts[0] / counts[1]):.4f}")
     del model  # DDP holds the group as well: letting go of it last can wait for ever for gloo's thread
     dist.destroy_process_group()

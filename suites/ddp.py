@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # `python -P` and PYTHONSAFEPATH leave it out
 
-from proof import gcn, graphs, parts, stack
+from proof import gcn, graphs, leaving, parts, stack
 from proof.verdict import Fault, Layer, Proof, exit_with, prove
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def take_part(options: argparse.Namespace, proof: Proof) -> None:
     train(torch, gcn_of(torch, rank, world, device, options.seed, proof), proof)
     stack.raise_complaints(complaints)
     torch.distributed.barrier()  # torch's own end of a group was seen to hang: the process ends without it
+    leaving.leave(torch.distributed.FileStore(f"{options.folder}/leaving", world), rank, world, proof)
 
 
 def join(torch: ModuleType, device: torch_types.device, options: argparse.Namespace) -> str:

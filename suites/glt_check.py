@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # `python -P` and PYTHONSAFEPATH leave it out
 
-from proof import glt, machine, parts, sage
+from proof import glt, leaving, machine, parts, sage
 from proof.verdict import Fault, Layer, Proof, exit_with, prove
 
 #: docs/smoke.md tells how these were found
@@ -117,6 +117,8 @@ def take_part(options: argparse.Namespace) -> int:
         proof.metrics.update(sage.train(member))
         proof.enter("parting", Layer.NETWORK)
         world.torch.distributed.barrier()  # the other process may still ask for neighbours
+        store = world.torch.distributed.FileStore(str(options.folder / "leaving"), glt.PARTS)
+        leaving.leave(store, int(options.part), glt.PARTS, proof)
 
     return prove("glt", alone if options.part == "alone" else rank, None, parts.Part)
 

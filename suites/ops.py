@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import math
+import re
 import sys
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +36,9 @@ BANDS = {"float64": 1e-10, "float32": 2e-5}
 TF32 = 100.0  #: products on a GPU may be taken with 10 bits of each factor, as torch's own: a wider band
 ROWS, WIDTH, OUT, GROUPS = 40, 8, 12, 7  #: widths that are multiples of 4, which pyg_lib's code for GPUs wants
 NEIGHBOURS = 4
+CLIQUES, CLIQUE, STRIDE = 4, 9, 7  #: the last has no divisor in common with the number of nodes
+#: what torch_sparse says without METIS, and PyG where neither it nor pyg_lib is there
+NO_METIS = re.compile("Not compiled with METIS|requires (either 'pyg-lib' or )?'torch-sparse'")
 #: the names under which the extensions register their operators
 NAMESPACES = {"pyg_lib": "pyg", **{name: name for name in stack.EXTENSIONS if name != "pyg_lib"}}
 #: switches of torch_geometric.typing, as far as a version has them
@@ -156,6 +162,8 @@ def check_device(
             elif device.type == "cpu":
                 check_build(torch, name)
             check(torch, device, name, random, findings)
+            if name == "PyG" and device.type == "cpu":
+                clusters(torch, findings, proof)
         except Exception as error:
             if "CUDA error" in str(error):
                 raise  # it sticks to the process: every later operator would be blamed
@@ -363,6 +371,48 @@ def nearest(torch: ModuleType, device: torch_types.device, random: torch_types.G
             off = float((row[found].sort().values - due).abs().max())
             if len(set(found.tolist())) < NEIGHBOURS or not off <= rounding:
                 raise Wrong(f"torch_cluster.knn in {kind}: neighbours of point {number} are not the nearest")
+
+
+def clusters(torch: ModuleType, findings: Findings, proof: Proof) -> None:
+    """ClusterData and ClusterLoader on cliques in a ring: METIS has to find them. Raises Wrong.
+
+    Without METIS that is noted, where nothing says that the image has it.
+    """
+    loader, data = importlib.import_module("torch_geometric.loader"), importlib.import_module("torch_geometric.data")
+    count = CLIQUES * CLIQUE
+    place = [number * STRIDE % count for number in range(count)]  # no clique's nodes stand together
+    pairs = itertools.permutations(range(count), 2)
+    edges = [(place[a], place[b]) for a, b in pairs if a // CLIQUE == b // CLIQUE or abs(a - b) in (1, count - 1)]
+    nodes = sorted(range(count), key=place.__getitem__)
+    graph = data.Data(
+        x=torch.tensor([[node] for node in nodes]), edge_index=torch.tensor([*zip(*sorted(edges))]), num_nodes=count
+    )
+    try:
+        parts = loader.ClusterData(graph, num_parts=CLIQUES, log=False)
+    except (ImportError, RuntimeError) as error:
+        if not NO_METIS.search(str(error)):
+            raise
+        if source := brings_metis():
+            raise Wrong(f"ClusterData finds no METIS, which {source} should bring: {error}") from error
+        proof.metrics["without"] = ["METIS"]
+        proof.say("without METIS: ClusterData is not there")
+        return
+    findings.checked.append("PyG.ClusterData on cpu")
+    found = sorted(sorted(batch.x.flatten().tolist()) for batch in loader.ClusterLoader(parts, batch_size=1))
+    if sorted(itertools.chain(*found)) != [*range(count)]:
+        raise Wrong(f"ClusterLoader gives {sum(map(len, found))} nodes, not each of {count} once")
+    if found != [[*range(first, first + CLIQUE)] for first in range(0, count, CLIQUE)]:
+        raise Wrong(f"METIS does not find {CLIQUES} cliques of {CLIQUE} nodes in a ring: {found}")
+
+
+def brings_metis() -> str:
+    """What of this image is to bring METIS: its files, version or PyG say so; empty where nothing does."""
+    sparse = stack.installed("torch_sparse")
+    if sparse and "+" in sparse:  # a wheel of PyG's site
+        return f"torch_sparse {sparse}"
+    if sparse and any(path.name == "LICENSE.METIS.txt" for path in metadata.files("torch_sparse") or ()):
+        return f"torch_sparse {sparse}, which has the licence of METIS,"
+    return "pyg_lib" if getattr(importlib.import_module("torch_geometric.typing"), "WITH_METIS", False) else ""
 
 
 def main() -> int:

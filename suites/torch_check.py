@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # `python -P` and PYTHONSAFEPATH leave it out
 
-from proof import stack
+from proof import stack, verbs
 from proof.verdict import Fault, Layer, Proof, exit_with, prove
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def run(options: argparse.Namespace, proof: Proof) -> None:
     if not (math.isfinite(last) and last <= LOSS_RATIO * first):
         raise Fault(Layer.TRAINING, f"the loss went from {first:.4f} to {last:.4f} in {STEPS} steps on {device}")
     reduce_everywhere(torch, devices, proof)
+    verbs.load(proof)
 
 
 def gpus(torch: ModuleType, proof: Proof) -> list[torch_types.device]:

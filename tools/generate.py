@@ -17,13 +17,13 @@ import typer
 from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.cli import main
 from graphcrate.cli.tables import gpus_of
-from graphcrate.compat import facts, glt, own, recipes, suites, toml
+from graphcrate.compat import facts, glt, own, recipes, suites, toml, torch_compile
 from graphcrate.compat.identities import identities
 from graphcrate.model import errors
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import size
-from tools import errors_page, sandbox_page, wanted_packages
+from tools import errors_page, sandbox_page, source_packages, upstream_ledger, wanted_packages
 from tools.pictures import pictures
 from tools.tables import filled
 
@@ -35,11 +35,17 @@ OTHER_CODES = {0: "done", 1: "Python itself could not start the program", 130: "
 def files() -> Iterator[tuple[Path, str]]:
     """Each generated file, or file with generated parts, and its text."""
     pages = {
-        "docs/images.md": {"variants": variants(), "proofs": proofs(), "suites": debians()},
+        "docs/images.md": {
+            "variants": variants(),
+            "proofs": proofs(),
+            "upstream": upstream_ledger.table(),
+            "suites": debians(),
+        },
         "docs/settings.md": {"exit codes": exit_codes(), "settings": settings()},
         "docs/contracts.md": {"contracts": contracts()},
         "docs/customize.md": {"fields": own_fields()},
         "docs/packages.md": wanted_packages.tables(),
+        "docs/sources.md": source_packages.tables(),
         "docs/identities.md": {"identities": identities_table()},
         "docs/sandbox.md": {
             "steps": table(*sandbox_page.steps()),
@@ -67,7 +73,10 @@ def variants() -> str:
     for path in sorted((ROOT / "recipes").glob("*.toml")):
         recipe = recipes.load(path)
         rows += [(f"`{recipe.name}`", *_variant(variant)) for variant in recipe.variants]
-    return table(("STACK", "CUDA", "torch", "PyG", "Python", "base", "candidates, in order"), rows)
+    return table(
+        ("STACK", "CUDA", "torch", "PyG", "Python", "torch.compile", "packages of", "base", "candidates, in order"),
+        rows,
+    )
 
 
 def proofs() -> str:
@@ -93,12 +102,29 @@ def proofs() -> str:
 
 def _variant(variant: Variant) -> tuple[str, ...]:
     if variant.unavailable is not None:
-        return (variant.cuda, "", "", variant.python, "", f"not available: {variant.unavailable.why}")
+        return (variant.cuda, "", "", variant.python, "", "", "", f"not available: {variant.unavailable.why}")
     first = variant.candidates[0]
     torch = "what the folder has" if first.torch == "*" else first.torch
     base = variant.base.reference or f"Debian {variant.base.suite}"
     ways = "; ".join(f"{way.name} ({', '.join(way.channels)})" for way in variant.candidates)
-    return (variant.cuda, torch, variant.torch_geometric or "", variant.python, base, ways)
+    day = variant.exclude_newer or "today"
+    return (
+        variant.cuda,
+        torch,
+        variant.torch_geometric,
+        variant.python,
+        _compiles(first.torch, variant),
+        day,
+        base,
+        ways,
+    )
+
+
+def _compiles(torch: str, variant: Variant) -> str:
+    """Whether torch.compile works, with a compiler, for the Python of a variant."""
+    if torch_compile.refusal(torch, variant.python):
+        return f"no: Python {torch_compile.newest_python(torch)} at most"
+    return "yes" if torch == "*" or torch_compile.is_offered(torch) else "none: torch 2.0 has it first"
 
 
 def debians() -> str:

@@ -1,15 +1,21 @@
 """The tables of docs/sandbox.md: steps and walls from the code, what attackers got from tests/engines/escapes.json."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphcrate.host.steps import Step
 from graphcrate.host.walls import WALLS
 
 RESULTS = Path(__file__).resolve().parent.parent / "tests" / "engines" / "escapes.json"
-PLACES = {"sdist": "source archive", "script": "maintainer script", "smoke": "smoke test"}
-PLACES |= {"run alone": "`run --no-network`", "run": "`run`"}
+#: column → where it was tried
+PLACES = {
+    "source archive": ("sdist", "setup.py", "CMakeLists.txt", "meson.build"),
+    "maintainer script": ("script",),
+    "smoke test": ("smoke",),
+    "`run --no-network`": ("run alone",),
+    "`run`": ("run",),
+}
 
 Row = tuple[str, ...]
 
@@ -34,17 +40,18 @@ def walls() -> tuple[Row, list[Row]]:
 def escapes() -> tuple[Row, list[Row]]:
     """One row for each attempt."""
     known = json.loads(RESULTS.read_text(encoding="utf-8"))
-    head = ("attempt", "what for", *PLACES.values())
+    results: Mapping[str, Mapping[str, Mapping[str, str]]] = known["results"]
     rows = []
     for name, wish in known["wishes"].items():
-        cells = [_cell({user: found[name] for user, found in known["results"][place].items()}) for place in PLACES]
+        cells = [_cell([results[place] for place in places], name) for places in PLACES.values()]
         rows.append((name, wish, *cells))
-    return head, rows
+    return ("attempt", "what for", *PLACES), rows
 
 
-def _cell(answers: Mapping[str, str]) -> str:
-    words = dict.fromkeys(_word(answers[user]) for user in ("root", "user") if user in answers)
-    return " / ".join(words)
+def _cell(tried: Sequence[Mapping[str, Mapping[str, str]]], name: str) -> str:
+    """Root's answer, then the plain user's, then others of the same column."""
+    words = [_word(users[user][name]) for users in tried for user in ("root", "user") if user in users]
+    return " / ".join(dict.fromkeys(words))
 
 
 def _word(answer: str) -> str:

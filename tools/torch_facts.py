@@ -27,9 +27,24 @@ HEAD = """\
 # of its libraries of less than 32 MB. `sm` and `ptx`: what every library has, in at least half of its parts, for lack
 # of which the audit fails an image (compat/gpu_code.py); `some`: what fewer have. `features`: all that a library of one
 # feature has (features.toml), where a GPU that the feature is for has code in the others and none in it.
+# `compile_python`: the newest Python for which torch.compile works, as torch/_dynamo/eval_frame.py says it.
 # documented: PyTorch's release notes and build scripts.
 """
-_FIELDS = ("torch", "cuda", "sm", "ptx", "some", "features", "cxx11_abi", "glibc", "glibcxx", "python", "pins", "size")
+_FIELDS = (
+    "torch",
+    "cuda",
+    "sm",
+    "ptx",
+    "some",
+    "features",
+    "cxx11_abi",
+    "glibc",
+    "glibcxx",
+    "python",
+    "compile_python",
+    "pins",
+    "size",
+)
 
 
 def build_of(found: Measurement) -> TorchBuild:
@@ -63,6 +78,7 @@ def build_of(found: Measurement) -> TorchBuild:
         glibc=found.glibc,
         glibcxx=found.glibcxx,
         python=found.python,
+        compile_python=found.compile_python,
         pins=_pins(found.requires),
         size=found.size,
         known="measured",

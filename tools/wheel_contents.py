@@ -33,6 +33,8 @@ _TEXT = 1 << 22
 _FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, struct.error, ValueError, LookupError, OverflowError)
 _LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
 _CUDA = re.compile(r"^cuda\s*(?::[^=]*)?=\s*(?:'([\d.]*)'|None)", re.MULTILINE)
+#: torch/_dynamo/eval_frame.py raises for this Python and newer ones; Windows is asked for in the same function
+_COMPILE = re.compile(r"^def check_if_dynamo_supported\b.*?sys\.version_info >= \(3, (\d+)\)", re.MULTILINE | re.DOTALL)
 _ARCHITECTURE = rb"(?:sm|compute)_\d+[af]?"
 _LIST = re.compile(rb"(" + _ARCHITECTURE + rb"(?: " + _ARCHITECTURE + rb")+)\0")
 _TORCH = re.compile(r"lib(c10|torch)[a-z_]*\.so")
@@ -60,6 +62,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     glibc: str
     glibcxx: str
     unread: tuple[str, ...]  #: libraries that were left out
+    compile_python: str  #: the newest Python for torch.compile: "3.11"
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -120,6 +123,7 @@ def _measure(archive: zipfile.ZipFile, name: str, most: int | None) -> Measureme
         glibc=_floor("GLIBC", seen.values()),
         glibcxx=_floor("GLIBCXX", seen.values()),
         unread=tuple(unread),
+        compile_python=_compile_python(archive, infos, name),
     )
 
 
@@ -146,6 +150,14 @@ def _cuda(archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo], name: str)
     for info in infos:
         if info.filename == "torch/version.py" and (found := _CUDA.search(_text(archive, info, name))):
             return found[1] or "cpu"
+    return ""
+
+
+def _compile_python(archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo], name: str) -> str:
+    """The newest Python for which torch.compile does not raise; empty for a torch without it."""
+    for info in infos:
+        if info.filename == "torch/_dynamo/eval_frame.py" and (found := _COMPILE.search(_text(archive, info, name))):
+            return f"3.{int(found[1]) - 1}"
     return ""
 
 

@@ -107,6 +107,11 @@ def _reports(folder: Path) -> list[BuildReport]:
     return [report for report in reports if report is not None and report.layout]
 
 
+def whole_images(folder: Path) -> list[BuildReport]:
+    """The reports of a recipe's images that are there and whole, the newest last."""
+    return [report for report in _reports(folder) if _exists(report)]
+
+
 def _exists(report: BuildReport) -> bool:
     with contextlib.suppress(GraphcrateError):
         return read_layout(Path(report.layout)).digest == report.digest

@@ -8,7 +8,9 @@ import msgspec
 from graphcrate.host import documents
 from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import RecipeError
-from graphcrate.model.report import BuildReport
+from graphcrate.model.report import BuildReport, UpstreamResults
+
+UPSTREAM = "upstream.json"  #: beside a report
 
 
 def read_report(path: Path, say: Callable[[str], None] = lambda _: None) -> BuildReport | None:
@@ -29,3 +31,12 @@ def read_report(path: Path, say: Callable[[str], None] = lambda _: None) -> Buil
     layout = str(path.parent / "oci")
     artifact = msgspec.structs.replace(report.artifact, reference=layout)
     return msgspec.structs.replace(report, layout=layout, artifact=artifact)
+
+
+def read_upstream(folder: Path, report: BuildReport) -> UpstreamResults | None:
+    """Read what upstream's tests found of an image in its folder; None where it is of another image, or damaged."""
+    try:
+        results = documents.read(folder / UPSTREAM, UpstreamResults, "results of upstream's tests", IMAGE_AGAIN)
+    except RecipeError:
+        return None
+    return results if results and results.digest == report.digest else None

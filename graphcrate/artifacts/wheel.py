@@ -165,6 +165,8 @@ def _records(archive: WheelArchive, members: Mapping[str, Member], dist_info: st
     rows: dict[str, tuple[str, str]] = {}
     try:
         for path, checksum, size in parse_record_file(io.StringIO(_text(archive, members, record), "")):
+            if path.endswith("/"):  # a folder, as auditwheel before 6 lists them: nothing is installed for it
+                continue
             if rows.setdefault(path, (checksum, size)) != (checksum, size):
                 archive.fail(record, f"has {path} twice, with different hashes")
     except (InvalidRecordEntry, csv.Error) as error:

@@ -60,7 +60,7 @@ def _read(blob: LayerBlob) -> Iterator[tuple[str, bytes]]:
         yield f"{path}/{spec.WHITEOUT}", b""
     for path in entries.links_below:
         yield path, b""
-    for path, content in entries.found.items():
+    for path, content in entries.by_path.items():
         if path not in entries.folders:
             yield path, content
 

@@ -1,7 +1,7 @@
 """What an image has compiled: for which GPUs, by the wheelhouse beside all other work, from the cache where it can."""
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from graphcrate.compat import compile_time, facts, planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import nvcc, to_compile
+from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.inputs import extensions as wheelhouse
 from graphcrate.inputs.bases import Base, BaseDriftError
@@ -32,7 +33,7 @@ def for_gpus(lock: Lock, gpus: str) -> Lock:
     """The lock with its sdists compiled for these GPU models ("v100,a100") instead of the recipe's architectures.
 
     A GPU newer than the toolkit gets PTX, with a note of what that costs. Raises UsageError for an unknown model, and
-    for one that the toolkit no longer makes code for.
+    for one that the toolkit no longer makes code for; ResolutionError for a source that makes code for none of them.
     """
     compilation = lock.compilation
     if not gpus or compilation is None or compilation.toolkit is None:
@@ -46,7 +47,9 @@ def for_gpus(lock: Lock, gpus: str) -> Lock:
             "which the driver translates when it first loads them (TOOLKIT=image may be newer)",
         )
     compilation = msgspec.structs.replace(compilation, architectures=chosen)
-    return msgspec.structs.replace(lock, compilation=compilation, notes=notes)
+    changed = msgspec.structs.replace(lock, compilation=compilation, notes=notes)
+    compile_time.refuse_useless(changed)
+    return changed
 
 
 def built(lock: Lock, ctx: Context) -> Collection[str]:
@@ -74,7 +77,8 @@ def _work(package: LockedPackage, compilation: Compilation, ctx: Context) -> com
         return compile_time.of_package(package, None, compilation)
     about = read_sdist(path, path.name)
     names = {canonicalize_name(Requirement(text).name) for text in (*about.requires, *about.build_requires)}
-    return compile_time.of_package(package, compiled_sources(path), compilation, has_torch="torch" in names)
+    has_torch, parallel = "torch" in names or about.asked.torch, about.asked.parallel or not package.isolated
+    return compile_time.of_package(package, compiled_sources(path), compilation, has_torch=has_torch, parallel=parallel)
 
 
 @dataclass(frozen=True)
@@ -86,37 +90,46 @@ class Compiling:
     sources: SourceOptions
     ctx: Context
 
+    @trace.span("make the base with a compiler")
     def prepare(self) -> None:
         """Make the base with a compiler, where something is to be compiled. What fails here fails again later."""
         steps = self.plan.of(CompileStep)
         if len(built(self.lock, self.ctx)) < sum(len(step.packages) for step in steps):
             with contextlib.suppress(GraphcrateError):
                 self._build_base(steps[0])
+                self._libraries(steps)
 
+    @trace.span("compile")
     def wheels(self, base: Base, folder: Path) -> Mapping[str, Path]:
         """Make the wheels of the plan's compiled sdists (sha256 → wheel). `folder`: where a failure's log goes."""
-        from graphcrate.host.workers import default_jobs
         from graphcrate.inputs.extensions.compile import provide
 
         made: dict[str, Path] = {}
         for step in self.plan.of(CompileStep):
             there = wheelhouse.cached(step, self.ctx.cache)
             if len(there) < len(step.packages):
-                build_base = self._build_base(step)
-                job = wheelhouse.CompileJob(
-                    step=step,
-                    base=base,
-                    build_base=build_base,
-                    toolkit=self._toolkit(step.compilation.toolkit, build_base),
-                    files=self.files(),
-                    cache=self.ctx.cache,
-                    progress=self.ctx.progress,
-                    jobs=default_jobs(),
-                    log_folder=folder,
-                )
-                there = provide(job)
+                there = provide(self.job(step, base, folder))
             made |= there
         return made
+
+    def job(self, step: CompileStep, base: Base, folder: Path) -> wheelhouse.CompileJob:
+        """What the wheelhouse makes a step's wheels by, with all of its inputs in the cache; see `wheels`."""
+        from graphcrate.host.workers import default_jobs
+        from graphcrate.inputs.bases import contents
+
+        build_base = self._build_base(step)
+        return wheelhouse.CompileJob(
+            step=step,
+            base=base,
+            build_base=build_base,
+            toolkit=self._toolkit(step.compilation.toolkit, build_base),
+            files={**self.files(), **self._libraries([step])},
+            cache=self.ctx.cache,
+            progress=self.ctx.progress,
+            jobs=default_jobs(),
+            log_folder=folder,
+            bringing=lambda kind, name: contents.bringing(kind, name, step.compilation.base.suite, self.ctx),
+        )
 
     def toolkit(self, base: Base) -> Path:
         """Make the folder of a devel image's CUDA toolkit."""
@@ -143,9 +156,25 @@ class Compiling:
         if (folder := toolkits.cached(toolkit, self.ctx.cache)) is not None:
             return folder
         there = self.files()
-        try:
+        with self._no_drift():
             return toolkits.prepare(toolkit, there, base.rootfs, self.ctx)
-        except BaseDriftError as drift:  # of the toolkit: today's base would not bring its packages back
+
+    def _libraries(self, steps: Iterable[CompileStep]) -> Mapping[str, Path]:
+        """The sources of what the steps' packages are linked to, in the cache; sha256 → path."""
+        sources = {source.file.sha256: source for step in steps for source in step.compilation.linked}
+        if not sources:
+            return {}
+        from graphcrate.inputs.bases.debs import fetch_sources
+
+        with self._no_drift():
+            return dict(zip(sources, fetch_sources(list(sources.values()), self.ctx), strict=True))
+
+    @contextlib.contextmanager
+    def _no_drift(self) -> Iterator[None]:
+        """Raises LockedError or ResolutionError where no place has a file: today's base would not bring it back."""
+        try:
+            yield
+        except BaseDriftError as drift:
             sources, lock = self.sources, self.lock
             if sources.locked:
                 raise LockedError(drift.what, cause=drift.cause) from drift

@@ -1,57 +1,20 @@
-"""The state of one build: what was asked for and chosen, where its images go, what it has said."""
+"""One build: what was asked for and chosen, turned into what each stage takes. No stage gets more than its own."""
 
 import dataclasses
 import functools
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
+from graphcrate.assembly.locking import AddedPackages
+from graphcrate.assembly.making import Maker
+from graphcrate.assembly.output import ImageFolders, Journal
+from graphcrate.assembly.planned import Forecast, ImageContents
+from graphcrate.assembly.proving import Prover
 from graphcrate.compat.explain import VariantChoice
+from graphcrate.compat.next_steps import NextSteps
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines.backend import Engine
-from graphcrate.host import settings
-from graphcrate.model.plan import Plan
-from graphcrate.model.report import BuildReport
-from graphcrate.smoke import memory
-
-
-@dataclass(frozen=True)
-class ImageFolders:
-    """Where the images that an engine builds are, below the output folder."""
-
-    engine: Engine
-    output: Path
-
-    def folder(self, image: Plan | BuildReport) -> Path:
-        """The folder of an image's report, and of its layout if it has one."""
-        return self.engine.folder(self.output / image.name / image.tag)
-
-    def passes(self, image: Plan | BuildReport) -> Path:
-        """The folder of what an image passed, by whatever engine it was built."""
-        return self.output / image.name / image.tag / memory.FOLDER
-
-    def aliases(self, plan: Plan) -> list[Path]:
-        """List the further tags of an image: links beside its folder."""
-        return [self.output / plan.name / alias for alias in plan.aliases]
-
-
-class Journal:
-    """Since when a build runs, and which lines of its plans it has said."""
-
-    def __init__(self) -> None:
-        self._start = settings.now()
-        self._said = set[tuple[str, str]]()
-
-    def seconds(self) -> float:
-        """Return the seconds since the build began."""
-        return round(settings.now() - self._start, 3)
-
-    def new(self, title: str, lines: list[str]) -> list[str]:
-        """Return those lines on an image that were not said before; from now on they are."""
-        new = [line for line in lines if (title, line) not in self._said]
-        self._said.update((title, line) for line in new)
-        return new
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +26,6 @@ class BuildJob:
     engine: Engine
     journal: Journal = field(default_factory=Journal)
 
-    @functools.cached_property
-    def request(self) -> BuildRequest:
-        """The request with the CUDA version and the GPUs that were chosen."""
-        machine = msgspec.structs.replace(self.typed.machine, gpu=self.choice.gpu)
-        return msgspec.structs.replace(self.typed, cuda=self.choice.variant.cuda, machine=machine)
-
-    @property
-    def images(self) -> ImageFolders:
-        """Where its images go."""
-        return ImageFolders(self.engine, self.typed.output)
-
     def by(self, engine: Engine) -> "BuildJob":
         """Return the job for another engine."""
         return dataclasses.replace(self, engine=engine)
@@ -81,3 +33,76 @@ class BuildJob:
     def of_stack(self) -> "BuildJob":
         """Return the job for the image of the stack itself, without what is added."""
         return dataclasses.replace(self, typed=self.typed.of_stack)
+
+    @functools.cached_property
+    def _request(self) -> BuildRequest:
+        """The request with the CUDA version and the GPUs that were chosen."""
+        machine = msgspec.structs.replace(self.typed.machine, gpu=self.choice.gpu)
+        return msgspec.structs.replace(self.typed, cuda=self.choice.variant.cuda, machine=machine)
+
+    @property
+    def added(self) -> AddedPackages:
+        """What is locked on top of the stack."""
+        request = self._request
+        return AddedPackages(
+            additions=request.additions,
+            recipe=request.recipe,
+            sources=request.own_sources,
+            next_steps=NextSteps(request),
+        )
+
+    @property
+    def contents(self) -> ImageContents:
+        """What its image has, beside what a lock says."""
+        request, choice = self._request, self.choice
+        return ImageContents(
+            recipe=choice.recipe,
+            variant=choice.variant,
+            gpu=choice.gpu,
+            additions=request.additions,
+            devel=request.sources.devel,
+            slim=request.slim,
+        )
+
+    @property
+    def images(self) -> ImageFolders:
+        """Where its images go."""
+        return ImageFolders(self.engine, self.typed.output)
+
+    @property
+    def forecast(self) -> Forecast:
+        """What is known of its image before it is built."""
+        request = self._request
+        return Forecast(
+            contents=self.contents,
+            machine=request.machine,
+            sources=request.own_sources,
+            images=self.images,
+            is_tested=request.suites.run,
+            next_steps=NextSteps(request),
+        )
+
+    @property
+    def maker(self) -> Maker:
+        """What makes its image."""
+        request = self._request
+        return Maker(
+            contents=self.contents,
+            sources=request.own_sources,
+            images=self.images,
+            forecast=self.forecast,
+            journal=self.journal,
+            asked=request.parameters(candidate=""),
+        )
+
+    @property
+    def prover(self) -> Prover:
+        """What tests and judges its image."""
+        request, choice = self._request, self.choice
+        return Prover(
+            suites=choice.variant.smoke or choice.recipe.smoke,
+            options=request.suites,
+            images=self.images,
+            journal=self.journal,
+            next_steps=NextSteps(request),
+        )

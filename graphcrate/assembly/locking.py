@@ -1,6 +1,7 @@
 """From a variant to a resolution: of the stack, by its committed locks, and of what a user adds to it."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,17 +10,20 @@ from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import read_lock
 from graphcrate.compat.expected import refuse_others
 from graphcrate.compat.explain import VariantChoice
-from graphcrate.compat.request import BuildRequest, SourceOptions
-from graphcrate.host import documents
+from graphcrate.compat.next_steps import NextSteps
+from graphcrate.compat.request import SourceOptions
+from graphcrate.host import documents, trace
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.command import command
 from graphcrate.model.lock import Lock, encode
-from graphcrate.resolve import additions
+from graphcrate.model.recipe import Additions
+from graphcrate.resolve import additions as adding
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.locks import Resolution, ResolveContext
 
 
+@trace.span("lock the stack")
 def lock_stack(choice: VariantChoice, sources: SourceOptions, ctx: Context, *, fresh: bool = False) -> Resolution:
     """Choose the first candidate that is available, by its lock where it has one. `fresh`: locks are ignored."""
     recipe, variant = choice.recipe, choice.variant
@@ -36,22 +40,33 @@ def lock_stack(choice: VariantChoice, sources: SourceOptions, ctx: Context, *, f
     return msgspec.structs.replace(resolution, outcomes=(*choice.out, *resolution.outcomes))
 
 
+class AddedPackages(NamedTuple):
+    """What a user adds to a stack, and from where. `recipe`: the user's own file, which has its lock beside it."""
+
+    additions: Additions
+    recipe: Path | None
+    sources: SourceOptions
+    next_steps: NextSteps
+
+
+@trace.span("lock what is added")
 def lock_additions(
-    request: BuildRequest, choice: VariantChoice, stack: Resolution, ctx: Context, *, fresh: bool = False
+    choice: VariantChoice, stack: Resolution, added: AddedPackages, ctx: Context, *, fresh: bool = False
 ) -> Resolution:
-    """Resolve what a request adds to a stack; a recipe of the user's own has its lock beside it."""
+    """Resolve what is added to a stack. `fresh`: locks are ignored."""
+    additions, recipe, sources, next_steps = added
     context = ResolveContext(
-        recipe=choice.recipe, variant=choice.variant, request=request.own_sources, ctx=ctx, typed=request
+        recipe=choice.recipe, variant=choice.variant, request=sources, ctx=ctx, next_steps=next_steps
     )
-    path = own_lock(request.recipe, stack.lock) if request.recipe else None
-    renew = command("lock", request.recipe or request.name, cuda=choice.variant.cuda)
+    path = own_lock(recipe, stack.lock) if recipe else None
+    renew = command("lock", recipe or choice.recipe.name, cuda=choice.variant.cuda)
     committed = documents.read_lock(path, renew) if path and not fresh else None
-    refuse_others(request.additions.expected, stack.lock, request.command_with)
-    added = additions.add(context, stack, request.additions, committed, fresh=fresh)
-    if path and added.lock != committed and not request.sources.locked:
-        write_file(path, encode(added.lock))
+    refuse_others(additions.expected, stack.lock, next_steps.with_packages)
+    locked = adding.add(context, stack, additions, committed, fresh=fresh)
+    if path and locked.lock != committed and not sources.locked:
+        write_file(path, encode(locked.lock))
         ctx.progress.note(f"locked in {path}")
-    return added
+    return locked
 
 
 def own_lock(recipe: Path, stack: Lock) -> Path:

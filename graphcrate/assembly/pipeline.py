@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 from graphcrate.artifacts import names
-from graphcrate.assembly import locking, making, planned, proving, with_engine
+from graphcrate.assembly import locking, planned, proving, with_engine
 from graphcrate.assembly.job import BuildJob
 from graphcrate.assembly.making import LookUp
 from graphcrate.compat import own
@@ -68,11 +68,11 @@ def _build_instead(job: BuildJob, error: HostError, ctx: Context) -> BuildReport
 def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     """What `build_image` would make and from what, in words and as a value. Resolves, and makes nothing."""
     job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=_engine(request.engine))
-    resolution = _lock_all(job, ctx)
+    resolution = lock_all(job, ctx)
     if not request.sources.locked:
         resolution = base.with_living_base(ctx, resolution)
-    plan = planned.make_plan(job, resolution, ctx)
-    return planned.lines(job, f"{plan.name}:{plan.tag}", resolution, ctx, plan), plan
+    plan = planned.make_plan(job.contents, resolution, ctx)
+    return job.forecast.lines(f"{plan.name}:{plan.tag}", resolution, ctx, plan), plan
 
 
 def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
@@ -80,8 +80,8 @@ def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
     from graphcrate.render import files
 
     job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=with_engine.EMBEDDED)
-    resolution = _lock_all(job, ctx)
-    plan = planned.make_plan(job, resolution, ctx)
+    resolution = lock_all(job, ctx)
+    plan = planned.make_plan(job.contents, resolution, ctx)
     folder = output / plan.name / cuda_label(resolution.lock.cuda)
     files.write(folder, files.of_plan(plan))
     for wheel in with_engine.local_files(resolution.lock, request.own_sources, ctx).values():
@@ -97,41 +97,41 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
     choice = job.choice
     resolution = locking.lock_stack(choice, request.sources, ctx, fresh=request.recipe is None)
     if request.recipe is not None:
-        locking.lock_additions(job.request, choice, resolution, ctx, fresh=True)
+        locking.lock_additions(choice, resolution, job.added, ctx, fresh=True)
         return locking.own_lock(request.recipe, resolution.lock)
     path = lock_path(ctx, choice.recipe, choice.variant, resolution.candidate)
     write_file(path, encode(resolution.lock))
-    for line in planned.lines(job, f"{choice.recipe.name} CUDA {choice.variant.cuda}", resolution, ctx):
+    for line in job.forecast.lines(f"{choice.recipe.name} CUDA {choice.variant.cuda}", resolution, ctx):
         ctx.progress.note(line)
     return path.relative_to(ctx.root)
 
 
 def _build_and_test(job: BuildJob, ctx: Context) -> BuildReport:
     """Lock the stack and what is added to it, then make the image, on top of the stack's own where that may be."""
-    engine, request, choice = job.engine, job.request, job.choice
+    engine, choice, additions = job.engine, job.choice, job.typed.additions
     if version := engine.check(ctx.environment):
         ctx.progress.note(f"engine: {version}")
-    locked = locking.lock_stack(choice, request.sources, ctx)
+    locked = locking.lock_stack(choice, job.typed.sources, ctx)
     stack = locking.for_gpus(locked, choice.gpu)
-    if not request.additions:
+    if not additions:
         return _finish(job, stack, ctx)
-    added = locking.for_gpus(locking.lock_additions(request, choice, locked, ctx), choice.gpu)
-    if not own.changes(request.additions, added.lock.additions.packages):
+    added = locking.for_gpus(locking.lock_additions(choice, locked, job.added, ctx), choice.gpu)
+    if not own.changes(additions, added.lock.additions.packages):
         for note in added.lock.notes[len(stack.lock.notes) :]:
             ctx.progress.note(note)
         return _finish(job.of_stack(), stack, ctx)
-    may_be_on_top = engine is with_engine.EMBEDDED and proving.may_be_on_top(added.lock, request.additions)
-    if not (request.suites.run and may_be_on_top):
+    may_be_on_top = engine is with_engine.EMBEDDED and proving.may_be_on_top(added.lock, additions)
+    if not (job.typed.suites.run and may_be_on_top):
         return _finish(job, added, ctx)
     below, known = _stack_below(job, stack, added, ctx)
     return _finish(job, added, ctx, known=known, below=below)
 
 
-def _lock_all(job: BuildJob, ctx: Context) -> Resolution:
+def lock_all(job: BuildJob, ctx: Context) -> Resolution:
     """Lock the stack and what the user adds to it."""
-    resolution = locking.lock_stack(job.choice, job.request.sources, ctx)
-    if job.request.additions:
-        resolution = locking.lock_additions(job.request, job.choice, resolution, ctx)
+    resolution = locking.lock_stack(job.choice, job.typed.sources, ctx)
+    if job.typed.additions:
+        resolution = locking.lock_additions(job.choice, resolution, job.added, ctx)
     return locking.for_gpus(resolution, job.choice.gpu)
 
 
@@ -145,18 +145,18 @@ def _stack_below(
     suites run in the image itself.
     """
     plain, known = job.of_stack(), None
-    below = making.look_up(plain, stack, ctx)
+    below = plain.maker.look_up(stack, ctx)
     proven = below.report is not None and below.report.passed
     on_top = added.lock.additions.packages
     if not proven and any(package.is_sdist for package in added.lock.packages if package.name in on_top):
         return None, None
     if below.report is None:
-        known = making.look_up(job, added, ctx)
+        known = job.maker.look_up(added, ctx)
         if known.report is None:
-            making.say_plan(job, known.plan, known.resolution, ctx)
+            job.maker.say_plan(known.plan, known.resolution, ctx)
         title = f"{below.plan.name}:{below.plan.tag}"
         ctx.progress.note(f"first the stack itself, {title}: its tests count for images on top of it")
-        job.journal.new(title, planned.lines(plain, title, stack, ctx, below.plan))
+        job.journal.new(title, plain.forecast.lines(title, stack, ctx, below.plan))
     return _finish(plain, stack, ctx, known=below), known
 
 
@@ -171,11 +171,11 @@ def _finish(
     """Make the image of a resolution and prove it; only then it gets its further names. `below`: the image under it."""
     output = job.images.output
     try:
-        made = making.make(job, resolution, ctx, known)
-        report = proving.prove(job, made, below, ctx)
+        made = job.maker.make(resolution, ctx, known)
+        report = job.prover.prove(made, below, ctx)
     except BaseException:
         with contextlib.suppress(HostError):  # what was here before may have had the name
-            names.tidy(output / (job.request.additions.name or job.choice.recipe.name))
+            names.tidy(output / (job.typed.additions.name or job.choice.recipe.name))
         raise
     for path in job.images.aliases(made.plan):
         link(path, Path(made.plan.tag))

@@ -1,19 +1,24 @@
 """From a resolution to the plan of its image, and what is said of it before anything is built."""
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphcrate.assembly import extensions, summary, with_engine
-from graphcrate.assembly.job import BuildJob
-from graphcrate.compat import explain, planning, rules, slim
+from graphcrate.assembly.output import ImageFolders
+from graphcrate.compat import explain, mpi, planning, rules, slim, torch_compile
 from graphcrate.compat.expected import compared
+from graphcrate.compat.next_steps import NextSteps
 from graphcrate.compat.programs import examples
+from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.targets import MachineRequest
 from graphcrate.host import settings
 from graphcrate.host.context import Context
 from graphcrate.model.command import IMAGE_AGAIN
 from graphcrate.model.errors import UsageError
-from graphcrate.model.lock import Lock
-from graphcrate.model.plan import Plan
+from graphcrate.model.lock import DebianBase, Lock
+from graphcrate.model.plan import BaseStep, Plan
+from graphcrate.model.recipe import Additions, Recipe, Variant
 from graphcrate.resolve import foreseen
 from graphcrate.resolve.locks import Resolution
 from graphcrate.resolve.offers import Sources
@@ -22,18 +27,29 @@ if TYPE_CHECKING:
     from graphcrate.assembly.room import Room
 
 
-def make_plan(job: BuildJob, resolution: Resolution, ctx: Context) -> Plan:
+@dataclass(frozen=True, kw_only=True)
+class ImageContents:
+    """What an image is made of beside its lock."""
+
+    recipe: Recipe
+    variant: Variant
+    gpu: str  #: "v100,a100", for which it is built; empty: for no GPU in particular
+    additions: Additions
+    devel: bool  #: with the toolkit and a compiler
+    slim: slim.Choice
+
+
+def make_plan(contents: ImageContents, resolution: Resolution, ctx: Context) -> Plan:
     """Plan the image of a resolution. Raises UsageError for what contradicts it."""
-    request = job.request
     return planning.make_plan(
-        job.choice.recipe,
+        contents.recipe,
         resolution.lock,
         resolution.candidate,
         examples=examples(ctx),
         created=created(ctx.environment.get("SOURCE_DATE_EPOCH", "")),
-        devel=request.sources.devel,
-        additions=request.additions,
-        slim=slim.wanted(request.slim, job.choice.gpu, resolution.lock),
+        devel=contents.devel,
+        additions=contents.additions,
+        slim=slim.wanted(contents.slim, contents.gpu, resolution.lock),
     )
 
 
@@ -48,41 +64,63 @@ def created(epoch: str) -> int | None:
     return int(epoch) if epoch else None
 
 
-def lines(job: BuildJob, title: str, resolution: Resolution, ctx: Context, plan: Plan | None = None) -> list[str]:
-    """What a plan says: what was chosen and why, what is in the image, from where, and what it takes."""
-    lock, request, choice = resolution.lock, job.request, job.choice
-    to_fetch = size_to_fetch(job, lock, ctx)
-    machine = explain.find_target(ctx, request.machine)
-    again = lambda cuda: request.on(cuda).command()  # noqa: E731
-    upkeep = summary.upkeep_of(lock, choice.recipe, machine, again, settings.today())
-    fallback = rules.fallback(choice.variant, resolution.candidate)
-    insisting = request.from_channel(fallback.channel if fallback else None)
-    needed = needed_room(job, plan, lock, to_fetch, ctx) if plan else None
-    sources = Sources(request.own_sources, ctx.cache, ctx.environment)
-    asked = [*request.additions.notes, *compared(request.additions.expected, lock), *sources.further_lines()]
-    aside = summary.Aside(
-        insist=summary.insistence(fallback, insisting.command()),
-        disk=needed.line() if needed else "",
-        compiling=extensions.time_lines(lock, ctx),
-        notes=asked,
-    )
-    outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
-    plan_lines = summary.plan_lines(title, lock, outcomes, meaning, to_fetch, plan, upkeep, aside)
-    if not lock.additions.packages:
-        return plan_lines
-    allow, with_apt = request.additions.allow, request.command_with_apt
-    return [*plan_lines, *foreseen.lines(lock, request.own_sources, allow, with_apt, ctx)]
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What is known of an image before it is built: what a plan says of it, and the room that it takes."""
+
+    contents: ImageContents
+    machine: MachineRequest
+    sources: SourceOptions
+    images: ImageFolders
+    is_tested: bool  #: for which it is unpacked
+    next_steps: NextSteps
+
+    def lines(self, title: str, resolution: Resolution, ctx: Context, plan: Plan | None = None) -> list[str]:
+        """What a plan says: what was chosen and why, what is in the image, from where, and what it takes."""
+        lock, contents, additions = resolution.lock, self.contents, self.contents.additions
+        to_fetch = self._bytes_to_fetch(lock, ctx)
+        machine = explain.find_target(ctx, self.machine)
+        upkeep = summary.upkeep_of(lock, contents.recipe, machine, self.next_steps.on, settings.today())
+        fallback = rules.fallback(contents.variant, resolution.candidate)
+        insisting = self.next_steps.from_channel(fallback.channel if fallback else None)
+        room = self._room(plan, lock, to_fetch, ctx) if plan else None
+        further = Sources(self.sources, ctx.cache, ctx.environment).further_lines()
+        of_lock = [*compared(additions.expected, lock), *mpi.notes(lock)]
+        aside = summary.Aside(
+            insist=summary.insistence(fallback, insisting),
+            disk=room.line() if room else "",
+            compiling=extensions.time_lines(lock, ctx),
+            notes=[*additions.notes, *of_lock, *further, *compile_notes(lock, plan)],
+        )
+        outcomes, meaning = resolution.outcomes, resolution.candidate.meaning
+        plan_lines = summary.plan_lines(title, lock, outcomes, meaning, to_fetch, plan, upkeep, aside)
+        if not lock.additions.packages:
+            return plan_lines
+        return [*plan_lines, *foreseen.lines(lock, self.sources, additions.allow, self.next_steps.with_apt, ctx)]
+
+    def require_room(self, plan: Plan, lock: Lock, ctx: Context) -> None:
+        """Raises DiskFullError where a build certainly takes more of the disk than is free."""
+        room = self._room(plan, lock, self._bytes_to_fetch(lock, ctx), ctx)
+        if room is not None:
+            room.require(f"{plan.name}:{plan.tag}", ctx.cache)
+
+    def _bytes_to_fetch(self, lock: Lock, ctx: Context) -> int:
+        """Bytes that the lock names and that are not here, beside what was compiled before."""
+        return with_engine.size_to_fetch(self.images.engine, lock, ctx, extensions.built(lock, ctx))
+
+    def _room(self, plan: Plan, lock: Lock, to_fetch: int, ctx: Context) -> "Room | None":
+        """Count what a build needs of the disk, `to_fetch` bytes of it downloads; None of an engine with a store."""
+        if self.images.engine is not with_engine.EMBEDDED:
+            return None
+        from graphcrate.assembly import room  # reads layers' records: not for an image that is there unchanged
+
+        return room.of_build(plan, lock, to_fetch, self.images.output, ctx, tested=self.is_tested)
 
 
-def size_to_fetch(job: BuildJob, lock: Lock, ctx: Context) -> int:
-    """Bytes that the lock names and that are not here, beside what was compiled before."""
-    return with_engine.size_to_fetch(job.engine, lock, ctx, extensions.built(lock, ctx))
-
-
-def needed_room(job: BuildJob, plan: Plan, lock: Lock, to_fetch: int, ctx: Context) -> "Room | None":
-    """Count what a build needs of the disk, `to_fetch` bytes of it downloads; None of an engine with a store."""
-    if job.engine is not with_engine.EMBEDDED:
-        return None
-    from graphcrate.assembly import room  # reads layers' records: not for an image that is there unchanged
-
-    return room.of_build(plan, lock, to_fetch, job.images.output, ctx, tested=job.request.suites.run)
+def compile_notes(lock: Lock, plan: Plan | None) -> list[str]:
+    """What the plan says of torch.compile. A devel image begins with the base that has a compiler."""
+    torch = lock.package("torch")
+    base = plan.of(BaseStep)[0].base if plan else lock.base
+    debian = [package.name for package in base.packages] if isinstance(base, DebianBase) else None
+    note = torch_compile.note(torch.version, lock.python, debian) if torch else ""
+    return [note] if note else []

@@ -1,15 +1,19 @@
 """From an image to a proven one: what its audit refuses, its suites, and its page."""
 
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.assembly import summary
-from graphcrate.assembly.job import BuildJob, ImageFolders
 from graphcrate.assembly.making import MadeImage
+from graphcrate.assembly.output import ImageFolders, Journal
 from graphcrate.checks import new_image
+from graphcrate.compat.next_steps import NextSteps
+from graphcrate.compat.request import SuiteOptions
 from graphcrate.engines import run_suites
+from graphcrate.host import trace
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock, encode
@@ -18,24 +22,74 @@ from graphcrate.model.report import BuildReport
 from graphcrate.model.trial import TrialOrder
 from graphcrate.model.words import listed
 from graphcrate.oci.layout import read_layout
+from graphcrate.pages import timeline
 
 
-def prove(job: BuildJob, made: MadeImage, below: BuildReport | None, ctx: Context) -> BuildReport:
-    """Test and judge an image. `below`: the tested image of the stack that it is on top of.
+@dataclass(frozen=True, kw_only=True)
+class Prover:
+    """Tests and judges images. `suites`: those of the recipe."""
 
-    Raises AuditError for one that cannot work and SmokeError for one that fails, after its report says so.
-    """
-    report, suites, folder = made.report, job.request.suites, job.images.folder(made.report)
-    is_broken = report.audit is not None and report.audit.fail > 0
-    if suites.keep_going or not is_broken:  # what cannot work is not tested for minutes
-        for line in new_image.failures(report, folder):
-            ctx.progress.warn(line)
-        if suites.run:
-            report = _test(job, made, below, ctx)
-    draw(job.images, report, ctx)
-    if is_broken:
-        new_image.raise_if_broken(report, folder, job.request.command_with_apt)
-    return report
+    suites: tuple[str, ...]
+    options: SuiteOptions
+    images: ImageFolders
+    journal: Journal
+    next_steps: NextSteps
+
+    def prove(self, made: MadeImage, below: BuildReport | None, ctx: Context) -> BuildReport:
+        """Test and judge an image. `below`: the tested image of the stack that it is on top of.
+
+        Raises AuditError for one that cannot work and SmokeError for one that fails, after its report says so.
+        """
+        report, folder = made.report, self.images.folder(made.report)
+        is_broken = report.audit is not None and report.audit.fail > 0
+        if self.options.keep_going or not is_broken:  # what cannot work is not tested for minutes
+            for line in new_image.failures(report, folder):
+                ctx.progress.warn(line)
+            if self.options.run:
+                report = self._test(made, below, ctx)
+        if made.is_new and (events := trace.so_far()):
+            write_file(folder / timeline.FILE, events)
+        draw(report, folder, ctx)
+        if is_broken:
+            new_image.raise_if_broken(report, folder, self.next_steps.with_apt)
+        return report
+
+    def _test(self, made: MadeImage, below: BuildReport | None, ctx: Context) -> BuildReport:
+        """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, with a report."""
+        report, folder = made.report, self.images.folder(made.report)
+        if made.is_new and not report.suites:
+            ctx.progress.note(summary.step(4, f"test it by {listed(self.suites)}"))
+        order = TrialOrder(
+            artifact=report.artifact,
+            suites=self.suites,
+            device=self.options.device,
+            folder=str(folder),
+            passes=str(self.images.passes(report)),
+            packages=tuple(package.name for package in report.packages),
+            layout=report.digest if report.layout else "",
+            rerun=self.options.rerun,
+            own=report.own,
+        )
+        if below is not None and run_suites.has_passed(order, ctx):  # better than what the image below it shows
+            below = None
+        if below is not None and (why := _objection(below, report)):
+            ctx.progress.note(f"the stack's suites run in {report.name}:{report.tag} itself: {why}")
+            below = None
+        if below is not None:
+            order = msgspec.structs.replace(order, suites=())
+        tested = run_suites.prove(report, order, ctx, below=below)
+        if tested is report:
+            return report
+        tested = msgspec.structs.replace(tested, seconds=self.journal.seconds())
+        write_file(folder / "report.json", encode(tested))
+        run_suites.raise_if_failed(
+            f"{tested.name}:{tested.tag}",
+            tested.suites,
+            order.folder,
+            again=lambda package: self.next_steps.with_packages([package]),
+            with_apt=lambda package: self.next_steps.with_apt([package]),
+        )
+        return tested
 
 
 def may_be_on_top(lock: Lock, additions: Additions) -> bool:
@@ -46,16 +100,17 @@ def may_be_on_top(lock: Lock, additions: Additions) -> bool:
     return not (lock.additions.moved or additions.apt or additions.environment or additions.files)
 
 
-def draw(images: ImageFolders, report: BuildReport, ctx: Context) -> None:
-    """Write the page of an image beside its report, where that is newer."""
-    folder = images.folder(report)
+@trace.span("draw its page")
+def draw(report: BuildReport, folder: Path, ctx: Context) -> None:
+    """Write the page of an image beside its report, which is in `folder`, where that is newer."""
     written, page = folder / "report.json", folder / "report.html"
-    if not report.layout or (page.is_file() and page.stat().st_mtime_ns >= written.stat().st_mtime_ns):
+    sources = [path.stat().st_mtime_ns for path in (written, folder / timeline.FILE) if path.is_file()]
+    if not report.layout or (page.is_file() and page.stat().st_mtime_ns >= max(sources)):
         return
     from graphcrate.pages import report as pages
 
     silent = dataclasses.replace(ctx, quiet=True)  # what it reads was read for the checks
-    write_file(page, pages.html(pages.read(report.layout, silent, images.output)).encode())
+    write_file(page, pages.html(pages.read(report.layout, silent)).encode())
 
 
 def _objection(below: BuildReport, report: BuildReport) -> str:
@@ -65,42 +120,3 @@ def _objection(below: BuildReport, report: BuildReport) -> str:
     from graphcrate.assembly import credit  # reads layers: not for an image that is there unchanged
 
     return credit.objection(read_layout(Path(below.layout)), read_layout(Path(report.layout)), report.python)
-
-
-def _test(job: BuildJob, made: MadeImage, below: BuildReport | None, ctx: Context) -> BuildReport:
-    """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, after writing the report."""
-    report, request, choice = made.report, job.request, job.choice
-    folder, suites = job.images.folder(report), choice.variant.smoke or choice.recipe.smoke
-    if made.is_new and not report.suites:
-        ctx.progress.note(summary.step(4, f"test it by {listed(suites)}"))
-    order = TrialOrder(
-        artifact=report.artifact,
-        suites=suites,
-        device=request.suites.device,
-        folder=str(folder),
-        passes=str(job.images.passes(report)),
-        packages=tuple(package.name for package in report.packages),
-        layout=report.digest if report.layout else "",
-        rerun=request.suites.rerun,
-        own=report.own,
-    )
-    if below is not None and run_suites.has_passed(order, ctx):  # better than what the image below it shows
-        below = None
-    if below is not None and (why := _objection(below, report)):
-        ctx.progress.note(f"the stack's suites run in {report.name}:{report.tag} itself: {why}")
-        below = None
-    if below is not None:
-        order = msgspec.structs.replace(order, suites=())
-    tested = run_suites.prove(report, order, ctx, below=below)
-    if tested is report:
-        return report
-    tested = msgspec.structs.replace(tested, seconds=job.journal.seconds())
-    write_file(folder / "report.json", encode(tested))
-    run_suites.raise_if_failed(
-        f"{tested.name}:{tested.tag}",
-        tested.suites,
-        order.folder,
-        again=lambda package: request.command_with([package]),
-        with_apt=lambda package: request.command_with_apt([package]),
-    )
-    return tested

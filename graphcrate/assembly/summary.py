@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from graphcrate.compat import allowances, planning, slim, suites
+from graphcrate.compat import allowances, build_environment, compilers, libraries, planning, slim, suites
 from graphcrate.compat.explain import explain, on_newer_base
 from graphcrate.compat.rules import fallback_limits, models_named
 from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.model.command import Command, command, setting
-from graphcrate.model.lock import DebianBase, Lock
+from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, CandidateOutcome, Fallback, SmokeReport
@@ -97,6 +97,9 @@ def plan_lines(
         names = ", ".join(f"{package.name} {package.version}" for package in largest)
         more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
         lines.append(f"  {channel.value:9} {len(members)} packages, {size(total)}: {names}{more}")
+    if lock.as_of:
+        newest = "; yours are the newest" if lock.additions.packages else ""
+        lines.append(f"  as of     {lock.as_of}: what the recipe neither pins nor exempts{newest}")
     lines += [*_compiled_lines(lock), *(f"    {line}" for line in aside.compiling)]
     if lock.additions.packages:
         added = [package for package in lock.packages if package.name in lock.additions.packages]
@@ -130,13 +133,28 @@ def _base_lines(lock: Lock, upkeep: Upkeep) -> list[str]:
 
 def _compiled_lines(lock: Lock) -> list[str]:
     """What of the packages comes as source and is compiled, with what and for which GPUs."""
-    compiled = [f"{package.name} {package.version}" for package in lock.packages if package.compiled]
-    if not compiled or lock.compilation is None:
-        return []
     compilation = lock.compilation
-    nvcc = f" and nvcc {compilation.toolkit.version}" if compilation.toolkit else ""
+    if compilation is None or not any(package.compiled for package in lock.packages):
+        return []
+    compiled = [_titled(package, compilation) for package in lock.packages if package.compiled]
+    programs = [compilation.compiler]
+    programs += [f"nvcc {compilation.toolkit.version}"] if compilation.toolkit else []
+    if any(package.rust for package in lock.packages):
+        programs.append(f"rustc {compilers.rust_of(compilation.base)}")
     gpus = f" for {', '.join(compilation.architectures)}" if compilation.architectures else " for the CPU"
-    return [f"  compile   {', '.join(compiled)}{gpus}, with {compilation.compiler}{nvcc}"]
+    besides = f" and {', '.join(compilation.besides)}" if compilation.besides else ""
+    lines = [f"  compile   {', '.join(compiled)}{gpus}, with {listed(programs)}{besides}"]
+    if compilation.environment:
+        lines += [f"    by {build_environment.written(compilation.environment)}, in the lock"]
+    return lines
+
+
+def _titled(package: LockedPackage, compilation: Compilation) -> str:
+    """A compiled package with what is linked into it, crates of Rust too."""
+    title = libraries.titled(package, compilation)
+    if not package.vendored:
+        return title
+    return f"{title} (with {len(package.vendored)} crates, {size(sum(crate.file.size for crate in package.vendored))})"
 
 
 def lines(report: BuildReport, seconds: float) -> Iterator[str]:

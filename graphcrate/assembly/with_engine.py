@@ -16,10 +16,11 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.engines import table
 from graphcrate.engines.backend import BuildOrder, Built, Engine
 from graphcrate.engines.embedded import engine as embedded
-from graphcrate.host import process
+from graphcrate.host import process, trace
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
-from graphcrate.model.errors import HostError, LockedError
+from graphcrate.model.command import command, setting
+from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import CompileStep, Plan
 from graphcrate.model.recipe import CHANNELS, Channel
@@ -56,6 +57,7 @@ def build(engine: Engine, plan: Plan, lock: Lock, sources: SourceOptions, folder
     return _build_from_text(engine, plan, lock, sources, folder, ctx)
 
 
+@trace.span("build")
 def _build_from_wheels(plan: Plan, lock: Lock, sources: SourceOptions, folder: Path, ctx: Context) -> Built:
     """Build with the embedded builder, from the lock's own files."""
     compiling = extensions.Compiling(plan, lock, sources, ctx)
@@ -95,6 +97,7 @@ def _build_from_text(
     engine: Engine, plan: Plan, lock: Lock, sources: SourceOptions, folder: Path, ctx: Context
 ) -> Built:
     """Build with another engine, from the plan's text on the lock's own base."""
+    _refuse_back_ends(engine, lock)
     folder.mkdir(parents=True, exist_ok=True)
     ctx.progress.note(summary.step(1, "make the base"))
     base, notes = _base(plan, lock, sources, ctx)
@@ -113,6 +116,27 @@ def _build_from_text(
     )
     built = engine.build(order)
     return built._replace(artifact=msgspec.structs.replace(built.artifact, notes=notes))
+
+
+def _refuse_back_ends(engine: Engine, lock: Lock) -> None:
+    """Raises UsageError for what only our own sandbox compiles: the text has no watch on what pyg_lib's CMake starts.
+
+    What users add is theirs: an engine compiles it as it stands, but for Rust.
+    """
+    if names := [package.name for package in lock.packages if package.rust]:
+        raise UsageError(
+            f"{', '.join(names)} is in Rust, and {engine.name} does not compile that",
+            cause="Its crates are locked files, which only our own builder lays out for cargo.",
+            next_step=f"{command('image', lock.recipe, cuda=lock.cuda, engine='embedded')}, or bring a wheel of it: "
+            f"{setting(with_=f'./{names[0]}-….whl')}",
+        )
+    if names := [package.name for package in lock.packages if package.back_end and not package.isolated]:
+        raise UsageError(
+            f"{', '.join(names)} is compiled by its own back-end, which {engine.name} does not do",
+            cause="Its build chooses compiler options that only work on this machine; our own builder takes them out.",
+            next_step=f"{command('image', lock.recipe, cuda=lock.cuda, engine='embedded')}, or without it: "
+            f"{setting(extensions='wheels')}",
+        )
 
 
 def _base(plan: Plan, lock: Lock, sources: SourceOptions, ctx: Context) -> tuple[Base | None, tuple[str, ...]]:

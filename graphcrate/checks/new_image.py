@@ -13,7 +13,7 @@ from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as checking
 from graphcrate.checks.reading import read_image
 from graphcrate.compat.facts import gpu_models
-from graphcrate.host import documents, settings
+from graphcrate.host import documents, settings, trace
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit, AuditFinding
@@ -27,6 +27,7 @@ from graphcrate.model.words import listed, printable
 AUDIT = "audit.json"  #: beside report.json
 
 
+@trace.span("check the image")
 def vet(
     report: BuildReport,
     folder: Path,
@@ -44,7 +45,8 @@ def vet(
     judged = advise(auditing.judge(image.contents, gpus), ctx)
     audit = msgspec.structs.replace(judged, subject=report.image, digest=report.digest)
     write_file(folder / AUDIT, encode(audit))
-    contracts = checking.judge(image.view, Host(gpus=gpus, today=settings.today()), checking.targets(image.view))
+    with trace.span("contracts"):
+        contracts = checking.judge(image.view, Host(gpus=gpus, today=settings.today()), checking.targets(image.view))
     kept = "all kept that can be judged without the host"
     sound = f"{audit.binaries} programs and libraries, nothing that cannot be loaded or run"
     answers = wording.contracts(contracts, everything=False), wording.audit(audit, everything=False)

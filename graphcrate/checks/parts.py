@@ -1,8 +1,9 @@
 """Check an image without running it, in parts: its bytes, what runtimes require, its programs and libraries."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -11,6 +12,7 @@ from graphcrate.artifacts.tree.opening import Fetch
 from graphcrate.checks import wording
 from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as contracts
+from graphcrate.checks.contracts.fabric import fabric
 from graphcrate.checks.reading import read_image, read_view
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer
@@ -48,11 +50,30 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     binaries: Audit | None = None
 
 
-def parts_of(names: Sequence[str]) -> tuple[Part, ...]:
-    """Find the parts that the user named; all where none was named. Raises UsageError."""
-    if strange := next((name for name in names if name not in PARTS), None):
-        raise UsageError(f"there is no part {strange!r} of a check", next_step=f"choose from: {', '.join(PARTS)}")
-    return tuple(part for part in PARTS if part in names) or PARTS
+class CheckScope(NamedTuple):
+    """What of an image is checked. `contracts`: ids of those that count of its part `runtimes`; empty: all."""
+
+    parts: tuple[Part, ...] = PARTS
+    contracts: frozenset[str] = frozenset()
+
+
+EVERYTHING = CheckScope()
+
+
+def scope_of(names: Sequence[str]) -> CheckScope:
+    """Find the parts and the contracts that the user named; all where none was named. Raises UsageError."""
+    contracts_named = {check.id for check in contracts.CHECKS}.intersection(names)
+    if strange := next((name for name in names if name not in PARTS and name not in contracts_named), None):
+        near = difflib.get_close_matches(strange, (*PARTS, *(check.id for check in contracts.CHECKS)), n=1)
+        hint = f"; the nearest is {near[0]}" if near else ""
+        raise UsageError(
+            f"there is no part and no contract {strange!r} of a check{hint}",
+            next_step=f"choose from: {', '.join(PARTS)}, or a contract of docs/contracts.md",
+        )
+    if contracts_named and "runtimes" not in names:
+        parts = tuple(part for part in PARTS if part in names or part == "runtimes")
+        return CheckScope(parts, frozenset(contracts_named))
+    return CheckScope(tuple(part for part in PARTS if part in names) or PARTS)
 
 
 def check(
@@ -60,29 +81,32 @@ def check(
     host: Host,
     ctx: Context,
     *,
-    parts: Sequence[Part] = PARTS,
+    scope: CheckScope = EVERYTHING,
     runtimes: Sequence[RuntimeName] = (),
     output: Path = Path("dist"),
     fetch: Fetch = "small",
 ) -> Checked:
-    """Check these parts of an image, whatever its form.
+    """Check what is selected of an image, whatever its form.
 
     Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError.
     """
-    stored = _bytes(locate(ref, output), ctx) if "bytes" in parts else None
+    stored = _bytes(locate(ref, output), ctx) if "bytes" in scope.parts else None
     view = audit = None
-    if "binaries" in parts:
+    if "binaries" in scope.parts:
         image = read_image(ref, ctx, output, fetch)
         view, audit = image.view, auditing.judge(image.contents, host.gpus)
-    elif "runtimes" in parts:
-        view = read_view(ref, ctx, output, fetch)
-    inspected = _inspected(view, host, runtimes) if view and "runtimes" in parts else None
+    elif "runtimes" in scope.parts:
+        network = not scope.contracts or fabric.id in scope.contracts
+        view = read_view(ref, ctx, output, fetch, network=network)
+    inspected = None
+    if view and "runtimes" in scope.parts:
+        inspected = _inspected(view, host, runtimes, scope.contracts)
     return Checked(image=ref, bytes=stored, runtimes=inspected, binaries=audit)
 
 
-def _inspected(view: ImageView, host: Host, runtimes: Sequence[RuntimeName]) -> Inspection:
+def _inspected(view: ImageView, host: Host, runtimes: Sequence[RuntimeName], only: Collection[str]) -> Inspection:
     asked = tuple(runtimes) or contracts.targets(view)
-    findings = contracts.judge(view, host, asked)
+    findings = contracts.judge(view, host, asked, only)
     return Inspection(image=view.name, form=view.form, runtimes=asked, host=host, findings=findings, unread=view.unread)
 
 

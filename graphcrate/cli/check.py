@@ -35,7 +35,8 @@ Only = Annotated[
     typer.Option(
         help="bytes: sizes, digests, archives; "
         f"runtimes: what {listed(row.title for row in RUNTIMES.values())} require; "
-        "binaries: libraries, symbols and GPU code. Again for more; all if left out."
+        "binaries: libraries, symbols and GPU code; or a contract of docs/contracts.md, such as fabric. "
+        "Again for more; all if left out."
     ),
 ]
 
@@ -83,7 +84,7 @@ def check(
         named(ref, output),
         targets.host_of(machine, shm, settings.today()),
         ctx,
-        parts=parts.parts_of(only or ()),
+        scope=parts.scope_of(only or ()),
         runtimes=targets.runtimes_of(tuple(machine.runtimes)),
         output=output,
         fetch=fetch,

@@ -14,7 +14,8 @@ from graphcrate import __version__
 from graphcrate.cli import cache, check, options, publish, test
 from graphcrate.cli import exit as ending
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
-from graphcrate.host import defects, streams
+from graphcrate.host import defects, settings, streams, trace
+from graphcrate.model import command as commands
 from graphcrate.model.command import command, is_recipe_file
 from graphcrate.model.errors import DifferenceError, UsageError
 
@@ -33,6 +34,16 @@ Name = Annotated[
     str,
     typer.Argument(help="Recipe, such as pyg (`list` has all), or the file of one of your own.", metavar="NAME"),
 ]
+Requirements = Annotated[
+    list[Path] | None, typer.Option(help="A requirements.txt, environment.yml or pyproject.toml to add.")
+]
+BuildApt = Annotated[list[str] | None, typer.Option(help="Debian packages to compile sources with; not in the image.")]
+BuildEnv = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A variable to compile sources with, which is in the lock; again for more.", metavar="NAME=VALUE"
+    ),
+]
 With = Annotated[
     list[str] | None,
     typer.Option("--with", help="Packages to add: names, ./folder, ./file.whl, git+https://…@COMMIT; again for more."),
@@ -48,6 +59,10 @@ Extensions = Annotated[
 Toolkit = Annotated[
     Literal["debian", "pypi", "image"] | None,
     typer.Option(help="CUDA toolkit to compile them with; else the first that fits."),
+]
+PygLib = Annotated[
+    str | None,
+    typer.Option(help="Sources of pyg_lib where it has no wheel: a clone with its submodules; git; a server's URL."),
 ]
 Flavour = Annotated[
     Literal["runtime", "devel", "jupyter"],
@@ -89,10 +104,10 @@ def image(
     name: Name,
     cuda: options.Cuda = None,
     with_: With = None,
-    requirements: Annotated[
-        list[Path] | None, typer.Option(help="A requirements.txt, environment.yml or pyproject.toml to add.")
-    ] = None,
+    requirements: Requirements = None,
     apt: Annotated[list[str] | None, typer.Option(help="Debian packages to add.")] = None,
+    build_apt: BuildApt = None,
+    build_env: BuildEnv = None,
     gpu: options.Gpus = None,
     driver: options.Driver = "",
     target: options.Target = "",
@@ -107,6 +122,7 @@ def image(
     engine: Engine = "auto",
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
+    pyg_lib: PygLib = None,
     flavour: Flavour = "runtime",
     slim: Slim = "no",
     locked: Locked = False,
@@ -121,19 +137,20 @@ def image(
 
     target = target or ("" if gpu or driver else config().target)
     machine = MachineRequest(target=target, gpu=gpu_list(gpu), driver=driver)
-    sources = SourceOptions(
-        channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit, locked=locked
-    )
+    sources = SourceOptions(channel=channel, mirror=mirror, wheels=wheels, toolkit=toolkit, pyg_lib=pyg_lib)
+    sources = msgspec.structs.replace(sources, extensions=extensions, devel=flavour == "devel", locked=locked)
     request = build_request(
         "image",
         name,
         cuda,
         machine=machine,
-        sources=msgspec.structs.replace(sources, devel=flavour == "devel"),
+        sources=sources,
         packages=with_ or (),
         requirements=requirements or (),
         apt=apt or (),
         flavour=flavour,
+        build_apt=build_apt or (),
+        build_env=build_env or (),
     )
     suites = SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)
     request = msgspec.structs.replace(request, slim=slim, suites=suites, engine=engine, output=output)
@@ -154,6 +171,7 @@ def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, quiet: bo
     write(report, f"{report.reference}\n", as_json=as_json)
     lines = summary.warnings(report) if quiet else summary.lines(report, settings.now() - start)
     sys.stderr.write("".join(f"{line}\n" for line in lines))
+    options.tidy(ctx)
 
 
 @app.command()
@@ -227,6 +245,7 @@ def lock(
     wheels: Wheels = None,
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
+    pyg_lib: PygLib = None,
     check_only: Annotated[
         bool,
         typer.Option(
@@ -243,7 +262,8 @@ def lock(
     where a file is nowhere any more.
     """
     if check_only:
-        _refuse(channel=channel, wheels=wheels, toolkit=toolkit, extensions=extensions.replace("auto", ""))
+        given = {"channel": channel, "wheels": wheels, "toolkit": toolkit, "pyg-lib": pyg_lib}
+        _refuse(**given, extensions=extensions.replace("auto", ""))
         _check_locks(name, cuda, mirror, as_json)
         return
     if not name:
@@ -254,9 +274,36 @@ def lock(
     from graphcrate.cli.requests import build_request
     from graphcrate.compat.request import SourceOptions
 
-    sources = SourceOptions(channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit)
+    sources = SourceOptions(
+        channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit, pyg_lib=pyg_lib
+    )
     request = build_request("lock", name, cuda, sources=sources)
     sys.stdout.write(f"{pipeline.write_lock(request, here())}\n")
+
+
+@app.command()
+def update(
+    name: Annotated[str, typer.Argument(help="Recipe; all if left out.", metavar="[NAME]")] = "",
+    check_only: Annotated[
+        bool, typer.Option("--check", help="Write nothing; end with 20 where there is something new.")
+    ] = False,
+    mirror: Mirror = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Take new releases into facts, recipes and locks.
+
+    New torches are measured, variants changed, locked and rendered; stdout has what a reviewer has to know. What cannot
+    be decided, or does not lock, is held back with its reason, and the rest goes on.
+    """
+    from graphcrate.update import review as texts
+    from graphcrate.update import run as updating
+
+    request = updating.UpdateRequest(recipe=name, check=check_only, mirror=mirror or config().mirror or None)
+    review = updating.run(request, here(quiet=quiet))
+    write(review, texts.text(review), as_json=as_json)
+    if check_only:
+        updating.raise_if_news(review)
 
 
 def _refuse(**given: object) -> None:
@@ -378,8 +425,10 @@ def convert(
         link=link,
         hashed=as_json,
     )
-    result = converting.convert(request, here(quiet=quiet))
+    ctx = here(quiet=quiet)
+    result = converting.convert(request, ctx)
     write(result, f"{result.path}\n", as_json=as_json)
+    options.tidy(ctx)
 
 
 @app.command()
@@ -440,7 +489,7 @@ def doctor(context: typer.Context) -> None:
     from doctor.__main__ import main as look_around
 
     arguments, pasted = _pasted(context.args)
-    code = look_around(arguments)
+    code = look_around(arguments, commands.as_typed)
     if pasted:
         from graphcrate.resolve import libraries
 
@@ -482,7 +531,11 @@ def main() -> None:
     with defects.guard():
         interrupt_on_terminate()
         with ending.exiting():
-            app()
+            trace.begin(settings.environment(), sys.argv[1:])
+            try:
+                app()
+            finally:
+                trace.end()
 
 
 if __name__ == "__main__":

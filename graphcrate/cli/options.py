@@ -14,6 +14,7 @@ import typer
 from graphcrate.compat import toml
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.model import words
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
@@ -53,10 +54,10 @@ def bytes_of(text: str) -> int | None:
     """A number of bytes as people write it (40GB, 500M, powers of ten); None of nothing. Raises UsageError."""
     if not text:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)i?B?", text, re.IGNORECASE)
-    if not match:
-        raise UsageError(f"{text!r} is not a number of bytes", next_step=setting(disk="40GB").both())
-    return int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
+    try:
+        return words.bytes_of(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a number of bytes", next_step=setting(disk="40GB").both()) from error
 
 
 Cuda = Annotated[
@@ -122,6 +123,14 @@ def here(*, plain_http: bool = False, quiet: bool = False) -> Context:
     if plain_http:
         environment[settings.PLAIN_HTTP] = settings.ANY
     return Context(root=context.root, environment=environment, quiet=quiet)
+
+
+def tidy(ctx: Context) -> None:
+    """Keep the cache within its limit, after a command that may have written to it."""
+    if "cache" in vars(ctx):  # it was opened
+        from graphcrate.host.cleaning import keep_within
+
+        keep_within(ctx.cache, ctx.progress)
 
 
 def named(ref: str, output: Path, *, quiet: bool = False) -> str:

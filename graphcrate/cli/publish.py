@@ -125,6 +125,7 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
     """How each runtime gets a published image, and what it is if it is a fall-back."""
     from graphcrate.artifacts import locate
     from graphcrate.assembly import summary
+    from graphcrate.compat.next_steps import NextSteps
     from graphcrate.compat.request import BuildRequest
     from graphcrate.model.report import BuildParameters
 
@@ -133,7 +134,7 @@ def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Contex
     report = locate.find_image(ref, output)[1]
     if report.fallback:
         asked = report.asked or BuildParameters(recipe=report.name, variant=report.cuda)
-        insisting = BuildRequest.again(asked).from_channel(report.fallback.channel).command()
+        insisting = NextSteps(BuildRequest.again(asked)).from_channel(report.fallback.channel)
         lines = summary.fallback_lines(report, insisting)
         sys.stderr.write("".join(f"{line}\n" for line in lines))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.cli.options import config
-from graphcrate.compat import own
+from graphcrate.compat import mpi, own
 from graphcrate.compat.request import BuildRequest, SourceOptions, Verb
 from graphcrate.compat.targets import MachineRequest
 
@@ -25,13 +25,15 @@ def build_request(
     requirements: Sequence[Path] = (),
     apt: Sequence[str] = (),
     flavour: str = "",
+    build_apt: Sequence[str] = (),
+    build_env: Sequence[str] = (),
 ) -> BuildRequest:
     """Make the request of a stack by its NAME, or of the FILE of a recipe of the user's own, which names its stack.
 
     What the command line adds comes beside what the file does. The mirror is the configured one where none is named.
     Raises RecipeError and UsageError for the file, and for what file and command line refer to.
     """
-    typed = own.given(packages, requirements, apt, flavour)
+    typed = own.given(packages, requirements, apt, flavour, build_apt, build_env)
     stack = own.find_stack(name, cuda)
     sources = sources or SourceOptions()
     return BuildRequest(
@@ -39,7 +41,7 @@ def build_request(
         cuda=stack.cuda,
         machine=machine or MachineRequest(),
         sources=msgspec.structs.replace(sources, mirror=sources.mirror or config().mirror or None),
-        additions=own.merge_additions(stack.additions, typed),
+        additions=mpi.with_library(own.merge_additions(stack.additions, typed)),
         recipe=stack.file,
         verb=verb,
         requirements=tuple(requirements),

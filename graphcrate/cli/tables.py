@@ -17,10 +17,11 @@ from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.command import command, setting
 from graphcrate.model.lock_proof import LockProof
-from graphcrate.model.recipe import Recipe
+from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
 from graphcrate.model.standing import FileStanding, LocksStanding, LockStanding, SuiteLists, Update
 from graphcrate.model.words import joined, listed, size
+from graphcrate.update import known
 
 _MARK_STYLES: dict[Mark, str] = {
     "native": "green", "jit": "yellow", "built": "cyan", "unknown": "dim", "rejected": "dim",
@@ -35,7 +36,7 @@ _LAST_RESORTS = {
     "archive": ", the archive of retired suites,",
     "snapshot": ", which keeps all that Debian had,",
 }
-_HEADS = ("stack", "CUDA", "torch", "PyG", "Python", "GPUs", "driver from", "lock")
+_HEADS = ("stack", "CUDA", "torch", "PyG", "Python", "GPUs", "driver ≥", "lock")
 
 
 def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
@@ -51,7 +52,8 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
             first = variant.candidates[0]
             runs, apart = ([], []) if variant.cuda == "cpu" else _gpus_of(on_gpus, variant.cuda)
             built.update(apart)
-            is_locked = any(lock_path(ctx, recipe, variant, candidate).is_file() for candidate in variant.candidates)
+            locks = (catalog.read_lock(ctx, recipe, variant, candidate) for candidate in variant.candidates)
+            lock = next(filter(None, locks), None)
             rows.append(
                 (
                     recipe.name,
@@ -61,7 +63,7 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
                     variant.python,
                     f"{runs[0]} to {runs[-1]}{' *' if apart else ''}" if runs else "-",
                     facts.oldest_driver(variant.cuda) or "-",
-                    "yes" if is_locked else "no",
+                    known.age(lock.created) if lock else "no",
                 )
             )
     widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(_HEADS))]
@@ -70,6 +72,8 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
     if built:
         names = joined(sorted(built))
         yield f"* {names} too, when built for it: {setting(gpu='…')} ({command('list', gpus=True)})"
+    if newer := known.sentences(ctx, recipes):
+        yield from (*newer, f"{command('update')} takes them")
 
 
 def _gpus_of(on_gpus: Support, cuda: str) -> tuple[list[str], list[str]]:
@@ -82,6 +86,7 @@ def _gpus_of(on_gpus: Support, cuda: str) -> tuple[list[str], list[str]]:
 
 def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
     """`list --json`: one object per variant and candidate; so none for an unavailable variant."""
+    newer = known.recalled(ctx)
     return [
         {
             "recipe": recipe.name,
@@ -96,6 +101,7 @@ def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
             "channels": [channel.value for channel in candidate.channels],
             "tag": catalog.short_tag(variant, candidate),
             "locked": lock_path(ctx, recipe, variant, candidate).is_file(),
+            "newer": _newer(newer, recipe, variant),
             "gpus": models_with(recipe, variant, candidate, "native", "jit"),
             "gpus_when_built_for": models_with(recipe, variant, candidate, "built"),
         }
@@ -103,6 +109,13 @@ def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
         for variant in recipe.variants
         for candidate in variant.candidates
     ]
+
+
+def _newer(newer: Mapping[str, known.KnownNews], recipe: Recipe, variant: Variant) -> dict[str, str] | None:
+    """What the last update found for a variant, and when; None where that is nothing, or nobody looked."""
+    news = newer.get(recipe.name)
+    torch, geometric = news.newer.get(variant.cuda, ("", "")) if news else ("", "")
+    return {"torch": torch, "torch_geometric": geometric, "known": news.day} if news and torch else None
 
 
 def proofs(results: Sequence[Result]) -> Iterator[str]:

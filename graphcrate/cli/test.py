@@ -28,7 +28,9 @@ OnePartition = Annotated[
     str,
     typer.Option(help="Slurm: partition; else the only one of --target. Its cores for each GPU come from targets/."),
 ]
-Target = Annotated[str, typer.Option(help="Slurm: the machine of targets/, or a file like those, with the partition.")]
+Target = Annotated[
+    str, typer.Option(help="The machine of targets/, or a file like those: its partition and its network.")
+]
 PerGpu = Annotated[
     bool | None,
     typer.Option(help="A process for each GPU, else for each node; default: for each GPU where pyxis has many nodes."),
@@ -51,6 +53,7 @@ def try_image(
     account: Account = "",
     qos: Annotated[str, typer.Option(help="Slurm: quality of service.")] = "",
     cpus: Annotated[int, typer.Option(help="Slurm: cores; else the partition's default.")] = 0,
+    nodes: Annotated[int, typer.Option(help="Slurm: machines, over which the suite nccl spreads.")] = 1,
     wait: Annotated[float, typer.Option(help="Slurm: minutes that a job may wait for its start.")] = 60.0,
     matrix: IsMatrix = False,
     rerun: Rerun = False,
@@ -66,7 +69,7 @@ def try_image(
     ctx = here()
     suites = [name for name in suite.split(",") if name]
     partitions = [name for name in partition.split(",") if name]
-    _check(refs, runner, partitions, matrix=matrix)
+    _check(refs, runner, partitions, matrix=matrix, nodes=nodes)
     refs = [named(ref, output) for ref in refs]
     if not matrix and runner != "slurm":
         order = artifact.find(refs[0], runner, suites, ctx, output, device=device, rerun=rerun)
@@ -74,7 +77,10 @@ def try_image(
         return
     scheduler = slurm.connect(ctx, output, partitions)
     pyxis = scheduler.slurm.has_pyxis()
-    orders = [artifact.find(ref, "slurm", suites, ctx, output, device=device, rerun=rerun, pyxis=pyxis) for ref in refs]
+    orders = [
+        artifact.find(ref, "slurm", suites, ctx, output, device=device, rerun=rerun, pyxis=pyxis, nodes=nodes)
+        for ref in refs
+    ]
     requests = [
         Resources(partition=name, gres=gres, time=time, account=account, qos=qos, cpus=cpus) for name in partitions
     ]
@@ -115,6 +121,7 @@ def job(
 ) -> None:
     """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
     from graphcrate.compat import catalog, explain
+    from graphcrate.compat.targets import MachineRequest
     from graphcrate.render import jobs
 
     ctx = here()
@@ -137,14 +144,16 @@ def job(
         workspace=workspace,
     )
     if JOBS[where].is_slurm and (known := explain.find_partition(ctx, partition, target)):
-        job_ = jobs.in_partition(job_, *known)
+        job_ = jobs.on_fabric(jobs.in_partition(job_, known.name, known.partition), known.fabric)
+    elif target:
+        job_ = jobs.on_fabric(job_, explain.find_target(ctx, MachineRequest(target=target)).fabric)
     if JOBS[where].is_slurm and not job_.cpus:
         what = f"the cores of partition {partition or '(none named)'} are not known"
         ctx.progress.note(f"{what}: the job gets Slurm's default, often one; --cpus N asks for N for each GPU")
     sys.stdout.write(jobs.text(job_))
 
 
-def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matrix: bool) -> None:
+def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matrix: bool, nodes: int) -> None:
     """Raise UsageError for options that do not go together."""
     if matrix and runner not in ("auto", "slurm"):
         raise UsageError(
@@ -157,6 +166,12 @@ def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matri
         raise UsageError("--partition is missing", next_step="--partition NAME    (sinfo lists them)")
     if partitions and not in_slurm:
         raise UsageError("--partition needs --runner slurm", next_step="--runner slurm")
+    if nodes != 1 and not in_slurm:
+        raise UsageError(
+            "--nodes needs --runner slurm",
+            cause="Other runners start an image on this machine alone.",
+            next_step="--runner slurm --partition NAME    (elsewhere torchrun starts /opt/graphcrate/suites/nccl.py)",
+        )
 
 
 def _print(report: "TrialReport", folder: str, as_json: bool) -> None:

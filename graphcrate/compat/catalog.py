@@ -93,7 +93,12 @@ def nearest_cuda(cuda: str, known: Sequence[str]) -> list[str]:
 
 def lock_path(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> Path:
     """Where the candidate's lock is committed."""
-    return ctx.root / "images" / recipe.name / cuda_label(variant.cuda) / f"{candidate.name}.lock.json"
+    return path_of_lock(ctx.root, recipe.name, variant.cuda, candidate.name)
+
+
+def path_of_lock(root: Path, recipe: str, cuda: str, candidate: str) -> Path:
+    """The same by names, of the checkout below `root`."""
+    return root / "images" / recipe / cuda_label(cuda) / f"{candidate}.lock.json"
 
 
 def renewal(recipe: Recipe, variant: Variant, candidate: Candidate) -> Command:

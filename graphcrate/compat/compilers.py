@@ -4,14 +4,20 @@ nvcc refuses a host compiler that is newer than what it was tested with; a distr
 of everything else. So: the newest of the suite that the toolkit takes.
 """
 
+import re
+from collections.abc import Iterable, Sequence
+
 from graphcrate.compat.facts import table
 from graphcrate.compat.suites import base_of, titled
 from graphcrate.model.errors import ResolutionError
-from graphcrate.model.lock import Compilation
+from graphcrate.model.lock import Compilation, DebianBase, LockedPackage
 from graphcrate.model.plan import CUDA_HOME
 
 #: Headers of the suite's own Python. `python3-dev` brings the same with distutils and lib2to3 besides.
 PYTHON_HEADERS = "libpython3-dev"
+#: By it meson and CMake find the libraries of -dev packages.
+FINDER = "pkg-config"
+_RUSTC = re.compile(r"rustc(-[a-z0-9.]+)?")
 
 #: What Debian's Python was compiled with has -g besides: a third of the work, for tables that are stripped off at the
 #: end. setuptools up to 69 adds CFLAGS to that, for C++ too; 84 takes CFLAGS and CXXFLAGS in its place.
@@ -40,6 +46,18 @@ def compiler_for(suite: str, newest_gcc: int | None = None) -> str:
 def packages(compiler: str) -> tuple[str, ...]:
     """What a base needs besides its own packages so that extensions can be compiled in it by this compiler."""
     return (compiler, PYTHON_HEADERS)
+
+
+def besides(packages: Iterable[LockedPackage], suite: str, asked: Sequence[str] = ()) -> tuple[str, ...]:
+    """What a base needs beside the compiler: what the user `asked` for, and Rust where any of these is in Rust."""
+    rust = base_of(suite).rust if any(package.rust for package in packages) else ()
+    return tuple(dict.fromkeys((*asked, *rust)))
+
+
+def rust_of(base: DebianBase) -> str:
+    """The version of Rust in a base; empty where it has none."""
+    programs = [package.version for package in base.packages if _RUSTC.fullmatch(package.name)]
+    return next((version.partition("+")[0].partition("-")[0] for version in programs), "")
 
 
 def variables(compilation: Compilation) -> dict[str, str]:

@@ -13,11 +13,11 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import catalog, facts, glt, rules, suites, targets, toolkits
+from graphcrate.compat import catalog, facts, glt, rules, suites, targets, toolkits, torch_compile
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.rules import Judgement, Reason, Software, Status
-from graphcrate.compat.targets import MachineRequest, Partition, Target
+from graphcrate.compat.targets import MachineRequest, NodeFabric, Partition, Target
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.audit import GpuVerdict
@@ -65,6 +65,8 @@ class ExplainRow(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     base: str = ""  #: its Debian, where one is known
     support: str = ""
+    python: str = ""
+    exclude_newer: str = ""  #: the day as of which its packages are
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,17 +103,26 @@ def find_target(ctx: Context, described: MachineRequest) -> Target:
     return targets.merge_target(described, targets.load(path))
 
 
-def find_partition(ctx: Context, name: str, target: str) -> tuple[str, Partition] | None:
+class SlurmPartition(NamedTuple):
+    """A partition of Slurm, and the network between its nodes where that is known."""
+
+    name: str
+    partition: Partition
+    fabric: NodeFabric | None
+
+
+def find_partition(ctx: Context, name: str, target: str) -> SlurmPartition | None:
     """Find a partition of Slurm in the target that is named, or in any; without a name, a target's only one.
 
     Raises UsageError, RecipeError.
     """
     names = [target] if target else [path.stem for path in sorted((ctx.root / "targets").glob("*.toml"))]
     for target_name in names:
-        known = find_target(ctx, MachineRequest(target=target_name)).partitions
+        machine = find_target(ctx, MachineRequest(target=target_name))
+        known = machine.partitions
         chosen = next(iter(known)) if target and not name and len(known) == 1 else name
         if chosen in known:
-            return chosen, known[chosen]
+            return SlurmPartition(chosen, known[chosen], machine.fabric)
     return None
 
 
@@ -317,6 +328,8 @@ def _rows(
             chosen=False,
             command=str(request.command()),
             base=suites.of_base(variant.base),
+            python=variant.python,
+            exclude_newer=variant.exclude_newer,
         )
 
 
@@ -384,6 +397,10 @@ def answer(explanation: Explanation) -> Answer:
             details.insert(0, _USUAL)
         if row.support and (row.chosen or row.cuda == explanation.asked):
             details.append(f"note: {row.support}")
+        if (row.chosen or row.cuda == explanation.asked) and (no := torch_compile.refusal(row.torch, row.python)):
+            details.append(f"note: {no}")
+        if row.exclude_newer and (row.chosen or row.cuda == explanation.asked):
+            details.append(f"note: packages as of {row.exclude_newer}")
         if row.chosen and explanation.target.gpus and row.cuda != "cpu":
             details.append(f"smaller: {setting(slim='yes')}, with code for these GPUs alone (docs/slim.md)")
         entries.append(AnswerLine(label, headline, tuple(details), style))

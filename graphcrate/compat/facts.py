@@ -38,11 +38,17 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
     glibc: str = ""  #: oldest that its libraries load with
     glibcxx: str = ""
     python: str = ""
+    compile_python: str = ""  #: newest Python for torch.compile; empty: before 2.0, which has none, or not known
     pins: tuple[str, ...] = ()  #: of cuDNN and NCCL
     size: int = 0
     known: str
     by: str = ""  #: how the architectures were found
     source: str = ""
+
+
+def builds_in(text: str) -> tuple[TorchBuild, ...]:
+    """The builds of a text like `torch.toml`. Raises msgspec.ValidationError."""
+    return codec.convert(tomllib.loads(text)["build"], tuple[TorchBuild, ...])
 
 
 class MinimumVersion(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-from graphcrate.compat import slim
+from graphcrate.compat import libraries, pyg_lib, slim
 from graphcrate.compat.facts import table
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage
 
@@ -154,12 +154,18 @@ def of_lock(lock: Lock, *, devel: bool = False) -> str:
     if compilation is not None and compilation.toolkit is not None:
         parts.add(_CUDA)
     for package in (*lock.packages, *(compilation.tools if compilation else ())):
-        parts.update(part for expression in _of_locked(package) for part in parts_of(expression))
+        parts.update(part for expression in _of_locked(package, lock) for part in parts_of(expression))
+    if lock.compilation is not None:
+        for name in (package.name for package in lock.packages if package.compiled):
+            for library, _ in libraries.linked(name, lock.compilation):
+                parts.update(parts_of(library.licence))
     return all_of(sorted(parts))
 
 
-def _of_locked(package: LockedPackage) -> Iterable[str]:
-    """By its version, else what all versions that are known say."""
+def _of_locked(package: LockedPackage, lock: Lock) -> Iterable[str]:
+    """Of its repositories; else by its version, else what all versions that are known say."""
+    if package.commit and (release := pyg_lib.release_at(package.commit)):
+        return (part.licence for part in release.of(lock.torch_cuda))
     known = table("package_licences", dict[str, dict[str, str]]).get(package.name, {})
     if package.version in known:
         return (known[package.version],)

@@ -20,11 +20,11 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import allowances, requirement_files, reserved, toml
+from graphcrate.compat import allowances, build_environment, requirement_files, reserved, toml
 from graphcrate.compat.requirement_files import bounded, without_build
 from graphcrate.compat.translated import is_stacks
 from graphcrate.model.allowance import Allowance
-from graphcrate.model.command import command, is_recipe_file, setting
+from graphcrate.model.command import Setting, command, is_recipe_file, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Expected, Variant
 
@@ -50,6 +50,8 @@ class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     pip: Annotated[tuple[str, ...], _about("Packages: PEP 508, ./folder, ./file.whl, git+https://…@COMMIT.")] = ()
     requirements: Annotated[str, _about("More: requirements.txt, environment.yml, pyproject.toml, uv.lock.")] = ""
     apt: Annotated[tuple[str, ...], _about("Debian packages.")] = ()
+    build_apt: Annotated[tuple[str, ...], _about("Debian packages to compile with, not in the image.")] = ()
+    build_env: Annotated[dict[str, str], _about("Variables to compile with; they are in the lock.")] = {}
     env: Annotated[dict[str, str], _about("Variables of the image; PATH takes `/opt/mine/bin:$PATH`.")] = {}
     files: Annotated[dict[str, str], _about("Absolute path in the image → text file beside the recipe.")] = {}
     smoke: Annotated[tuple[str, ...], _about("Shell commands that have to succeed inside the image, in /tmp.")] = ()
@@ -86,6 +88,8 @@ def load(path: Path) -> tuple[OwnRecipe, Additions]:
     return recipe, msgspec.structs.replace(
         _over(_named(recipe.pip, folder, f"{path}: pip"), from_file, recipe.requirements),
         apt=recipe.apt,
+        build_apt=recipe.build_apt,
+        build_environment=recipe.build_env,
         environment=recipe.env,
         files={target: _content(folder, source) for target, source in recipe.files.items()},
         smoke=recipe.smoke,
@@ -96,20 +100,34 @@ def load(path: Path) -> tuple[OwnRecipe, Additions]:
 
 
 def given(
-    packages: Sequence[str], requirements: Sequence[Path] = (), apt: Sequence[str] = (), flavour: str = ""
+    packages: Sequence[str],
+    requirements: Sequence[Path] = (),
+    apt: Sequence[str] = (),
+    flavour: str = "",
+    build_apt: Sequence[str] = (),
+    build_env: Sequence[str] = (),
 ) -> Additions:
     """What the command line adds: each of `packages` one or several, separated by spaces. Raises UsageError."""
     additions = _named([word for text in packages for word in _words(text)], Path.cwd(), "--with")
     words = additions
     for path in requirements:
         additions = merge_additions(additions, _over(words, read_requirements(path), str(path), alone=True))
-    debian = tuple(name for text in apt for name in text.replace(",", " ").split())
-    for name in debian:
+    return msgspec.structs.replace(
+        additions,
+        apt=_debian(apt, setting(apt="git graphviz")),
+        build_apt=_debian(build_apt, setting(build_apt="swig libsuitesparse-dev")),
+        build_environment=build_environment.read(build_env),
+        flavour=flavour if flavour in FLAVOURS else "",
+    )
+
+
+def _debian(texts: Sequence[str], usual: Setting) -> tuple[str, ...]:
+    """Names of Debian packages as they were typed. Raises UsageError, which shows what is `usual`."""
+    names = tuple(name for text in texts for name in text.replace(",", " ").split())
+    for name in names:
         if not _APT.fullmatch(name):
-            raise UsageError(
-                f"--apt: {name!r} is not a name of a Debian package", next_step=setting(apt="git graphviz").both()
-            )
-    return msgspec.structs.replace(additions, apt=debian, flavour=flavour if flavour in FLAVOURS else "")
+            raise UsageError(f"--{usual.name}: {name!r} is not a name of a Debian package", next_step=usual.both())
+    return names
 
 
 def _over(words: Additions, from_file: Additions, file: str, *, alone: bool = False) -> Additions:
@@ -160,12 +178,14 @@ def wanted_packages(additions: Additions) -> tuple[str, ...]:
 
 
 def merge_additions(first: Additions, second: Additions) -> Additions:
-    """Both; name, files, variables and commands are the first's."""
+    """Both; name, files, variables of the image and commands are the first's."""
     return msgspec.structs.replace(
         first,
         packages=tuple(dict.fromkeys((*first.packages, *second.packages))),
         constraints=(*first.constraints, *second.constraints),
         apt=tuple(dict.fromkeys((*first.apt, *second.apt))),
+        build_apt=tuple(dict.fromkeys((*first.build_apt, *second.build_apt))),
+        build_environment=first.build_environment | second.build_environment,
         flavour=second.flavour or first.flavour,
         channels=tuple(dict.fromkeys((*first.channels, *second.channels))),
         expected=(*first.expected, *second.expected),
@@ -301,9 +321,10 @@ def _local(text: str, folder: Path, where: str) -> str:
 
 
 def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
-    for name in recipe.apt:
-        if not _APT.fullmatch(name):
-            yield "apt", f"{name!r} is not a name of a Debian package"
+    for field, names in (("apt", recipe.apt), ("build_apt", recipe.build_apt)):
+        for name in names:
+            if not _APT.fullmatch(name):
+                yield field, f"{name!r} is not a name of a Debian package"
     for name in recipe.env:
         if not _VARIABLE.fullmatch(name):
             yield "env", f"{name!r} is not a name of a variable"
@@ -323,6 +344,7 @@ def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
     if len(recipe.allow) > allowances.MOST:
         yield "allow", f"at most {allowances.MOST}"
     yield from (("env", what) for what in reserved.of_environment(recipe.env))
+    yield from (("build_env", what) for what in build_environment.faults(recipe.build_env))
     yield from (("files", what) for what in reserved.of_files(recipe.files))
     if is_recipe_file(recipe.extends):
         yield "extends", f"{recipe.extends!r} is a file: a recipe of yours extends a stack, such as pyg; `list` has all"

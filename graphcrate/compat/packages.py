@@ -21,13 +21,17 @@ from graphcrate.model.platform import DEFAULT, Platform
 
 
 class Optional(msgspec.Struct, frozen=True, kw_only=True):
-    """Patterns of `package` and `file`, and what is lost. `by_torch`: the one whose name has torch's version."""
+    """Patterns of `package` and `file`, and what is lost. `by_torch`: the one whose name has torch's version.
+
+    `of_environment`: before them it opens what they need in the lib folder of its environment.
+    """
 
     package: str
     file: str
     why: str
     one_of: bool = False
     by_torch: bool = False
+    of_environment: bool = False
 
 
 class OpenedLibraries(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +108,11 @@ def reason(package: str, file: str, torch: str = "") -> str | None:
 def matches(entry: Optional, package: str, file: str) -> bool:
     """Whether the entry is about this file of a package."""
     return fnmatch.fnmatchcase(package, entry.package) and fnmatch.fnmatchcase(file, entry.file)
+
+
+def opens_of_environment(package: str, file: str) -> bool:
+    """Whether a package opens what this file of it needs in the lib folder of its environment."""
+    return any(entry.of_environment and matches(entry, package, file) for entry in optional())
 
 
 def of_feature(file: str) -> OfFeature | None:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from graphcrate import __version__
-from graphcrate.compat import allowances, compilers, licences, own, reserved, suites
+from graphcrate.compat import allowances, compilers, libraries, licences, own, reserved, suites
 from graphcrate.compat import slim as slimming
 from graphcrate.compat.addresses import cuda_label
+from graphcrate.compat.cutoff import cutoff_of
 from graphcrate.model import plan as steps
 from graphcrate.model.lock import Compilation, DebianBase, Drift, Lock, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
@@ -174,15 +175,15 @@ def compile_steps(lock: Lock) -> tuple[steps.CompileStep, ...]:
     for title, is_added in (("compiled extensions", False), (ADDED_SOURCES, True)):
         if packages := tuple(package for package in compiled if (package.name in added) is is_added):
             assert lock.compilation is not None, "whoever locks a source locks its compiler"
+            names = [package.name for package in packages]
+            beside = (item for package in packages if not package.isolated for item in package.build)
             made.append(
                 steps.CompileStep(
                     title=title,
                     python=lock.python,
                     packages=packages,
-                    against=tuple(
-                        dict.fromkeys([*torch, *(requirement for package in packages for requirement in package.build)])
-                    ),
-                    compilation=lock.compilation,
+                    against=tuple(dict.fromkeys([*torch, *beside])),
+                    compilation=libraries.without_others(lock.compilation, names),
                 )
             )
     return tuple(made)
@@ -225,8 +226,15 @@ def make_open_plan(recipe: Recipe, variant: Variant, candidate: Candidate, *, ex
         ),
         ("PyG and tools", Channel.PYPI, others),
     ]
+    cutoff = cutoff_of(recipe, variant, [line for _, _, lines in groups for line in lines])
     installs = [
-        steps.RequirementsStep(title=title, python=variant.python, channel=channel, requirements=tuple(requirements))
+        steps.RequirementsStep(
+            title=title,
+            python=variant.python,
+            channel=channel,
+            requirements=tuple(requirements),
+            options=tuple(cutoff.options) if cutoff and channel is Channel.PYPI else (),
+        )
         for title, channel, requirements in groups
         if requirements
     ]
@@ -421,9 +429,14 @@ def _wanted_image(variant: Variant) -> BaseImage:
     return _with_python(variant.base.reference, f"/usr/local/bin/python{variant.python}")
 
 
+def base_packages(suite: str) -> tuple[str, ...]:
+    """What images on this suite have of its packages. Raises ResolutionError for one that no base is made of."""
+    return (*DEBIAN_PACKAGES, *suites.base_of(suite).fabric)
+
+
 def _debian(suite: str, python: str, more: tuple[str, ...]) -> BaseImage:
     image = suites.distribution_of(suite).image.format(suite=suite)
-    packages = tuple(sorted({*DEBIAN_PACKAGES, *more} - {*_ALWAYS_THERE}))
+    packages = tuple(sorted({*base_packages(suite), *more} - {*_ALWAYS_THERE}))
     return BaseImage(reference=image, interpreter=f"/usr/bin/python{python}", packages=packages)
 
 

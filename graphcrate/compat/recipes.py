@@ -1,5 +1,6 @@
 """Reading recipes strictly: a TOML text becomes a `Recipe`, or a RecipeError that names file, line and field."""
 
+import datetime
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -47,6 +48,11 @@ def contradictions(recipe: Recipe) -> _Wrong:
         yield "variant", "a recipe needs at least one [[variant]]"
     for index in _repeated([variant.cuda for variant in recipe.variants]):
         yield f"variant[{index}].cuda", f"CUDA {recipe.variants[index].cuda} stands twice"
+    for name, why in recipe.exclude_newer_except.items():
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
+            yield "exclude_newer_except", f"{name!r} is not the name of a package"
+        elif not why.strip():
+            yield "exclude_newer_except", f"say why newer files of {name} are taken"
     for index, variant in enumerate(recipe.variants):
         yield from ((f"variant[{index}].{field}", what) for field, what in _bad_variant(variant))
 
@@ -89,12 +95,21 @@ def _bad_variant(variant: Variant) -> _Wrong:
         yield "unavailable", "an unavailable variant has no candidates"
     for index in _repeated([candidate.name for candidate in variant.candidates]):
         yield f"candidate[{index}].name", f"candidate {variant.candidates[index].name!r} stands twice"
+    if variant.exclude_newer and not _is_day(variant.exclude_newer):
+        yield "exclude_newer", f'{variant.exclude_newer!r} is not a day: write "2023-08-31"'
     for index, candidate in enumerate(variant.candidates):
         if not candidate.channels:
             yield f"candidate[{index}].channels", "a candidate needs at least one channel"
         if candidate.torch_cuda != variant.cuda and not candidate.suffix:
             what = f'torch is for CUDA {candidate.torch_cuda}, and the tag must tell: write "-compat"'
             yield f"candidate[{index}].suffix", what
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _bad_architectures(variant: Variant) -> _Wrong:

@@ -1,17 +1,16 @@
 """What the user asks for when an image is to be built: small values, each for one stage of the build."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from graphcrate.compat import own
+from graphcrate.compat import build_environment, own
 from graphcrate.compat.slim import Choice
 from graphcrate.compat.targets import MachineRequest
-from graphcrate.model.command import OPTIONS, Command, command, setting
+from graphcrate.model.command import OPTIONS, Command, command
 from graphcrate.model.recipe import Additions, FurtherChannel
-from graphcrate.model.report import BuildParameters, BuildReport
+from graphcrate.model.report import BuildParameters
 from graphcrate.model.trial import Device
 
 #: Where compiled extensions come from. `auto`: wheels, and what has none is compiled here; `wheels`: what has no wheel
@@ -22,11 +21,6 @@ Extensions = Literal["auto", "wheels", "source", "none"]
 Verb = Literal["image", "lock", "render", "publish"]
 
 
-def _quoted(names: Sequence[str]) -> str:
-    """As in an array of TOML."""
-    return ", ".join(f'"{name}"' for name in names)
-
-
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where the files of an image come from."""
 
@@ -35,6 +29,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     wheels: Path | None = None  #: folder of the local channel
     extensions: Extensions = "auto"
     toolkit: str | None = None  #: its provider
+    #: where pyg_lib's sources are, for what no channel has as a wheel: a folder, `git`, or a server's address
+    pyg_lib: str | None = None
     devel: bool = False  #: the toolkit stays in the image, with a compiler
     locked: bool = False  #: nothing but what a committed lock names, or an error
     further: tuple[FurtherChannel, ...] = ()  #: that a requirements file names, for the packages that it adds
@@ -76,37 +72,6 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
         """The same without what is added: for the image of the stack itself."""
         return msgspec.structs.replace(self, additions=Additions(), recipe=None)
 
-    def asking(self, packages: Sequence[str]) -> "BuildRequest":
-        """The same with these packages in place of those that were typed; what is in a file of them stays there."""
-        additions = msgspec.structs.replace(self.additions, packages=tuple(packages))
-        words = self.words if self.requirements else None
-        return msgspec.structs.replace(self, additions=additions, words=words)
-
-    def on(self, cuda: str) -> "BuildRequest":
-        """The same for another CUDA version: channel and folder were chosen for the wheels of this one."""
-        sources = msgspec.structs.replace(self.sources, channel=None, wheels=None)
-        return msgspec.structs.replace(self, cuda=cuda, sources=sources)
-
-    def from_channel(self, channel: str | None) -> "BuildRequest":
-        """The same with torch from this channel alone; None: from any."""
-        return msgspec.structs.replace(self, sources=msgspec.structs.replace(self.sources, channel=channel))
-
-    def command_with_apt(self, packages: Sequence[str]) -> str:
-        """What to type for this request with more of Debian's packages; of a recipe of one's own, what to write."""
-        apt = tuple(dict.fromkeys((*self.additions.apt, *packages)))
-        if self.recipe:
-            return f"apt = [{_quoted(apt)}] in {self.recipe}, then the same command"
-        if self.additions.constraints and not self.requirements:  # bounds of a file that is not known any more
-            return f"the same command with {setting(apt=' '.join(apt))}"
-        more = msgspec.structs.replace(self.additions, apt=apt)
-        return str(msgspec.structs.replace(self, additions=more).command())
-
-    def command_with(self, packages: Sequence[str]) -> str:
-        """What to type for this request with more packages, which go before what a file says of them."""
-        if self.recipe:
-            return f"add {_quoted(packages)} to pip in {self.recipe}"
-        return str(msgspec.structs.replace(self, words=tuple(dict.fromkeys((*self._words(), *packages)))).command())
-
     def command(self) -> Command:
         """What to type for this request. Passwords are left out.
 
@@ -126,12 +91,15 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
             "wheels": sources.wheels,
             "extensions": sources.extensions.replace("auto", ""),
             "toolkit": sources.toolkit,
+            "pyg-lib": redacted(sources.pyg_lib or ""),
             "engine": self.engine.replace("auto", ""),
             "flavour": "devel" if sources.devel else self.additions.flavour,
             "slim": self.slim.replace("no", ""),
-            "with": " ".join(self._words()),
+            "with": " ".join(self.shown_packages),
             "requirements": self.requirements,
             "apt": "" if self.recipe else " ".join(self.additions.apt),
+            "build-apt": "" if self.recipe else " ".join(self.additions.build_apt),
+            "build-env": "" if self.recipe else build_environment.written(self.additions.build_environment),
             "locked": sources.locked,
             "output": "" if self.output == Path("dist") else self.output,
             "no-smoke": not suites.run,
@@ -148,7 +116,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
             verb, self.recipe or self.name, **{name: value for name, value in given.items() if name in OPTIONS[verb]}
         )
 
-    def _words(self) -> tuple[str, ...]:
+    @property
+    def shown_packages(self) -> tuple[str, ...]:
+        """The packages that its command names."""
         if self.words is not None or self.recipe:
             return self.words or ()
         return self.additions.packages
@@ -161,6 +131,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
             channel=asked.channel or None,
             extensions=asked.extensions or "auto",
             toolkit=asked.toolkit or None,
+            pyg_lib=asked.pyg_lib or None,
             devel=asked.flavour == "devel",
         )
         return cls(
@@ -172,18 +143,19 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
             slim=asked.slim or "no",
         )
 
-    def asked(self, report: BuildReport) -> BuildParameters:
-        """As provenance tells it: enough to ask again."""
+    def parameters(self, candidate: str) -> BuildParameters:
+        """As provenance tells it, with the candidate that was built: enough to ask again."""
         return BuildParameters(
             recipe=self.name,
-            variant=report.cuda,
-            candidate=report.candidate,
+            variant=self.cuda or "",
+            candidate=candidate,
             target=self.machine.target,
             gpus=tuple(filter(None, self.machine.gpu.split(","))),
             driver=self.machine.driver,
             channel=self.sources.channel or "",
             extensions=self.sources.extensions,
             toolkit=self.sources.toolkit or "",
+            pyg_lib="git" if self.sources.pyg_lib else "",  # a folder is of this machine; git has the same files
             flavour="devel" if self.sources.devel else "",
             slim=self.slim if self.slim != "no" else "",
             additions=own.recorded(self.additions) if self.additions else None,

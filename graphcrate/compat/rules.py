@@ -101,7 +101,7 @@ def _judge(stack: Software, target: Target, driver: str) -> Judgement:
         for effect, what, source, fix in rule(stack, target, driver):
             if effect == "rejects":
                 if name == "driver" and not (rest := _judge(stack, target, "")).accepted:
-                    other = rest.reasons[0]  # in the way besides the driver, which the user would update in vain
+                    other = rest.reasons[0]  # besides the driver, which the user would update in vain
                     fix = f"no driver is enough: {other.what}" + (f"; {other.fix}" if other.fix else "")
                 reason = Reason(rule=name, what=what, source=source, fix=fix)
                 return Judgement(status="rejected", reasons=(reason,), driver=driver)

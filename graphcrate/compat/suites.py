@@ -33,6 +33,8 @@ class BaseFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gcc: tuple[int, ...]  #: major versions, the default last
     known: str
     packages: tuple[str, ...] = ()  #: that a base of it needs besides what all need
+    fabric: tuple[str, ...] = ()  #: packages with libibverbs, its providers and librdmacm
+    rust: tuple[str, ...] = ()  #: packages with rustc and cargo
     links_usr: bool = False  #: no package brings /bin → usr/bin and its like, so whoever makes a base does
     compiles_again: bool = False  #: bytecode that its scripts make is another one each time
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat import facts, toml
+from graphcrate.compat.fabrics import fabrics
 from graphcrate.model.command import setting
 from graphcrate.model.contract import Host
 from graphcrate.model.errors import UsageError
@@ -24,6 +25,16 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     gpus: int = 0  #: on a node
 
 
+class NodeFabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The network between a machine's nodes. 0 or empty: not known."""
+
+    kind: str  #: one of `compat.fabrics`: "infiniband"
+    rails: int = 0  #: cards that a node has for it
+    rate: int = 0  #: of each, in Gbit/s
+    interface: str = ""  #: network interfaces that ranks find one another by: "hsn", "ib0"
+    plugin: str = ""  #: folder of the nodes with lib/libnccl-net.so: "/opt/aws-ofi-nccl"
+
+
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A machine, as `targets/*.toml` or the user describes it. What is empty or None is not known."""
 
@@ -35,6 +46,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     glibc: str = ""
     runtimes: Mapping[str, str] = {}  #: runtime → version, which may be empty; of pyxis that of enroot
     partitions: Mapping[str, Partition] = {}  #: of Slurm
+    fabric: NodeFabric | None = None
 
 
 def load(path: Path) -> Target:
@@ -57,6 +69,15 @@ def contradictions(target: Target) -> Iterator[tuple[str, str]]:
             yield field, f"{version!r} is not a version: {_VERSION_LIKE}"
     if len(set(target.drivers)) < len(target.drivers) or "" in target.drivers:
         yield "drivers", "a driver stands twice or is empty"
+    if target.fabric is not None:
+        if target.fabric.kind not in fabrics():
+            yield "fabric.kind", f"there is no fabric {target.fabric.kind!r}; there are {', '.join(fabrics())}"
+        if target.fabric.rails < 0 or target.fabric.rate < 0:
+            yield "fabric", "a number of rails and a rate in Gbit/s are 1 or more"
+        if not re.fullmatch(r"[\w.,=^-]*", target.fabric.interface, re.ASCII):
+            yield "fabric.interface", f"{target.fabric.interface!r} names no network interface"
+        if target.fabric.plugin and not re.fullmatch(r"/[\w./+-]+", target.fabric.plugin, re.ASCII):
+            yield "fabric.plugin", f"{target.fabric.plugin!r} is not the absolute path of a folder"
     if target.gpus == () and target.drivers:
         yield "drivers", "a machine without a GPU has no driver"
     for name in target.runtimes:
@@ -174,5 +195,7 @@ def host_of(machine: Target, shm: str, today: datetime.date | None = None) -> Ho
         glibc=machine.glibc,
         shm=int(size[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[size[2]] if size else None,
         versions={name: version for name, version in machine.runtimes.items() if version},
+        fabric=machine.fabric.kind if machine.fabric else "",
+        plugin=machine.fabric.plugin if machine.fabric else "",
         today=today,
     )

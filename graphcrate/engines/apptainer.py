@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from graphcrate.engines import backend, context
+from graphcrate.engines import backend, context, slurm
 from graphcrate.engines.backend import BuildOrder, Built, RuntimeVersion
 from graphcrate.engines.output import COLOUR, LOG, Output, last_word
 from graphcrate.host import apptainer_client, process, settings
@@ -46,6 +46,9 @@ STEPS = re.compile(
 )
 #: A PID namespace: all that a command starts ends with it.
 ISOLATED = ["--cleanenv", "--contain", "--pid"]
+#: On several nodes a task has variables of its own (SLURM_PROCID); Slurm hands on those that we chose.
+ON_NODES = ["--contain", "--pid"]
+RDMA = Path("/dev/infiniband")
 NO_NETWORK = ["--net", "--network", "none"]
 SECONDS_TO_TRY = 300
 #: labels that say which image it is
@@ -265,6 +268,8 @@ class ApptainerImage:
 
     def run(self, command: Exec) -> Completed:
         """See `host.sandbox.Inside.run`. Of the host it sees binds alone, and the network if asked to."""
+        if command.nodes > 1:
+            return self._run_on_nodes(command)
         options = [*ISOLATED, *self.rights, *(() if command.network else self.network_off)]
         options += ["--no-eval"] if self.engine.takes_literal_values else []
         options += ["--pwd", command.cwd or "/"]
@@ -275,6 +280,21 @@ class ApptainerImage:
         with self.cache.folder() as scratch:
             options += ["--workdir", str(scratch)]
             return self.engine.execute(self.image, command, options, environment=variables)
+
+    def _run_on_nodes(self, command: Exec) -> Completed:
+        """Run it as a step of this job, once on each node, with the node's network and devices for RDMA.
+
+        Raises HostError for a step that Slurm took away.
+        """
+        options = [*ON_NODES, *self.rights, "--pwd", command.cwd or "/"]
+        options += ["--no-eval"] if self.engine.takes_literal_values else []
+        options += ["--bind", str(RDMA)] if RDMA.is_dir() else []
+        inherited = slurm.job_environment(settings.environment())
+        variables = inherited | self.engine.environment(inherited, command.environment)
+        words = slurm.step_words(command.nodes)
+        done = self.engine.execute(self.image, command, options, environment=variables, prefix=words)
+        slurm.raise_if_taken_away(done)
+        return done
 
 
 def explain(engine: ApptainerClient, lines: Sequence[str], log: Path | None = None) -> GraphcrateError | None:

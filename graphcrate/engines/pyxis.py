@@ -5,11 +5,11 @@ registry.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.compat import slurm_ends
 from graphcrate.engines import slurm
 from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.host import process, settings
@@ -25,7 +25,10 @@ from graphcrate.render import jobs, slurm_batch
 
 #: The host's home would bring ~/.local, and a later suite is to find the image as it was; the step has the job's
 #: resources for itself.
-ISOLATED = ("--no-container-mount-home", "--container-readonly", "--ntasks=1", "--nodes=1")
+ISOLATED = ("--no-container-mount-home", "--container-readonly")
+CARDS = Path("/sys/class/infiniband")
+#: drivers of cards whose devices enroot's hook gives to those who ask; on nodes without it ends the start
+MELLANOX = ("mlx4_core", "mlx5_core")
 DRIVER = Path("/dev/nvidiactl")  #: is there where the node's kernel has NVIDIA's driver
 
 
@@ -66,7 +69,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
                 f"pyxis does not start {artifact.reference}: {why}",
                 next_step=f"{command('doctor')}    on the node, and show it and this line to who runs the cluster",
             )
-        yield Container(name, variables)
+        yield Container(name, variables, container(artifact))
     finally:
         if left := _remove(name, variables):
             progress.note(left)
@@ -105,25 +108,33 @@ class Container:
 
     name: str
     variables: Mapping[str, str]
+    image: str = ""  #: that it is made of; on several nodes each makes one that ends with its step
 
     def run(self, command: Exec) -> Completed:
         """See `host.sandbox.Inside.run`. The step has the job's GPUs and the node's network: enroot knows no other.
 
         Raises HostError for a step that Slurm or a node took away: nothing is known of what ran in it.
         """
-        words = step(self.name, command)
-        done = process.run(words, environment=self.variables, on_line=command.on_line, timeout=command.timeout)
-        if done.returncode and (why := slurm_ends.taken_away(done.lines)):
-            raise HostError(
-                f"Slurm took the step away: {why}",
-                next_step="sinfo -R; sacct --jobs=JOB    say what became of the node and the job; then run it again",
-            )
+        several = command.nodes > 1
+        words = step(self.name, command, self.image if several else "")
+        variables = {**_for_rdma(), **self.variables} if several else self.variables
+        done = process.run(words, environment=variables, on_line=command.on_line, timeout=command.timeout)
+        slurm.raise_if_taken_away(done)
         return done
 
 
+def _for_rdma() -> dict[str, str]:
+    """What asks enroot's hook for this node's cards for InfiniBand and RoCE, where it has any."""
+    drivers = (os.path.realpath(card / "device" / "driver") for card in CARDS.glob("*"))
+    return {"MELLANOX_VISIBLE_DEVICES": "all"} if {Path(each).name for each in drivers} & {*MELLANOX} else {}
+
+
 def step(name: str, command: Exec, image: str = "") -> list[str]:
-    """The words of a step in the container of this name, which is made of `image` where that is given."""
-    options = ["--quiet", "--unbuffered", *ISOLATED, f"--container-name={name}"]
+    """The words of a step in the container of this name, which is made of `image` where that is given.
+
+    On several nodes the containers have no name: pyxis removes them with the step.
+    """
+    options = [*ISOLATED, *([f"--container-name={name}"] if command.nodes == 1 else [])]
     options += [f"--container-image={image}"] if image else []
     options += [f"--container-workdir={command.cwd or '/'}"]
     for bind in command.binds:
@@ -134,4 +145,4 @@ def step(name: str, command: Exec, image: str = "") -> list[str]:
         options += [f"--container-mounts={','.join(mounts)}"]
     # the image's variables beat the step's, unless each is named to a newer pyxis
     given = ["env", *(f"{name}={value}" for name, value in command.environment.items())] if command.environment else []
-    return ["srun", *options, *given, *command.argv]
+    return [*slurm.step_words(command.nodes), *options, *given, *command.argv]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.engines import slurm, table
-from graphcrate.host import gpu
+from graphcrate.host import gpu, trace
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Inside
@@ -101,7 +101,7 @@ class _Test(NamedTuple):
 def _tests(order: TrialOrder, ctx: Context) -> list[_Test]:
     """Return what an order runs, each with its past pass on this kind of node. Raises HostError without a runner."""
     on_gpu = smoke.runs_on_gpu(order.device)
-    runtime = table.runner(order.artifact.kind).runtime(ctx.environment)
+    runtime = table.runner(order.artifact.engine).runtime(ctx.environment)
     here = {
         "image": memory.content(order.artifact.digest),
         "device": gpu.device(ctx.environment, on_gpu=on_gpu),
@@ -110,15 +110,16 @@ def _tests(order: TrialOrder, ctx: Context) -> list[_Test]:
         "runtime_version": runtime.version,
     }
     tests = []
-    suites = (smoke.suite(name, on_gpu=on_gpu, packages=order.packages) for name in order.suites)
+    suites = (smoke.suite(name, on_gpu=on_gpu, packages=order.packages, nodes=order.nodes) for name in order.suites)
     for program in (*suites, *own.programs(order.own)):
         claim = SuiteClaim(suite=program.name, version=program.version, **here)
-        tests.append(_Test(program, claim, None if order.rerun else memory.recall(Path(order.passes), claim)))
+        again = order.rerun or program.measures
+        tests.append(_Test(program, claim, None if again else memory.recall(Path(order.passes), claim)))
     return tests
 
 
 def _opened(artifact: Artifact, ctx: Context) -> AbstractContextManager[Inside]:
-    return table.runner(artifact.kind).opened(artifact, cache=ctx.cache, progress=ctx.progress)
+    return table.runner(artifact.engine).opened(artifact, cache=ctx.cache, progress=ctx.progress)
 
 
 def _results(
@@ -138,8 +139,10 @@ def _results(
                 results += test.recalled()
                 continue
             inside = inside or stack.enter_context(_opened(order.artifact, ctx))
+            with trace.span(f"suite {program.name}"):
+                ran = smoke.run(program, inside, Path(order.folder), say=say, on_gpu=smoke.runs_on_gpu(order.device))
             result = msgspec.structs.replace(
-                smoke.run(program, inside, Path(order.folder), say=say, on_gpu=smoke.runs_on_gpu(order.device)),
+                ran,
                 driver=gpu.driver_version(),
                 runtime=claim.runtime,
                 runtime_version=claim.runtime_version,
@@ -148,7 +151,7 @@ def _results(
                 **slurm.here(),  # in a job of Slurm its id, node and partition
             )
             results.append(result)
-            if trouble := memory.store_result(Path(order.passes), claim, result):
+            if not program.measures and (trouble := memory.store_result(Path(order.passes), claim, result)):
                 say(trouble)
     return results
 

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.compat import slurm_ends
 from graphcrate.host import process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
+from graphcrate.host.process import Completed
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError, UsageError
 from graphcrate.model.suite import SUITES
@@ -268,8 +270,9 @@ def parameters(order: TrialOrder, resources: Resources) -> dict[str, str]:
         "partition": resources.partition,
         "time": time,
         "signal": slurm_batch.warning(time),
-        "nodes": "1",
-        "ntasks": "1",
+        "nodes": str(order.nodes),
+        "ntasks": str(order.nodes),
+        "ntasks-per-node": "1" if order.nodes > 1 else "",
         "gres": resources.gres,
         "account": resources.account,
         "qos": resources.qos,
@@ -302,6 +305,21 @@ def here() -> Mapping[str, str]:
         "job": environment.get("SLURM_JOB_ID"),
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def step_words(nodes: int) -> list[str]:
+    """Return the words of a step with a task on each of so many nodes of the job."""
+    each = ["--ntasks-per-node=1"] if nodes > 1 else []
+    return ["srun", "--quiet", "--unbuffered", f"--ntasks={nodes}", f"--nodes={nodes}", *each]
+
+
+def raise_if_taken_away(done: Completed) -> None:
+    """Raise HostError for a step that Slurm or a node took away: nothing is known of what ran in it."""
+    if done.returncode and (why := slurm_ends.taken_away(done.lines)):
+        raise HostError(
+            f"Slurm took the step away: {why}",
+            next_step="sinfo -R; sacct --jobs=JOB    say what became of the node and the job; then run it again",
+        )
 
 
 def read_jobs(text: str) -> dict[str, JobView]:

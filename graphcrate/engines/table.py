@@ -1,4 +1,4 @@
-"""The engines that build and what runs each kind of artifact: one row each, which mypy compares with its type.
+"""The engines that build, and what runs images of each: one row each.
 
 A row imports its module when it is asked for: each needs libraries of its own.
 """
@@ -6,7 +6,6 @@ A row imports its module when it is asked for: each needs libraries of its own.
 from graphcrate.engines.backend import Engine, Runner
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
-from graphcrate.model.report import ArtifactKind
 
 #: `singularity` is `apptainer` by its older name, and by the name of SingularityCE
 ENGINES = ("embedded", "docker", "podman", "apptainer", "singularity")
@@ -33,22 +32,23 @@ def engine(name: str) -> Engine:
     )
 
 
-def runner(kind: ArtifactKind) -> Runner:
-    """What runs artifacts of this kind."""
-    match kind:
-        case "layout":
+def runner(engine: str) -> Runner:
+    """What runs artifacts of this engine. Raises UsageError."""
+    match engine:
+        case "embedded":
             from graphcrate.engines.embedded import run
 
             return run
         case "docker" | "podman":
             from graphcrate.engines.oci import StoreEngine
 
-            return StoreEngine(kind)
-        case "sif":
+            return StoreEngine(engine)
+        case "apptainer":
             from graphcrate.engines.apptainer import ApptainerEngine
 
             return ApptainerEngine("apptainer")
-        case "sqsh" | "registry":
+        case "pyxis":
             from graphcrate.engines import pyxis
 
             return pyxis
+    raise UsageError(f"nothing runs images of {engine!r}", next_step=f"{command('test', 'NAME:TAG')}    (one of ours)")

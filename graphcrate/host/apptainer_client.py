@@ -1,6 +1,5 @@
 """Apptainer, SingularityCE and Singularity: which of them is here, and its commands, through spython's client."""
 
-import functools
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -72,12 +71,21 @@ class ApptainerClient(msgspec.Struct, frozen=True, kw_only=True):
         return client.completed
 
     def execute(
-        self, image: Path, command: Exec, options: Sequence[str] = (), *, environment: Mapping[str, str]
+        self,
+        image: Path,
+        command: Exec,
+        options: Sequence[str] = (),
+        *,
+        environment: Mapping[str, str],
+        prefix: Sequence[str] = (),
     ) -> Completed:
-        """Run a command in an image. Raises HostError for what cannot be bound, else what `process.run` raises."""
+        """Run a command in an image. Raises HostError for what cannot be bound, else what `process.run` raises.
+
+        `prefix`: words before the engine's own, such as those of srun.
+        """
         check_binds(command.binds, separators=":,")  # for a source that is not there spython would end this program
         binds = [f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}" for bind in command.binds]
-        client = self._client(environment=environment, on_line=command.on_line, timeout=command.timeout)
+        client = self._client(prefix, environment=environment, on_line=command.on_line, timeout=command.timeout)
         client.execute(
             str(image),
             [*command.argv],
@@ -99,11 +107,11 @@ class ApptainerClient(msgspec.Struct, frozen=True, kw_only=True):
                 next_step=f"{self.program} inspect --json {image}    shows what it prints",
             ) from error
 
-    def _client(self, **options: Any) -> "SpythonClient":  # noqa: ANN401
-        """spython's client, whose commands get these options of `process.run`."""
+    def _client(self, prefix: Sequence[str] = (), **options: Any) -> "SpythonClient":  # noqa: ANN401
+        """spython's client, whose commands get these words before them, and these options of `process.run`."""
         from graphcrate.host.spython_client import SpythonClient  # takes as long to load as a command without it
 
-        return SpythonClient(self.program, functools.partial(process.run, **options))
+        return SpythonClient(self.program, lambda words: process.run([*prefix, *words], **options))
 
 
 def parse_version(program: str, output: str) -> ApptainerClient | None:

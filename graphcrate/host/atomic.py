@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphcrate.host import waiting
+from graphcrate.host import process, waiting
 from graphcrate.host.cache import living_folder, remove_abandoned, remove_tree
 from graphcrate.host.os_errors import explaining
 from graphcrate.model.errors import HostError
@@ -157,7 +157,8 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
     Raises DiskFullError and HostError.
     """
-    parent = Path(tempfile.gettempdir())
+    with process.uninterrupted():  # in between, the file by which the folder is tried would stay
+        parent = Path(tempfile.gettempdir())
     with contextlib.ExitStack() as stack:
         with explaining(parent / prefix):
             remove_abandoned(parent, prefix)

@@ -23,12 +23,20 @@ import filelock
 from graphcrate.host import settings, waiting
 from graphcrate.model import codec
 from graphcrate.model.command import IMAGE_AGAIN, command
-from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError, IntegrityError
+from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError, IntegrityError, UsageError
 from graphcrate.model.values import is_file_name
+from graphcrate.model.words import bytes_of
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: of runs that are at work; all other folders keep what may be made again
 WORKING_FOLDERS = frozenset({"tmp", "locks"})
+#: large folders → how many names below the root lead to what is removed as a whole
+UNITS = {
+    "uv": 1,
+    **dict.fromkeys(("rootfs", "squashed", "toolkits", "files", "compiled", "built", "trees"), 2),
+    **dict.fromkeys(("bases", "blobs", "bytecode"), 3),
+}
+MOST = "GRAPHCRATE_CACHE_MAX"  #: bytes that the cache may take: 20GB
 _SEAL = b"\ngraphcrate sha256:"  #: between a record and its checksum
 _Record = TypeVar("_Record")
 #: what a run does that has a lock, by what the lock's name begins with
@@ -75,12 +83,26 @@ def default_root(environment: Mapping[str, str]) -> Path:
     )
 
 
+def most_bytes(environment: Mapping[str, str]) -> int | None:
+    """How much the cache may take by this environment; None where it says nothing. Raises UsageError."""
+    if not (given := environment.get(MOST, "")):
+        return None
+    try:
+        return bytes_of(given)
+    except ValueError as error:
+        raise UsageError(
+            f"{MOST} is {given!r}, which is not a number of bytes", next_step=f"export {MOST}=20GB"
+        ) from error
+
+
 class Cache:
     """A cache rooted at one folder. All methods are safe with several processes at once."""
 
-    def __init__(self, root: Path) -> None:
-        """Raises CacheError when the folder cannot be created or written."""
-        self.root = root
+    def __init__(self, root: Path, most: int | None = None) -> None:
+        """`most`: bytes that it may take, for `cleaning`. Raises CacheError when it cannot be created or written."""
+        self.root, self.most, self.began = root, most, settings.now()
+        self.has_grown = False  #: something large was written by this run, or was about to be
+        self._used = set[Path]()
         try:
             self._tmp = root / "tmp"
             self._locks = root / "locks"
@@ -109,10 +131,25 @@ class Cache:
 
     def has_file(self, sha256: str, name: str, size: int) -> bool:
         """Whether that download is there. Its path is its hash, so the size alone is looked at."""
+        path = self.file(sha256, name)
         try:
-            return self.file(sha256, name).stat().st_size == size
+            is_there = path.stat().st_size == size
         except OSError:
             return False
+        self.use(path.parent)
+        return is_there
+
+    def use(self, path: Path) -> None:
+        """Note that this run uses a file or folder, so that `cleaning` keeps it longer than what nobody used.
+
+        Of a folder its time of change has that, of a file its time of access: when a layer was written counts too.
+        """
+        if path in self._used:
+            return
+        self._used.add(path)
+        with contextlib.suppress(OSError):  # not there yet, or somebody else's
+            status, now = path.stat(), int(settings.now() * 1e9)
+            os.utime(path, ns=(now, now if path.is_dir() else status.st_mtime_ns))
 
     def blob(self, digest: str) -> Path:
         """Where the blob `sha256:<hex>` lies (or will lie)."""
@@ -122,6 +159,8 @@ class Cache:
         """A path below the root; parent folders are created. Raises as `_below`."""
         path = self._below(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if depth := UNITS.get(parts[0]):
+            self.use(self.root.joinpath(*parts[:depth]))
         return path
 
     def _below(self, *parts: str) -> Path:
@@ -219,6 +258,7 @@ class Cache:
 
     def require(self, needed: int, purpose: str) -> None:
         """Raises DiskFullError unless `needed` bytes are free."""
+        self.has_grown = True
         step = f"{MORE_ROOM}; or put it on another disk: {CACHE_ELSEWHERE}"
         require_room(self.root, needed, purpose, free=self.free_bytes(), next_step=step)
 

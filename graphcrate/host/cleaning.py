@@ -1,12 +1,17 @@
 """What each folder of the cache takes of the disk, and freeing it."""
 
+import functools
 import os
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from graphcrate.host.cache import WORKING_FOLDERS, Cache, remove_tree
+from graphcrate.host.cache import MOST, UNITS, WORKING_FOLDERS, Cache, remove_tree
+from graphcrate.host.progress import Progress
 from graphcrate.model.command import command
-from graphcrate.model.errors import UsageError
+from graphcrate.model.errors import CacheError, UsageError
+from graphcrate.model.words import listed, size
 
 ALL = "all"
 BLOCK = 512  #: st_blocks counts in these, whatever the file system's own blocks (stat(2))
@@ -23,6 +28,87 @@ MEANING = {
     "apptainer": "what Apptainer keeps; made again",
     "squashed": "layers compressed for SIF and squashfs; compressed again",
 }
+
+SHARE = 0.8  #: of what the cache takes and its disk has free, where no limit is given: a fifth is for others
+#: of what this run used itself: what the next command needs least goes first, and what takes longest to make last
+_ORDER = ("uv", "toolkits", "squashed", "files", "bases", "rootfs", "trees", "blobs", "bytecode", "built", "compiled")
+
+
+class Limit(NamedTuple):
+    """How much the cache may take, in bytes, and who says so."""
+
+    bytes: int
+    why: str
+
+
+class _Unit(NamedTuple):
+    """What is removed as a whole. `used`: when a run used it last, in Unix seconds."""
+
+    path: Path
+    folder: str
+    used: float
+    bytes: int
+
+
+def limit(cache: Cache, taken: int) -> Limit:
+    """How much the cache may take. `taken`: what it does."""
+    if cache.most is not None:
+        return Limit(cache.most, MOST)
+    return Limit(int((taken + cache.free_bytes()) * SHARE), f"four fifths of its disk; {MOST} says otherwise")
+
+
+def keep_within(cache: Cache, progress: Progress) -> int:
+    """Remove what was not used for the longest time until the cache takes what it may; return the bytes freed.
+
+    Only where this run has written to it, and while no other run works: what that holds must stay. Then, if that is
+    not enough, what this run used, in the order of `_ORDER`. Layers that an image in dist/ has too take nothing.
+    """
+    if not cache.has_grown:
+        return 0
+    taken = sum(measure(cache).values())
+    most = limit(cache, taken)
+    if taken <= most.bytes:
+        return 0
+    removed: list[_Unit] = []
+    try:
+        with cache.folder() as doomed, cache.alone():
+            for unit in sorted(_units(cache), key=functools.partial(_worth, cache.began)):
+                if taken - sum(each.bytes for each in removed) <= most.bytes:
+                    break
+                unit.path.rename(doomed / f"{len(removed)}")
+                removed.append(unit)
+    except CacheError:
+        progress.note(f"the cache takes {size(taken)} of {size(most.bytes)}; nothing goes while another run works")
+        return 0
+    freed = sum(unit.bytes for unit in removed)
+    if removed:
+        counts = Counter(unit.folder for unit in removed)
+        what = listed([f"{number} of {name}/" for name, number in counts.items()])
+        progress.note(
+            f"the cache took {size(taken)} of {size(most.bytes)} ({most.why}): removed {what}, {size(freed)}; what of "
+            "that is asked for again is made or fetched again"
+        )
+    return freed
+
+
+def _worth(began: float, unit: _Unit) -> tuple[float, int, str]:
+    """What sorts units: those that this run did not use by when another did, then the others by `_ORDER`."""
+    return min(unit.used, began), _ORDER.index(unit.folder) if unit.used >= began else 0, str(unit.path)
+
+
+def _units(cache: Cache) -> Iterator[_Unit]:
+    """All that may be removed, with what each takes alone; what takes nothing is left out."""
+    for folder, depth in UNITS.items():
+        for path in cache.root.glob("/".join([folder, *["*"] * (depth - 1)])):
+            try:
+                status = path.lstat()
+            except FileNotFoundError:
+                continue
+            is_folder = path.is_dir()
+            taken = bytes_below(path) if is_folder else status.st_blocks * BLOCK * (status.st_nlink == 1)
+            if taken:
+                used = status.st_mtime if is_folder else max(status.st_mtime, status.st_atime)
+                yield _Unit(path, folder, used, taken)
 
 
 def measure(cache: Cache) -> dict[str, int]:

@@ -45,10 +45,10 @@ class Context:
 
     @functools.cached_property
     def cache(self) -> "Cache":
-        """The cache, opened at first use. Raises CacheError."""
-        from graphcrate.host.cache import Cache, default_root
+        """The cache, opened at first use. Raises CacheError, UsageError for a limit that is no number."""
+        from graphcrate.host.cache import Cache, default_root, most_bytes
 
-        return Cache(default_root(self.environment))
+        return Cache(default_root(self.environment), most_bytes(self.environment))
 
     @functools.cached_property
     def progress(self) -> Progress:

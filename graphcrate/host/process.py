@@ -22,12 +22,13 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.host import settings
+from graphcrate.host import settings, trace
 from graphcrate.model.errors import BuildError, HostError
 
 KEPT_LINES = 200
 LINE_LIMIT = 1 << 16  #: characters; a longer line is cut in pieces, so that a program without newlines fits in memory
 POLL_SECONDS = 0.1
+_LOOK_SECONDS = 0.005  #: between two looks whether a program that has closed its stdout has ended
 GRACE_SECONDS = 5.0  #: between the request to end (SIGTERM: programs remove what they made) and SIGKILL
 #: Debian's package of a program, where the names differ
 PACKAGES = {
@@ -65,10 +66,12 @@ def run(
     timeout: float | None = None,
     silence: float = math.inf,
     descriptors: Sequence[int] = (),
+    title: str = "",
 ) -> Completed:
     """Run a program; whatever its exit code, return it. stdout and stderr come merged, line by line, to `on_line`.
 
-    `environment` defaults to `settings.child_environment()`; `descriptors`: files that the program gets open.
+    `environment` defaults to `settings.child_environment()`; `descriptors`: files that the program gets open; `title`:
+    what a trace calls it.
     Raises HostError when the program is missing, BuildError after `timeout` seconds, SilenceError after `silence`
     seconds without a word of it.
     """
@@ -79,8 +82,11 @@ def run(
         if on_line is not None:
             on_line(line)
 
-    with _started(argv, environment, stderr=subprocess.STDOUT, cwd=cwd, pass_fds=tuple(descriptors)) as process:
-        _follow(process, _Lines(take).feed, timeout, silence)
+    with (
+        trace.span(title or Path(argv[0]).name) as span,
+        _started(argv, environment, stderr=subprocess.STDOUT, cwd=cwd, pass_fds=tuple(descriptors)) as process,
+    ):
+        _follow(process, _Lines(take).feed, timeout, silence, span if trace.path() else None)
     return Completed(process.returncode, tuple(kept))
 
 
@@ -93,7 +99,8 @@ def output(
     timeout: float | None = None,
 ) -> str:
     """The program's stdout as text. Raises BuildError with the last lines of stderr when it fails."""
-    with _started(argv, environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd) as process:
+    options = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": cwd}
+    with trace.span(Path(argv[0]).name), _started(argv, environment, **options) as process:
         stdout, stderr = process.communicate(stdin, timeout)
     if process.returncode:
         raise failure(argv, process.returncode, stderr.decode("utf-8", "replace").splitlines())
@@ -244,7 +251,11 @@ def _started(
 
 
 def _follow(
-    process: subprocess.Popen[bytes], feed: Callable[[bytes], None], timeout: float | None, silence: float
+    process: subprocess.Popen[bytes],
+    feed: Callable[[bytes], None],
+    timeout: float | None,
+    silence: float,
+    span: trace.Span | None = None,
 ) -> None:
     """Feed what it says until the process has ended, not waiting for a daemon that holds the pipe open."""
     heard = time.monotonic()
@@ -253,7 +264,7 @@ def _follow(
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
-            ended = process.poll() is not None
+            ended = _has_ended(process) if span else process.poll() is not None
             if selector.select(POLL_SECONDS):
                 data = os.read(process.stdout.fileno(), 1 << 16)
                 heard = time.monotonic()
@@ -267,7 +278,19 @@ def _follow(
                 raise subprocess.TimeoutExpired(process.args, timeout or 0)
             if time.monotonic() > heard + silence:
                 raise _Silence(process.args, silence)
+    if span:
+        while not _has_ended(process) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        span.processor_seconds += trace.processor_seconds(process.pid)
     process.wait(None if timeout is None else max(deadline - time.monotonic(), 0))
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended; it is not waited for, so that /proc still has what it used."""
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # where SIGCHLD is ignored nobody has to wait
+        return True
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from graphcrate.host import trace
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bars
@@ -71,23 +73,27 @@ class Stderr(Progress):
     def note(self, message: str) -> None:
         if not self._quiet:
             self.warn(message)
+        else:
+            trace.note(message)
 
     def warn(self, message: str) -> None:
+        trace.note(message)
         self._console.print(message, highlight=False, soft_wrap=True, markup=False)
 
     @contextlib.contextmanager
     def task(self, description: str, total: int, unit: str = "", *, brief: bool = False) -> Iterator[Task]:
-        if self._quiet:
-            yield Task()
-            return
         start = time.monotonic()
-        if self._console.is_terminal:
-            with self._bar(description, total, unit) as bar:
-                yield bar
-        else:
-            yield _Lines(self, description, total, unit)
+        with trace.span(description) as span:
+            span.bytes = 0 if unit else total
+            if self._quiet:
+                yield Task()
+            elif self._console.is_terminal:
+                with self._bar(description, total, unit) as bar:
+                    yield bar
+            else:
+                yield _Lines(self, description, total, unit)
         seconds = time.monotonic() - start
-        if brief:
+        if brief or self._quiet:
             return
         if unit:
             self.note(f"{description}: {total} {unit} in {seconds:.1f} s")

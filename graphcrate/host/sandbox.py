@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
@@ -50,8 +50,9 @@ class Exec:
     """A command to run in an image, and what it gets. `environment` goes over the image's own variables.
 
     `cwd` empty: the runner's default. `gpu`: all GPUs, where there are any. `attached` leaves it this process's
-    terminal (no lines, no time-out). `silence`: seconds without a line after which it is taken to hang (our own sandbox
-    alone). `on_line` hears stdout and stderr, merged. `step`: what the sandbox grants it.
+    terminal (no lines, no time-out). `nodes`: of a job of Slurm, on each of which it runs once, with the node's network
+    and its devices for RDMA (pyxis and Apptainer alone). `silence`: seconds without a line after which it is taken to
+    hang (our own sandbox alone). `on_line` hears stdout and stderr, merged. `step`: what the sandbox grants it.
     """
 
     argv: Sequence[str]
@@ -61,6 +62,7 @@ class Exec:
     network: bool = False
     gpu: bool = False
     attached: bool = False
+    nodes: int = 1
     timeout: float | None = None
     silence: float = math.inf
     on_line: Callable[[str], None] | None = None
@@ -118,7 +120,10 @@ def run_in(rootfs: Path, command: Exec) -> process.Completed:
         "filter": _filter(command.step).hex(),
         "filter_required": needs.ignored_owners,
     }
-    run = functools.partial(process.run, on_line=command.on_line, timeout=command.timeout, silence=command.silence)
+    title = " ".join(["sandbox:", *(Path(word).name for word in command.argv[:3])])
+    run = functools.partial(
+        process.run, on_line=command.on_line, timeout=command.timeout, silence=command.silence, title=title
+    )
     failures = []
     for kind in ("user", "mount") if os.geteuid() == 0 else ("user",):
         done, failure = _start({**orders, "kind": kind}, _attached if command.attached else run)
@@ -135,7 +140,7 @@ def _attached(argv: Sequence[str], *, descriptors: Sequence[int]) -> process.Com
 def _start(orders: dict[str, Any], run: Callable[..., process.Completed]) -> tuple[process.Completed, Failure | None]:
     """Run the command; why it did not start, where it did not."""
     encoded = json.dumps(orders).encode()
-    with tempfile.TemporaryFile(buffering=0) as post:
+    with _file_without_name() as post:
         post.write(encoded)
         post.seek(0)
         descriptor = post.fileno()
@@ -144,6 +149,18 @@ def _start(orders: dict[str, Any], run: Callable[..., process.Completed]) -> tup
         post.seek(len(encoded))
         reported = post.read()
     return done, codec.decode(reported, Failure) if reported else None
+
+
+def _file_without_name() -> BinaryIO:
+    """A new file that only descriptors lead to: in memory, else (before Linux 3.17) where temporary files are.
+
+    The first temporary file of a process tries the folder with a file of its own, which a kill in between leaves.
+    """
+    try:
+        return os.fdopen(os.memfd_create("orders"), "w+b", buffering=0)
+    except (AttributeError, OSError):
+        with process.uninterrupted():
+            return tempfile.TemporaryFile(buffering=0)
 
 
 def writable_places(step: Step, binds: Sequence[Bind]) -> list[str]:

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from graphcrate.host import trace
 from graphcrate.model.errors import HostError
 
 Advance = Callable[[int], None]
@@ -90,7 +92,9 @@ class Pool:
 
     def _start(self) -> None:
         if self._executor is None:
-            self._executor = ProcessPoolExecutor(self._jobs, self._context, _begin, (os.getpid(), self._advanced))
+            self._executor = ProcessPoolExecutor(
+                self._jobs, self._context, _begin, (os.getpid(), self._advanced, trace.path())
+            )
         _, _, of, call, arguments = heapq.heappop(self._queue)
         try:
             self._running[self._executor.submit(_work, call, arguments)] = of
@@ -128,8 +132,8 @@ def _killed() -> HostError:
 _total: Any = None  #: bytes that all workers are done with
 
 
-def _begin(parent: int, advanced: Any) -> None:  # noqa: ANN401
-    """Make this process a worker."""
+def _begin(parent: int, advanced: Any, traced: Path | None) -> None:  # noqa: ANN401
+    """Make this process a worker. `traced`: the file of its parent's trace."""
     global _total  # an executor hands nothing else from here to its work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
@@ -138,6 +142,7 @@ def _begin(parent: int, advanced: Any) -> None:  # noqa: ANN401
         sys.exit(1)
     os.dup2(2, 1)  # stdout belongs to results
     _total = advanced
+    trace.join(traced)
 
 
 def _end(number: int, _: object) -> NoReturn:
@@ -151,6 +156,7 @@ def _work(call: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # no
             _total.value += amount
 
     try:
-        return call(advance, *arguments)
+        with trace.span(getattr(call, "__qualname__", "work")):
+            return call(advance, *arguments)
     except SystemExit:  # the executor would take it for a result and wait for more work
         os._exit(_ENDED)

@@ -26,7 +26,7 @@ from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.model.command import LOCK_AGAIN, setting
 from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, Toolkit, WheelToolkit
-from graphcrate.model.plan import CUDA_HOME, content_id
+from graphcrate.model.plan import CUDA_HOME, toolkit_id
 from graphcrate.oci import access, reference, spec
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.spec import LayerBlob
@@ -68,7 +68,7 @@ def prepare(toolkit: Toolkit, files: Mapping[str, Path], rootfs: Path, ctx: Cont
 
 
 def _folder(toolkit: Toolkit, cache: Cache) -> Path:
-    key = hashlib.sha256(f"{content_id(toolkit)} {TOOLKIT_FORMAT}".encode()).hexdigest()
+    key = hashlib.sha256(f"{toolkit_id(toolkit)} {TOOLKIT_FORMAT}".encode()).hexdigest()
     return cache.path("toolkits", key, "cuda")
 
 

@@ -43,6 +43,7 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True):
 
     `fault`: why no loader takes it, damaged or of 32 bits (`foreign`); `opaque`: why nobody can tell what it needs. The
     rest is empty then. `mentions`: libraries named in its data, which is how programs open what they do not link.
+    `verbs`: symbols of libibverbs and libmlx5 named in the data of NCCL, which looks them up by name; of others empty.
     """
 
     size: Size
@@ -60,6 +61,7 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True):
     new_strings: bool = False
     code: GpuCode = GpuCode()
     mentions: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
     fault: str = ""
     foreign: bool = False
     opaque: str = ""

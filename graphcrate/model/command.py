@@ -19,9 +19,22 @@ CHECKOUT_PROGRAM, INSTALLED_PROGRAM = "./build.py", "graphcrate"
 ETC = "…"  #: stands for words that were typed before, or that only the user knows
 USUAL_STACK = "pyg"  #: make's, where none is named
 
-_SOURCES = ("cuda", "channel", "mirror", "wheels", "extensions", "toolkit")
+_SOURCES = ("cuda", "channel", "mirror", "wheels", "extensions", "toolkit", "pyg-lib")
 _MACHINE = ("gpu", "driver", "target")
-_IMAGE = (*_SOURCES, *_MACHINE, "flavour", "slim", "with", "requirements", "apt", "locked", "keep-going", "quiet")
+_IMAGE = (
+    *_SOURCES,
+    *_MACHINE,
+    "flavour",
+    "slim",
+    "with",
+    "requirements",
+    "apt",
+    "build-apt",
+    "build-env",
+    "locked",
+    "keep-going",
+    "quiet",
+)
 #: Commands that get a recipe and what is to be made of it → their options that a request may have.
 OPTIONS = {
     "image": (*_IMAGE, "engine", "output", "no-smoke", "device", "rerun"),
@@ -33,6 +46,8 @@ OPTIONS = {
 SETTINGS = {"image": (*_IMAGE, "plan", "engine"), "publish": (*_IMAGE, "plan", "to", "key", "allow-cpu-only")}
 
 _IN_BRACES = re.compile(r"\{([^{}]+)\}")
+_BY_MAKE = rf"make (?:{'|'.join(SETTINGS)})(?: (?:[A-Z_]+=[\w.+{ETC}-]+|{ETC}))+"
+_OF_A_CHECKOUT = re.compile(rf"{_BY_MAKE}|{re.escape(CHECKOUT_PROGRAM)}(?=\s)")
 
 #: of an option: `True` for a flag, several for one that is repeated; left out where there is none
 Value = bool | str | int | Path | Iterable[str | Path] | None
@@ -118,6 +133,17 @@ def filled(text: str) -> str:
     What is no command, and no setting of make, stays as it is.
     """
     return _IN_BRACES.sub(lambda match: str(_read(match[1]) or match[0]), text)
+
+
+def as_typed(text: str) -> str:
+    """A text of a program that is the same everywhere, for a checkout, with its commands as they are typed here."""
+    return _OF_A_CHECKOUT.sub(lambda match: _typed_here(match[0]), text) if INSTALLED else text
+
+
+def _typed_here(of_a_checkout: str) -> str:
+    if of_a_checkout == CHECKOUT_PROGRAM:
+        return INSTALLED_PROGRAM
+    return str(_read(of_a_checkout) or Command(of_a_checkout.split()[1], (ETC,)))
 
 
 def is_recipe_file(recipe: str) -> bool:

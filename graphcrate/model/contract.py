@@ -65,6 +65,21 @@ class CLibrary(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str = ""
 
 
+class Verbs(msgspec.Struct, frozen=True, kw_only=True):
+    """What NCCL gets of an image when it opens the network between nodes, as far as its bytes tell (libibverbs).
+
+    Symbols are name@version, or the name alone where any version serves.
+    """
+
+    nccl: tuple[str, ...] = ()  #: files that NCCL is in, linked or by itself
+    needed: int = 0  #: symbols of libibverbs that it cannot do without
+    library: str = ""  #: libibverbs.so.1 that the loader gives it; empty: none
+    fault: str = ""  #: why that cannot be loaded
+    absent: tuple[str, ...] = ()  #: symbols among those needed that it does not define
+    lost: Mapping[str, tuple[str, ...]] = {}  #: what NCCL does without → symbols that are not there
+    providers: Mapping[str, str] = {}  #: that are configured ("mlx5") → why it cannot be loaded, or empty
+
+
 class ImageView(msgspec.Struct, frozen=True, kw_only=True):
     """All that contracts know of an image."""
 
@@ -79,6 +94,7 @@ class ImageView(msgspec.Struct, frozen=True, kw_only=True):
     broken: str = ""  #: why the layers cannot be put together; the tree is empty then
     unread: tuple[str, ...] = ()  #: layers that were not read, and why: then a missing file may be there all the same
     programs: Mapping[str, str] = {}  #: name → path, as PATH finds it
+    verbs: Verbs = Verbs()
     hidden: Mapping[str, Below] = {}  #: by folder
     packages: tuple[str, ...] = ()  #: folders with installed Python packages
     distributions: Mapping[str, str] = {}  #: name as in PEP 503 → version
@@ -98,6 +114,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     glibc: str = ""
     shm: int | None = None  #: bytes of /dev/shm in a container
     versions: Mapping[str, str] = {}  #: runtime → version; of pyxis that of enroot
+    fabric: str = ""  #: network between its nodes, as `compat.fabrics` names it
+    plugin: str = ""  #: its folder with NCCL's plugin for that network, which jobs bind in
     today: datetime.date | None = None  #: which day it is there
 
 

@@ -118,6 +118,10 @@ class LockedError(
     """
 
 
+class NewsError(GraphcrateError, exit_code=20):
+    """`update --check` found something new; nothing was written."""
+
+
 class DefectError(GraphcrateError, exit_code=19):
     """A defect of graphcrate itself; what to send of it is in a file that the message names."""
 

@@ -12,9 +12,14 @@ from graphcrate.model.recipe import Channel
 from graphcrate.model.values import (
     AnyDigest,
     AnyVersion,
+    Assignment,
     BelowPath,
     Capability,
+    Commit,
+    CrateName,
+    CrateVersion,
     CudaVersion,
+    Day,
     DebianName,
     Digest,
     FileName,
@@ -39,6 +44,14 @@ class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: Sha256
 
 
+class LockedCrate(msgspec.Struct, frozen=True, kw_only=True):
+    """A crate of crates.io that a source in Rust is compiled with, and that is in its wheel."""
+
+    name: CrateName
+    version: CrateVersion
+    file: LockedFile
+
+
 class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A wheel, or an sdist: pure and built on the host by `build`, or `compiled` by the lock's `Compilation`."""
 
@@ -46,14 +59,34 @@ class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     version: Version  #: PEP 440, with local label
     channel: Channel
     file: LockedFile
-    #: of a pure sdist: the build back-end's own wheels; of a compiled one: what it needs beside the lock's tools
+    #: of a pure sdist: the build back-end's own wheels; of a compiled one: what it needs beside the lock's tools, or
+    #: where it is `isolated`, all that builds it
     build: tuple["LockedPackage", ...] = ()
     compiled: bool = False  #: an sdist with C++ or CUDA sources
+    #: compiled by its own back-end, which starts compilers itself, and not file by file as its setup.py lists them
+    back_end: bool = False
+    commit: Commit = ""  #: of the repository that the sdist was packed of (`compat.pyg_lib`)
     unreachable: tuple[Channel, ...] = ()  #: channels that did not answer when it was locked and may have a wheel
+    crates: tuple[LockedCrate, ...] | msgspec.UnsetType = msgspec.UNSET  #: of an sdist in Rust, all that cargo takes
+
+    @property
+    def rust(self) -> bool:
+        """Whether cargo compiles it."""
+        return isinstance(self.crates, tuple)
+
+    @property
+    def vendored(self) -> tuple[LockedCrate, ...]:
+        """The crates that it is compiled with, if any."""
+        return self.crates if isinstance(self.crates, tuple) else ()
 
     @property
     def is_sdist(self) -> bool:
         return not self.file.name.endswith(".whl")
+
+    @property
+    def isolated(self) -> bool:
+        """Whether its own back-end sees what it asks for and no other's (PEP 517). pyg_lib's is known by its commit."""
+        return self.back_end and not self.commit
 
 
 class MissingPackage(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +113,13 @@ class DebianPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     #: below the root of its archive: "pool/main/b/bash/bash_5.2.15-2_amd64.deb", "pool/updates/…" of the security
     #: archive; empty in locks of before 2026-11-25
     path: BelowPath = ""
+
+
+class DebianSource(DebianPackage, frozen=True, kw_only=True, omit_defaults=True):
+    """Sources of a library as Debian's archive has them. `version`: of the source package; `architecture`: "source"."""
+
+    suite: DebianName  #: one that has them
+    listed: Listed = ""  #: as of a DebianBase
 
 
 class DebianBase(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_field="provider", omit_defaults=True):
@@ -145,6 +185,27 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     base: DebianBase  #: the image's base with the compiler
     tools: tuple[LockedPackage, ...]  #: pip, setuptools, wheel, ninja, for the image's Python
     toolkit: Toolkit | None = None  #: None: for the CPU alone
+    #: libraries that packages are linked to, made beside them; left out of the file where there are none
+    libraries: tuple[DebianSource, ...] | msgspec.UnsetType = msgspec.UNSET
+    #: Debian's packages in `base` that the user asked for to compile with; left out of the file where there are none
+    with_apt: tuple[DebianName, ...] | msgspec.UnsetType = msgspec.UNSET
+    #: variables that the user asked for, of what is `isolated`, sorted; left out of the file where there are none
+    with_env: tuple[Assignment, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def besides(self) -> tuple[str, ...]:
+        """Debian's packages that the user asked for to compile with, if any."""
+        return self.with_apt if isinstance(self.with_apt, tuple) else ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that the user asked for, if any."""
+        return dict(text.split("=", 1) for text in (self.with_env if isinstance(self.with_env, tuple) else ()))
+
+    @property
+    def linked(self) -> tuple[DebianSource, ...]:
+        """Libraries that packages are linked to, if any."""
+        return self.libraries if isinstance(self.libraries, tuple) else ()
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +242,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[MissingPackage, ...] = ()
     notes: tuple[str, ...] = ()  #: e.g. metadata that disagrees with what is installed
     added: Added | msgspec.UnsetType = msgspec.UNSET  #: by the user; left out of the file where nothing was
+    #: day ("2023-08-31") as of which the packages are that no recipe pins; left out where they are of the lock's own
+    exclude_newer: Day | msgspec.UnsetType = msgspec.UNSET
     #: packages of today in place of locked ones; left out of the file where there are none, so of all committed locks
     drift: tuple[Drift, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -197,6 +260,11 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     def additions(self) -> Added:
         """What the user added, if anything."""
         return self.added if isinstance(self.added, Added) else Added()
+
+    @property
+    def as_of(self) -> str:
+        """The day ("2023-08-31") as of which the stack's packages are; empty where they are of the lock's own."""
+        return self.exclude_newer if isinstance(self.exclude_newer, str) else ""
 
     @property
     def drifted(self) -> tuple[Drift, ...]:
@@ -224,11 +292,16 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
 
         What only a compile needs counts unless all compiled sdists are `built` (sha256s of those that have wheels).
         """
-        packages: list[LockedPackage | DebianPackage] = [*self.installed()]
+        packages: list[LockedPackage | LockedCrate | DebianPackage] = [*self.installed()]
         packages += self.base.packages if isinstance(self.base, DebianBase) else ()
         if self.compilation is not None and self.compiles(built):
             toolkit = self.compilation.toolkit
-            packages += (*self.for_compilation(), *self.compilation.base.packages)
+            packages += (
+                *self.for_compilation(),
+                *self.crates(),
+                *self.compilation.base.packages,
+                *self.compilation.linked,
+            )
             packages += toolkit.packages if isinstance(toolkit, DebianToolkit) else ()
         return {package.file.sha256: package.file for package in packages}
 
@@ -248,6 +321,11 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         wheels = toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ()
         sources = (item for package in self.packages if package.compiled for item in (package, *package.build))
         return [*sources, *self.compilation.tools, *wheels]
+
+    def crates(self) -> list[LockedCrate]:
+        """What cargo takes to compile the packages in Rust, each once."""
+        every = (crate for package in self.packages for crate in package.vendored)
+        return [*{crate.file.sha256: crate for crate in every}.values()]
 
 
 def encode(value: msgspec.Struct) -> bytes:

@@ -8,6 +8,7 @@ import msgspec
 from graphcrate.model.lock import (
     Compilation,
     DebianBase,
+    DebianToolkit,
     LockedPackage,
     MissingPackage,
     RegistryBase,
@@ -19,6 +20,7 @@ from graphcrate.model.recipe import Channel
 
 VENV = "/opt/venv"
 CUDA_HOME = "/usr/local/cuda"  #: where a toolkit is, while something is compiled and in a devel image
+BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
 #: Modification time of everything in a layer: 1980-01-01, the earliest that zip knows. Not the lock's `created`,
 #: so that images share layers; not 0, which GNU tar calls implausible.
 LAYER_MTIME = 315_532_800
@@ -103,6 +105,7 @@ class RequirementsStep(msgspec.Struct, frozen=True, kw_only=True, tag="requireme
     python: str
     channel: Channel
     requirements: tuple[str, ...]  #: PEP 508
+    options: tuple[str, ...] = ()  #: of uv: the day as of which they are taken
 
 
 class ConfigStep(msgspec.Struct, frozen=True, kw_only=True, tag="config"):
@@ -162,6 +165,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def config(self) -> ConfigStep:
         return self.of(ConfigStep)[0]
+
+
+def toolkit_id(toolkit: Toolkit) -> str:
+    """Content id of what a toolkit consists of, whenever it was that Debian had these packages."""
+    return content_id(msgspec.structs.replace(toolkit, listed="") if isinstance(toolkit, DebianToolkit) else toolkit)
 
 
 def content_id(value: msgspec.Struct) -> str:

@@ -112,6 +112,8 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     extensions: tuple[str, ...] = ()  #: compiled ones of PyG, PEP 508; each may be absent with a reason
     architectures: tuple[str, ...] = ()  #: TORCH_CUDA_ARCH_LIST for what is compiled: "7.0", "9.0+PTX"
     unavailable: RefusedVariant | None = None
+    #: day ("2023-08-31") after which no file of what is not pinned was uploaded, as uv's `exclude-newer`; empty: newest
+    exclude_newer: str = ""
     smoke: tuple[str, ...] = ()  #: suites; empty: the recipe's
 
 
@@ -124,6 +126,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     variants: tuple[Variant, ...] = msgspec.field(name="variant")
     requirements: tuple[str, ...] = ()
     translated: dict[str, str] = {}  #: language of the catalogue ("zh") → its description
+    #: package of which newer files are taken all the same → why: known vulnerabilities of those of the time
+    exclude_newer_except: dict[str, str] = {}
     program: str = ""  #: of `examples/`: what a job runs that names no command
 
     def variant(self, cuda: str) -> Variant | None:
@@ -156,6 +160,8 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     packages: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()  #: PEP 508, of packages that need not be there
     apt: tuple[str, ...] = ()  #: Debian's packages
+    build_apt: tuple[str, ...] = ()  #: those that sources are compiled with, and that do not get into the image
+    build_environment: dict[str, str] = {}  #: variables that sources are compiled with
     environment: dict[str, str] = {}
     files: dict[str, str] = {}  #: absolute path in the image → content
     smoke: tuple[str, ...] = ()  #: shell commands that must succeed inside the image
@@ -173,6 +179,8 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             self.packages
             or self.flavour
             or self.apt
+            or self.build_apt
+            or self.build_environment
             or self.environment
             or self.files
             or self.smoke

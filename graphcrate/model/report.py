@@ -22,6 +22,7 @@ class BuildParameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     channel: str = ""
     extensions: Literal["", "auto", "wheels", "source", "none"] = ""
     toolkit: str = ""
+    pyg_lib: str = ""  #: where its sources were, as far as another machine has it: "git"
     flavour: str = ""  #: "devel": with compiler and toolkit
     additions: Additions | None = None  #: the user's own; of projects and wheels the names
     slim: Literal["", "yes", "all"] = ""  #: cut to the GPUs
@@ -122,6 +123,31 @@ class OwnTests(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return bool(self.imports or self.commands)
 
 
+class UpstreamSuite(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of the own tests of a package, which ran inside the image."""
+
+    title: str  #: as users call it: "PyG"
+    version: str
+    passed: Size
+    ran: Size  #: passed or failed
+    what: str = "tests"
+
+    @property
+    def sentence(self) -> str:
+        """How much passed: "PyG 2.3.1: 3,649 of 3,665 of its own tests"."""
+        return f"{self.title} {self.version}: {self.passed:,} of {self.ran:,} of its own {self.what}"
+
+
+class UpstreamResults(msgspec.Struct, frozen=True, kw_only=True):
+    """What `make test-upstream` found of an image: upstream.json beside its report."""
+
+    digest: Digest  #: of the image; pytest was in layers above it
+    device: str
+    date: str  #: UTC, ISO 8601
+    suites: tuple[UpstreamSuite, ...]
+    format: Literal[1] = 1
+
+
 class PackageLine(msgspec.Struct, frozen=True, kw_only=True):
     """A package in the image."""
 
@@ -130,14 +156,13 @@ class PackageLine(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
 
 
-#: what runs it: `engines.table.runner`
 ArtifactKind = Literal["layout", "docker", "podman", "sif", "sqsh", "registry"]
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     """What a builder made. `digest` of manifest (layout), image (docker, podman) or file (sif) with `sha256:`."""
 
-    engine: str  #: embedded, docker, podman, apptainer; pyxis for what it alone opens
+    engine: str  #: embedded, docker, podman, apptainer; pyxis for what it alone opens; `engines.table` has its runner
     kind: ArtifactKind
     reference: str
     digest: ImageName

@@ -28,6 +28,7 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
     gpus: str = ""  #: option for GPUs, with `{gpus}` for their number
     registry: str = "registry.example.com/team"  #: an address that it may pull from, in messages
     per_gpu: bool = False  #: on several nodes one process for each GPU, where nothing else is asked for
+    devices: Literal["", "hook", "options"] = ""  #: how it is asked for a network's devices; empty: all are there
     is_dotted: bool = False  #: knows a file by the first letter of its path: `.` or `/`
 
 
@@ -36,6 +37,22 @@ class PublishedLine(NamedTuple):
 
     line: str
     without_tls: str  #: where the registry has no TLS
+
+
+class RunnerForm(NamedTuple):
+    """What a runner of `test` opens. `file`: a form of `convert`; empty: `engines.trials.artifact` knows what else."""
+
+    opens: str  #: in a sentence
+    forms: tuple[Form, ...]  #: that it opens with --runner auto
+    file: Literal["", "sif", "sqsh"] = ""
+
+
+class OwnImage(NamedTuple):
+    """How a program is run in an image that was built here: it is brought to where that is, then `line` is typed."""
+
+    to: str  #: a form for `convert`, or without `file` a registry for `publish`
+    line: str  #: with `{name}` of the image in it
+    file: str = ""  #: that `convert` writes
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,9 +64,10 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     opens: tuple[Form, ...]
     mounts: bool = False  #: the kernel mounts the image's squashfs, in a compression that it knows
     lends_libraries: bool = False  #: libraries of the host come into the container, and need the host's glibc
-    runners: tuple[str, ...] = ()  #: of `test --runner`
+    runners: Mapping[str, RunnerForm] = {}  #: by the names of `test --runner`
     jobs: Mapping[str, JobForm] = {}  #: by the names of `job --runtime`
     published: Mapping[str, PublishedLine] = {}  #: by program, what `publish` prints
+    own: OwnImage  #: on the page of an image
 
 
 RUNTIMES: Mapping[RuntimeName, Runtime] = {
@@ -58,14 +76,25 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
         shown="Docker, Podman",
         also_called=("podman",),
         opens=_LAYERS,
-        runners=("docker", "podman"),
-        jobs={"docker": JobForm(pulls="any", bind="--volume", gpus="--gpus {gpus}")},
+        runners={
+            "docker": RunnerForm(
+                "NAME:TAG, a layout, docker:NAME:TAG, or the tar of `docker save`", ("archive", "docker")
+            ),
+            "podman": RunnerForm("NAME:TAG, a layout, podman:NAME:TAG, or a tar", ("podman",)),
+        },
+        jobs={"docker": JobForm(pulls="any", bind="--volume", gpus="--gpus {gpus}", devices="options")},
         published={
             "docker": PublishedLine(
                 "docker run --gpus all --rm -it {image}",
                 'docker run --gpus all --rm -it {image}    (daemon.json: "insecure-registries": ["{host}"])',
             )
         },
+        own=OwnImage(
+            to="docker",
+            file="image.tar",
+            line="docker load --input image.tar\n"
+            'docker run --rm --gpus all --shm-size=8g --volume "$PWD:/work" {name} python train.py',
+        ),
     ),
     "apptainer": Runtime(
         title="Apptainer",
@@ -74,7 +103,9 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
         opens=(*_LAYERS, "sif", "squashfs", "folder"),
         mounts=True,
         lends_libraries=True,
-        runners=("apptainer",),
+        runners={
+            "apptainer": RunnerForm("NAME:TAG below dist/, a layout, or the path of a .sif", ("sif",), file="sif")
+        },
         jobs={
             "singularity": JobForm(
                 options=_SLURM,
@@ -90,6 +121,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
                 "singularity pull --no-https {name}.sif docker://{image}",
             )
         },
+        own=OwnImage(to="sif", file="image.sif", line="singularity run --nv image.sif python train.py"),
     ),
     "pyxis": Runtime(
         title="pyxis",
@@ -98,7 +130,13 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
         opens=(*_LAYERS, "squashfs", "folder"),
         jobs={
             "pyxis": JobForm(
-                options=_SLURM, is_slurm=True, files=(".sqsh",), pulls="registry", per_gpu=True, is_dotted=True
+                options=_SLURM,
+                is_slurm=True,
+                files=(".sqsh",),
+                pulls="registry",
+                per_gpu=True,
+                devices="hook",
+                is_dotted=True,
             )
         },
         published={
@@ -112,6 +150,12 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
                 "ENROOT_ALLOW_HTTP=yes enroot import --output {name}.sqsh 'docker://{enroot}'",
             ),
         },
+        own=OwnImage(
+            to="sqsh",
+            file="image.sqsh",
+            line='srun --container-image=./image.sqsh --container-mounts="$PWD" --container-workdir="$PWD" '
+            "python train.py",
+        ),
     ),
     "pai": Runtime(
         title="PAI",
@@ -126,11 +170,23 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
             ),
             "pai-dsw": JobForm(pulls="registry", registry=_ALIBABA),
         },
+        own=OwnImage(
+            to="acr:cn-shanghai/NAMESPACE",
+            line="# give the printed address as the image's URL when you create an instance or a job",
+        ),
     ),
 }
 JOBS: Mapping[str, JobForm] = {name: form for row in RUNTIMES.values() for name, form in row.jobs.items()}
 #: what `test` runs suites in: our own sandbox, what runs images here, and nodes of Slurm
-RUNNERS = ("auto", "embedded", *(runner for row in RUNTIMES.values() for runner in row.runners), "slurm")
+RUNNER_FORMS: Mapping[str, RunnerForm] = {
+    "embedded": RunnerForm("NAME:TAG below dist/, or the path of an OCI layout", ("layout",)),
+    **{name: form for row in RUNTIMES.values() for name, form in row.runners.items()},
+    "slurm": RunnerForm(
+        "NAME:TAG below dist/, a layout, the path of a .sif; with pyxis a .sqsh or an image on a registry",
+        ("squashfs", "registry"),
+    ),
+}
+RUNNERS = ("auto", *RUNNER_FORMS)
 
 
 def runtime_name(text: str) -> RuntimeName | None:

@@ -20,6 +20,9 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     draws: bool = False  #: understands `--curve FILE`
     needs: str = ""  #: the package that it trains with, where that is not torch alone
     requires: bool = False  #: understands `--require NAME,…`: extensions that must be there
+    measures: bool = False  #: a past result never counts
+    spreads: bool = False  #: understands `--per-node`: it is started on each node of a job, and they work together
+    inherits: tuple[str, ...] = ()  #: how variables begin that it gets of this process's environment
 
 
 _UNTIL_PROVEN = ("--until-proven", "--every", "3")  #: docs/decisions/smoke-length.md
@@ -27,10 +30,19 @@ _TWO = ("--ranks", "2")
 _PYG, _GLT = "torch-geometric", "graphlearn-torch"
 
 SUITES: Mapping[str, Suite] = {
-    "torch": Suite(program="torch_check.py", cpu_limit=300, cuda_limit=300),
+    "torch": Suite(program="torch_check.py", version=2, cpu_limit=300, cuda_limit=300),
     "dna": Suite(program="dna.py", cpu=_UNTIL_PROVEN, cpu_limit=1800, cuda_limit=600, draws=True, needs=_PYG),
     "ops": Suite(program="ops.py", cpu_limit=600, cuda_limit=600, requires=True),
     "ddp": Suite(program="ddp.py", cpu=_TWO, cuda=_TWO, cpu_limit=600, cuda_limit=300, needs=_PYG),
     "glt": Suite(program="glt_check.py", cpu_limit=900, cuda_limit=600, needs=_GLT),
     "glt-distributed": Suite(program="glt_distributed.py", cpu_limit=600, cuda_limit=600, needs=_GLT),
+    "nccl": Suite(
+        program="nccl.py",
+        cpu_limit=600,
+        cuda_limit=900,
+        draws=True,
+        measures=True,
+        spreads=True,
+        inherits=("NCCL_", "GLOO_", "FI_"),
+    ),
 }

@@ -46,6 +46,7 @@ class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     layout: str = ""  #: as in TrialReport
     rerun: bool = False  #: run also what it passed on such a node before
     own: OwnTests = OwnTests()  #: run after the suites
+    nodes: int = 1  #: of a job of Slurm, for suites that spread
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ _VERSION = "[0-9A-Za-z][0-9A-Za-z.+!~:_-]*"
 _PACKAGE = "[a-z0-9]+(-[a-z0-9]+)*"
 _PLATFORM = f"({'|'.join(re.escape(platform.name) for platform in SUPPORTED)})"
 _DEBIAN = "[a-z0-9][a-z0-9+.-]*"
+_SEMVER = r"[0-9]{1,9}(\.[0-9]{1,9}){2}(-[0-9A-Za-z.-]{1,64})?(\+[0-9A-Za-z.-]{1,64})?"
 
 
 def _form(pattern: str) -> msgspec.Meta:
@@ -52,7 +53,13 @@ CudaVersion = Annotated[str, _form(r"(cpu|[0-9]+\.[0-9]+)")]
 PythonVersion = Annotated[str, _form(r"3\.[0-9]+")]
 Capability = Annotated[str, _form(r"[1-9][0-9]?\.[0-9](\+PTX)?")]  #: as in TORCH_CUDA_ARCH_LIST
 Listed = Annotated[str, _form("([0-9]{8}T[0-9]{6}Z)?")]  #: a time as Debian's snapshot service writes it, or empty
+CrateName = Annotated[str, _form("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")]
+CrateVersion = Annotated[str, _form(_SEMVER)]
+Commit = Annotated[str, _form("([0-9a-f]{40})?")]  #: of git, or empty
+Day = Annotated[str, _form("[0-9]{4}-[0-9]{2}-[0-9]{2}")]
 PlatformName = Annotated[str, _form(_PLATFORM)]  #: that images are made for, as OCI has it
+#: a variable with its value, as env(1) has it: one line of text
+Assignment = Annotated[str, _form(rf"[A-Za-z_][A-Za-z0-9_]*=[^{_CONTROL}]*")]
 #: of a registry and a repository there
 Repository = Annotated[str, _form(r"[A-Za-z0-9\[][A-Za-z0-9._:/\[\]-]*")]
 
@@ -75,7 +82,12 @@ _MEANINGS = {
     PythonVersion: "a Python version such as 3.11",
     Capability: "a compute capability such as 8.0 or 9.0+PTX",
     Listed: "a time such as 20261125T021215Z, or nothing",
+    Day: "a day such as 2023-08-31",
+    CrateName: "the name of a crate of Rust, such as pyo3-ffi",
+    CrateVersion: "a version of a crate, such as 0.29.0 or 1.0.0-rc.1+abi",
+    Commit: "a commit of git in 40 digits of lower-case hex, or nothing",
     PlatformName: f"a platform that images are made for: {' or '.join(platform.name for platform in SUPPORTED)}",
+    Assignment: "NAME=VALUE without control characters",
     Repository: "a registry and a repository, such as docker.io/library/python",
 }
 _BY_PATTERN = {form.__metadata__[0].pattern: words for form, words in _MEANINGS.items()}  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
 """Words for people: names in a row, and text from elsewhere for a terminal; and what the text of an address says."""
 
 import ipaddress
+import re
 from collections.abc import Iterable
 
 
@@ -35,6 +36,14 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.2f} {unit}" if unit == "GB" else f"{count / scale:.1f} {unit}"
     return f"{count} B"
+
+
+def bytes_of(text: str) -> int:
+    """A number of bytes as people write it (40GB, 500M, powers of ten). Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)i?B?", text, re.IGNORECASE)
+    if not match:
+        raise ValueError(text)
+    return int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
 
 
 def is_loopback(host: str) -> bool:

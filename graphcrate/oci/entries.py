@@ -5,8 +5,9 @@ A layer that keeps the rules for names unpacks alike everywhere, and never outsi
 
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+import msgspec
 
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
@@ -59,21 +60,21 @@ def device_of(kind: bytes, numbers: tuple[int, int]) -> str:
     return f"{letter} {numbers[0]}:{numbers[1]}" if letter else ""
 
 
-@dataclass
-class Entries(Generic[Kept]):
-    """What one layer says. Paths are relative, the root is empty."""
+class Entries(msgspec.Struct, Generic[Kept]):
+    """What one layer says. Paths are relative, the root is empty. Caches have it encoded."""
 
-    found: dict[str, Kept] = field(default_factory=dict)  #: a hard link has the very value of its target
-    folders: set[str] = field(default_factory=set)  #: those of `found` that are folders
-    implied: set[str] = field(default_factory=set)  #: folders above an entry that have none themselves
-    removed: set[str] = field(default_factory=set)
-    emptied: set[str] = field(default_factory=set)
-    links_below: dict[str, str] = field(default_factory=dict)  #: hard links to files of the layers below
+    #: what is kept of each entry; a hard link has the very value of its target
+    by_path: dict[str, Kept] = msgspec.field(default_factory=dict, name="found")
+    folders: set[str] = msgspec.field(default_factory=set)  #: those of `by_path` that are folders
+    implied: set[str] = msgspec.field(default_factory=set)  #: folders above an entry that have none themselves
+    removed: set[str] = msgspec.field(default_factory=set)
+    emptied: set[str] = msgspec.field(default_factory=set)
+    links_below: dict[str, str] = msgspec.field(default_factory=dict)  #: hard links to files of the layers below
 
     def mapped(self, change: Callable[[Kept], Other]) -> "Entries[Other]":
         """The same layer with `change` of what is kept of each entry."""
-        found = {path: change(kept) for path, kept in self.found.items()}
-        return Entries(found, self.folders, self.implied, self.removed, self.emptied, self.links_below)
+        by_path = {path: change(kept) for path, kept in self.by_path.items()}
+        return Entries(by_path, self.folders, self.implied, self.removed, self.emptied, self.links_below)
 
 
 def read_entries(
@@ -92,7 +93,7 @@ def read_entries(
             refuse(error)
     layer = reader.layer
     # Not `above`: a whiteout makes no folder of those above it.
-    kept = (parent for path in (*layer.found, *layer.links_below) for parent in parents(path))
+    kept = (parent for path in (*layer.by_path, *layer.links_below) for parent in parents(path))
     layer.implied = set(kept) - layer.folders - {""}
     return layer
 
@@ -114,7 +115,7 @@ class _LayerReader(Generic[Kept]):
         self._check_parents(path)
         if member.isdir():
             layer.folders.add(path)
-            layer.found[path] = self._keep(path, member)
+            layer.by_path[path] = self._keep(path, member)
             return
         if not path or path in self._above:
             raise LayoutError(f"{path or 'the root'} is a folder and no folder")
@@ -124,12 +125,12 @@ class _LayerReader(Generic[Kept]):
         elif member.islnk():
             # Some writers give link targets a leading slash; they mean the image's root.
             target = entry_path(member.linkname.lstrip("/"))
-            if target in layer.found and target not in layer.folders:
-                layer.found[path] = layer.found[target]
+            if target in layer.by_path and target not in layer.folders:
+                layer.by_path[path] = layer.by_path[target]
             else:
                 layer.links_below[path] = target
         else:
-            layer.found[path] = self._keep(path, member)
+            layer.by_path[path] = self._keep(path, member)
 
     def _check_parents(self, path: str) -> None:
         for parent in parents(path):
@@ -169,7 +170,7 @@ def overlaid(layers: Sequence[Entries[Kept]], implied: Kept, refuse: Refuse = ra
                     cause="Engines disagree on what that means: some follow a link, others replace it.",
                 )
                 refuse(error)
-        merged.update(layer.found)
+        merged.update(layer.by_path)
         folders |= layer.folders
         for path, target in layer.links_below.items():
             if target in merged and target not in folders:
@@ -190,7 +191,7 @@ def parents(path: str) -> Iterator[str]:
 
 def _take_away(merged: dict[str, Kept], folders: set[str], layer: Entries[Kept]) -> None:
     """Remove what the layer's whiteouts name, and folders that it replaces by something else, with all below."""
-    replaced = {path for path in layer.found if path in folders and path not in layer.folders}
+    replaced = {path for path in layer.by_path if path in folders and path not in layer.folders}
     removed = layer.removed | replaced | {path for path in layer.links_below if path in folders}
     if not removed and not layer.emptied:
         return

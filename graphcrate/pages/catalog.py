@@ -1,5 +1,6 @@
 """The catalogue: every stack at every CUDA version, with what is locked and what was measured, as a folder of pages."""
 
+import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,11 @@ class Item:
         if self.lock:
             return next((package.version for package in self.lock.packages if package.name == "torch"), "")
         return next((candidate.torch for candidate in self.variant.candidates if candidate.torch != "*"), "")
+
+    @property
+    def locked_on(self) -> str:
+        """The day ("2026-11-24") of its lock; empty where it has none. An age would not be true for long."""
+        return datetime.datetime.fromtimestamp(self.lock.created, datetime.UTC).date().isoformat() if self.lock else ""
 
     @property
     def plain(self) -> Measured | None:

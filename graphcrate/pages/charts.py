@@ -4,9 +4,12 @@ Libraries were weighed: matplotlib and plotly weigh more than an image's page a 
 script from elsewhere, squarify is the forty lines below.
 """
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+from msgspec import ValidationError, convert
 
 #: what suites print of an epoch
 _EPOCH = re.compile(r"Epoch: (\d+), Loss: ([\d.]+)(?:, Train: [\d.]+, Val: [\d.]+, Test: ([\d.]+))?")
@@ -95,3 +98,48 @@ def _points(lines: Iterable[str]) -> Iterator[tuple[int, float, float | None]]:
             at = int(match[1])
             if at > 0:
                 yield at, float(match[2]), float(accuracy) if accuracy else None
+
+
+class Bandwidth(NamedTuple):
+    """A size of an operation between processes: bandwidths in GB/s."""
+
+    operation: str
+    bytes: int
+    microseconds: float
+    algorithm: float
+    bus: float
+
+
+class Rates(NamedTuple):
+    """Bus bandwidth over the logarithm of size: a polyline for each operation in a field of 0 to 100 each way."""
+
+    lines: Sequence[tuple[str, str]]
+    rows: Sequence[Bandwidth]
+    highest: float  #: GB/s, which is 100
+    ports: float  #: GB/s that the network's ports carry; 0: not known
+
+
+def rates(metrics: Mapping[str, object]) -> Rates | None:
+    """Read what the suite `nccl` measured; None where it is not in its form."""
+    try:
+        measured = convert(metrics.get("rates", {}), dict[str, list[tuple[int, float, float, float, int]]])
+        ports = convert(metrics.get("ports_gb_s", 0.0), float)
+    except ValidationError:
+        return None
+    rows = [Bandwidth(name, *numbers[:4]) for name, sizes in measured.items() for numbers in sizes if numbers[0] > 0]
+    if len({row.bytes for row in rows}) < 2:
+        return None
+    low, high = (math.log2(edge(row.bytes for row in rows)) for edge in (min, max))
+    highest = max([ports, *(row.bus for row in rows)]) or 1.0
+    lines = [
+        (
+            name,
+            " ".join(
+                f"{(math.log2(row.bytes) - low) / (high - low) * 100:.1f},{100 - row.bus / highest * 100:.1f}"
+                for row in rows
+                if row.operation == name
+            ),
+        )
+        for name in measured
+    ]
+    return Rates(lines, rows, highest, ports)

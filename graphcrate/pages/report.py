@@ -4,23 +4,31 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from graphcrate.artifacts.locate import Located, find_image, locate
+from graphcrate.artifacts.reports import read_upstream
 from graphcrate.checks import licences, wording
 from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.audit.run import Look
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.reading import read_image
 from graphcrate.compat import facts, planning
-from graphcrate.host import settings
+from graphcrate.host import beneath, settings
+from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.model.audit import AuditFinding
+from graphcrate.model.command import command
 from graphcrate.model.contract import ContractFinding, Host
 from graphcrate.model.recipe import CHANNELS
-from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
+from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport, UpstreamResults
 from graphcrate.model.runtime import RUNTIMES
-from graphcrate.pages.charts import Box, Curve, curve, treemap
+from graphcrate.model.suite import SUITES
+from graphcrate.model.trial import TrialReport
+from graphcrate.pages import timeline
+from graphcrate.pages.charts import Box, Curve, Rates, curve, rates, treemap
 from graphcrate.pages.html import render_page
+from graphcrate.pages.timeline import Timeline
 
 NAME = "report.html"  #: beside report.json
 UNKNOWN = "not known"
@@ -66,6 +74,15 @@ class SuiteChart:
     curve: Curve | None
     band: tuple[float, float] | None
     below: bool  #: it ran in the image below this one, which has all of that one's layers
+    rates: Rates | None = None
+
+
+class RunTab(NamedTuple):
+    """What to type to run a program in the image."""
+
+    id: str
+    title: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -87,6 +104,7 @@ class Page:
     driver: str
     runtimes: Mapping[str, Sequence[ContractFinding]]
     suites: Sequence[SuiteChart]
+    upstream: UpstreamResults | None
     findings: Sequence[AuditFinding]
     audited: str
     warnings: Sequence[str]
@@ -94,10 +112,14 @@ class Page:
     environment: Sequence[str]
     rebuild: str
     lock: str
+    timeline: Timeline | None = None  #: of its build
 
 
-def read(ref: str, ctx: Context, output: Path) -> Page:
-    """Read all that can be read of an image. Raises UsageError for what does not exist, LayoutError."""
+def read(ref: str, ctx: Context, output: Path = Path("dist")) -> Page:
+    """Read all that can be read of an image. Raises UsageError for what does not exist, LayoutError.
+
+    `output`: the folder of builds, for NAME:TAG.
+    """
     image = locate(ref, output)
     report = find_image(ref, output)[1] if image.has_layout else None
     own = report if report and report.build_key else None
@@ -121,7 +143,13 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
         gpus=_gpus(looked),
         driver=_driver(own, looked),
         runtimes={name: [finding for finding in findings if name in finding.runtimes] for name in RUNTIMES},
-        suites=[_suite(suite, own, image.path.parent) for suite in own.suites] if own else (),
+        suites=[
+            *(_suite(suite, own, image.path.parent) for suite in own.suites),
+            *(_suite(suite, own, image.path.parent) for suite in _measured(image.path.parent, own)),
+        ]
+        if own
+        else (),
+        upstream=read_upstream(image.path.parent, own) if own else None,
         findings=looked.audit.findings[:_MOST_FINDINGS],
         audited=wording.audit(looked.audit).summary[-1],
         warnings=_warnings(own),
@@ -129,13 +157,33 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
         environment=configured.environment if configured else (),
         rebuild=_rebuild(own),
         lock=own.lock_sha256 if own else "",
+        timeline=_timeline(image.path.parent) if own else None,
     )
+
+
+def _timeline(folder: Path) -> Timeline | None:
+    """What its build did and when; None where no trace lies beside its report."""
+    data = beneath.read(folder, timeline.FILE)
+    return timeline.read(data) if data else None
+
+
+def _run_tabs(ref: str, name: str) -> list[RunTab]:
+    """A tab for each runtime, those of Slurm's clusters first, and one for this machine without any."""
+    rows = sorted(RUNTIMES.items(), key=lambda row: not any(form.is_slurm for form in row[1].jobs.values()))
+    tabs = []
+    for runtime, row in rows:
+        to, file = row.own.to, row.own.file
+        brought = command("convert", ref, to=to, output=file) if file else command("publish", ref, to=to)
+        tabs.append(RunTab(runtime, row.title, f"{brought}\n{row.own.line.format(name=name)}"))
+    return [*tabs, RunTab("here", "no engine", str(command("run", ref, "--", "python", "train.py")))]
 
 
 def html(page: Page) -> str:
     """Draw a report as one file."""
     names = {name: row.shown or row.title for name, row in RUNTIMES.items()}
-    return render_page("report.html", {"page": page, "unknown": UNKNOWN, "names": names})
+    return render_page(
+        "report.html", {"page": page, "unknown": UNKNOWN, "names": names, "tabs": _run_tabs(page.ref, page.name)}
+    )
 
 
 def comparison(first: Page, second: Page) -> str:
@@ -246,7 +294,30 @@ def _suite(report: SmokeReport, own: BuildReport, folder: Path) -> SuiteChart:
     band = metrics.get("accuracy_band")
     is_band = isinstance(band, list) and len(band) == 2 and all(isinstance(bound, int | float) for bound in band)
     accepted = (band[0] * 100, band[1] * 100) if band and is_band else None
-    return SuiteChart(report, ", ".join(figures), None if below else curve(lines), accepted, below)
+    between = rates(metrics)
+    words = [*figures, *(_between(between, metrics) if between else ())]
+    return SuiteChart(report, ", ".join(words), None if below else curve(lines), accepted, below, between)
+
+
+def _between(measured: Rates, metrics: Mapping[str, object]) -> Iterator[str]:
+    """Say the bandwidth of the largest size, and by what it went."""
+    yield f"{metrics.get('world')} processes on {metrics.get('nodes')} node(s), {metrics.get('backend')}"
+    nccl = metrics.get("nccl")
+    if isinstance(nccl, dict) and nccl.get("network"):
+        yield f"network {nccl['network']}"
+    for operation, _ in measured.lines:
+        last = max((row for row in measured.rows if row.operation == operation), key=lambda row: row.bytes)
+        yield f"{operation} {last.bus:.4g} GB/s"
+    if isinstance(share := metrics.get("share_of_ports"), float):
+        yield f"{share:.0%} of the ports' rate"
+
+
+def _measured(folder: Path, own: BuildReport) -> Iterator[SmokeReport]:
+    """Read what `test` measured of this very image on other machines."""
+    for path in sorted(folder.glob("trials/**/trial.json")):
+        trial = kept(path, TrialReport)
+        if trial is not None and trial.layout == own.digest:
+            yield from (suite for suite in trial.suites if (known := SUITES.get(suite.suite)) and known.measures)
 
 
 def _warnings(own: BuildReport | None) -> list[str]:

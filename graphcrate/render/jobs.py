@@ -11,8 +11,9 @@ import msgspec
 from graphcrate.artifacts.locate import check_given_digest
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat import addresses, facts
+from graphcrate.compat.fabrics import fabrics
 from graphcrate.compat.planning import EXAMPLES
-from graphcrate.compat.targets import Partition
+from graphcrate.compat.targets import NodeFabric, Partition
 from graphcrate.model.command import command
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Recipe
@@ -28,6 +29,16 @@ class Mount(msgspec.Struct, frozen=True):
 
     source: str
     target: str
+
+
+class JobNetwork(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job sets for the network between nodes. `plugin`: folder of the host with NCCL's, bound in as it is."""
+
+    title: str  #: "InfiniBand"
+    variables: Mapping[str, str] = {}
+    hook: Mapping[str, str] = {}  #: those that enroot's hook takes on nodes that have such a card, and no others
+    devices: bool = False  #: it has devices below /dev/infiniband, and pins memory
+    plugin: str = ""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +59,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     instance: str = ""  #: PAI: the type of the nodes
     driver: str = ""  #: PAI: version of the NVIDIA driver
     workspace: str = ""  #: PAI: its id
+    network: "JobNetwork | None" = None  #: between the nodes
 
     @property
     def tasks(self) -> int:
@@ -167,7 +179,7 @@ def text(job: Job) -> str:
     cores = job.cpus * max(job.gpus, 1) // job.tasks  # of each process; 0 leaves it to Slurm
     values: dict[str, object] = {
         "job": job,
-        "command": _for_exec(job.command),
+        "command": _for_exec(_with_plugin(job, job.command)),
         "cores": cores,
         # since Slurm 22.05 a step does not take this over from the job
         "cpus": f" --cpus-per-task={cores}" if cores else "",
@@ -178,9 +190,10 @@ def text(job: Job) -> str:
     values |= {
         "binds": "".join(f" {form.bind} {shlex.quote(f'{mount.source}:{mount.target}')}" for mount in job.mounts),
         "gpus": f" {form.gpus.format(gpus=job.gpus)}" if job.gpus and form.gpus else "",
+        "network": _docker_options(job),
     }
     if not form.is_slurm:
-        values["command"] = _for_exec(_by_torchrun(job, "--standalone"))
+        values["command"] = _for_exec(_with_plugin(job, _by_torchrun(job, "--standalone")))
     return render_template(f"job-{job.runtime}", values)
 
 
@@ -314,6 +327,49 @@ def _check(job: Job) -> None:
     ):
         if given and option not in JOBS[job.runtime].options:
             raise UsageError(f"a job of {job.runtime} has no {option}", next_step=f"leave {option} out")
+
+
+def _with_plugin(job: Job, command: str) -> str:
+    """The command with the libraries of the site's plugin for NCCL before others, which Apptainer adds its own to."""
+    if job.network is None or not job.network.plugin:
+        return command
+    start = "" if _SHELL.search(command) else "exec "
+    folder = f"{job.network.plugin}/lib"
+    return f"export LD_LIBRARY_PATH={folder}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}; {start}{command}"
+
+
+def _docker_options(job: Job) -> str:
+    """Docker's options for the network: devices and pinned memory, which it gives to no container by itself."""
+    if job.network is None:
+        return ""
+    options = ["--device=/dev/infiniband", "--ulimit memlock=-1:-1"] if job.network.devices else []
+    options += [f"--env {name}={shlex.quote(value)}" for name, value in job.network.variables.items()]
+    return "".join(f" {option}" for option in options)
+
+
+def on_fabric(job: Job, fabric: NodeFabric | None) -> Job:
+    """Set for a job of several nodes, or where devices are options, what the network between nodes needs.
+
+    PAI sets its own, and a job on one node of Slurm needs none.
+    """
+    form = JOBS[job.runtime]
+    if fabric is None or not ((job.nodes > 1 and form.is_slurm) or form.devices == "options"):
+        return job
+    row = fabrics()[fabric.kind]
+    variables = dict(row.variables)
+    if fabric.interface:
+        variables["NCCL_SOCKET_IFNAME"] = fabric.interface
+    network = JobNetwork(
+        title=row.title,
+        variables=variables,
+        hook=row.hook if form.devices == "hook" else {},
+        devices=bool(row.providers),
+        plugin=fabric.plugin if row.plugin else "",
+    )
+    if variables or network.hook or network.devices or network.plugin:
+        mounts = (*job.mounts, Mount(network.plugin, network.plugin)) if network.plugin else job.mounts
+        return msgspec.structs.replace(job, network=network, mounts=mounts)
+    return job
 
 
 def in_partition(job: Job, name: str, partition: Partition) -> Job:

@@ -5,15 +5,16 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import jinja2
 
 from graphcrate.compat import compilers
+from graphcrate.compat.libraries import Library
 from graphcrate.compat.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
 from graphcrate.compat.toolkits import PACKAGES
 from graphcrate.model.lock import LockedPackage
-from graphcrate.model.plan import CUDA_HOME, VENV
+from graphcrate.model.plan import BUILD, CUDA_HOME, VENV
 from graphcrate.model.recipe import CHANNELS, Channel
 
 WIDTH = 118
@@ -62,7 +63,10 @@ def _environment() -> jinja2.Environment:
         autoescape=False,
     )
     environment.globals |= _NAMES
-    functions = (broken, comment, double, listed, pairs, pins, quoted, run_instructions, script, where, written)
+    functions = (
+        *(below, broken, comment, double, listed, pairs, pins, quoted),
+        *(run_instructions, script, searched, settings, where, written),
+    )
     environment.filters |= {function.__name__: function for function in functions}
     environment.filters |= {"json": json.dumps, "word": shlex.quote}
     return environment
@@ -135,6 +139,26 @@ def pins(packages: Iterable[LockedPackage]) -> list[str]:
     """Write requirements that only one file each satisfies."""
     ordered = sorted(packages, key=lambda package: package.name)
     return [f"{package.name}=={package.version} --hash=sha256:{package.file.sha256}" for package in ordered]
+
+
+def below(path: str, folder: str) -> str:
+    """Write the path of a library's file, whose names are plain."""
+    return f"{folder}/{path}"
+
+
+def searched(folder: str) -> str:
+    """Write the option by which a compiler searches a folder."""
+    return f"-I{folder}"
+
+
+def settings(linked: Sequence[Library]) -> str:
+    """Write what a command is preceded by, so that a setup.py takes these libraries; nothing where there are none."""
+    if not linked:
+        return ""
+    values = {name: value for library in linked for name, value in library.variables.items()}
+    values["CPATH"] = ":".join(f"{BUILD}/{library.name}/{path}" for library in linked for path in library.include)
+    values["LIBRARY_PATH"] = ":".join(f"{BUILD}/{library.name}" for library in linked)
+    return "".join(f"{name}={value} " for name, value in values.items())
 
 
 def where(channel: Channel, index: str = "--index-url") -> str:

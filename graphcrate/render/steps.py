@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from graphcrate.compat import addresses, compilers, identities, suites
+from graphcrate.compat import addresses, build_environment, compilers, identities, libraries, suites
 from graphcrate.compat.planning import (
     ADDED_FILES_TITLE,
     ADDED_SOURCES,
@@ -24,8 +24,9 @@ from graphcrate.compat.planning import (
 )
 from graphcrate.compat.suites import Distribution
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
-from graphcrate.model.lock import DebianBase, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
+from graphcrate.model.lock import DebianBase, DebianSource, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
 from graphcrate.model.plan import (
+    BUILD,
     CUDA_HOME,
     LAYER_MTIME,
     VENV,
@@ -219,13 +220,17 @@ def _extensions(plan: Plan) -> Iterator[Stage]:
     for compiled in plan.of(CompileStep):
         suffix = "-added" if compiled.title == ADDED_SOURCES else ""
         yield _compile(plan, compiled, COMPILE_STAGE + suffix)
+        for source in compiled.compilation.linked:
+            yield _library(plan, source, COMPILE_STAGE + suffix)
         packages = sorted(compiled.packages, key=lambda package: package.name)
         for package in packages:
+            linked = [library for library, _ in libraries.linked(package.name, compiled.compilation)]
             yield Stage(
                 name=package.name,
                 title=f"{package.name} {package.version}",
-                runs=shell("made", package, compilers.folder_for(package.name), package is packages[0]),
+                runs=shell("made", package, compilers.folder_for(package.name), package is packages[0], linked),
                 origin=COMPILE_STAGE + suffix,
+                copies=tuple((f"lib{library.name}", f"{BUILD}/{library.name}") for library in linked),
                 result="",
             )
         yield Stage(
@@ -236,15 +241,30 @@ def _extensions(plan: Plan) -> Iterator[Stage]:
         )
 
 
+def _library(plan: Plan, source: DebianSource, origin: str) -> Stage:
+    """Make a library that packages are linked to, beside them."""
+    how = libraries.library_of(source)
+    users = " and ".join(package.replace("-", "_") for package in how.packages)
+    runs = shell("library", how, source, source.suite, _has_mirror(plan), archive_of(plan))
+    title = f"{how.title}, which {users} is linked to"
+    return Stage(name=f"lib{how.name}", title=title, runs=runs, origin=origin, result="")
+
+
 def _compile(plan: Plan, compiled: CompileStep, name: str) -> Stage:
     used, image = compiled.compilation, plan.base.image
     # Debian's packages that the base lacks; other Pythons than Debian's have their headers
     skipped = {*image.packages, *([compilers.PYTHON_HEADERS] if image.brings_python else [])}
-    lacking = [name for name in compilers.packages(used.compiler) if name not in skipped]
+    besides = compilers.besides(compiled.packages, used.base.suite, used.besides)
+    finder = [compilers.FINDER] if besides else []
+    lacking = [name for name in (*compilers.packages(used.compiler), *besides, *finder) if name not in skipped]
     compiler = shell("compiler", used.toolkit, lacking, _has_mirror(plan), archive_of(plan)) if lacking else ""
     small = any(compilers.folder_for(package.name) for package in compiled.packages)
     needed = {_group(plan, package) for package in compiled.against}
     beside = [package for package in compiled.against if not _group(plan, package)]
+    there = {tool.name for tool in used.tools}  # one environment for all, where our own builder gives each its own
+    isolated = [package for package in compiled.packages if package.isolated]
+    for_them = (item for package in isolated for item in package.build)
+    beside += {item.name: item for item in for_them if item.name not in there}.values()
     copies = [(TOOLKIT_STAGE, CUDA_HOME)] if used.toolkit else []
     cuda, asked, gpus = "", "Code for the CPU alone is asked for", ", for CPUs"
     if used.toolkit:
@@ -258,7 +278,7 @@ def _compile(plan: Plan, compiled: CompileStep, name: str) -> Stage:
         title=f"Extensions, compiled from source against this torch{gpus}",
         preparations=compiler + shell("build_tools", [*used.tools, *beside], compilers.STAND_INS if small else {}),
         copies=(*copies, *((stage, VENV) for title, stage in STAGES.items() if title in needed)),
-        environment={"PATH": path, **compilers.variables(used), **FIXED},
+        environment={"PATH": path, **build_environment.of_step({**compilers.variables(used), **FIXED}, isolated, used)},
         reason=f"{asked}, and what would differ with time and place is fixed.",
         runs=shell("sources", _by_channel(compiled.packages)),
         result="",

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import msgspec
 
 import graphcrate.render.steps as steps
-from graphcrate.compat import compilers, facts
+from graphcrate.compat import build_environment, compilers, facts, libraries
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.rules import fallback_limits
-from graphcrate.model.lock import LockedPackage
+from graphcrate.model.lock import DebianSource, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
 from graphcrate.model.recipe import CHANNELS
 from graphcrate.render.layout import CONTEXT, WIDTH, comment, double, pins, render_template, shell, wrapped
@@ -85,7 +85,8 @@ def requirements_text(plan: Plan) -> str:
     compiled = [package for step in plan.of(CompileStep) for package in step.packages]
     opened = plan.of(RequirementsStep)
     channels = {package.channel for package in (*locked, *compiled)} | {step.channel for step in opened}
-    how = "--no-deps --require-hashes " if plan.stack.locked else ""
+    options = dict.fromkeys(" ".join(step.options) for step in opened if step.options)
+    how = "--no-deps --require-hashes " if plan.stack.locked else "".join(f"{words} " for words in options)
     runs_on = f"Python {plan.stack.python}, {plan.platform.title}"
     lines = [
         f"# {plan.name}:{plan.tag}",
@@ -107,14 +108,32 @@ def sources_text(plan: Plan) -> str:
     needed = [*used.tools, *(build for package in packages for build in package.build)]
     tools = ", ".join(f"{tool.name} {tool.version}" for tool in needed)
     cuda = f", CUDA {used.toolkit.version} in {CUDA_HOME}" if used.toolkit else ""
+    besides = compilers.besides(packages, used.base.suite, used.besides)
+    isolated = [package for package in packages if package.isolated]
+    variables = build_environment.of_step(compilers.variables(used), isolated, used)
     lines = [
         comment(f"{plan.name}:{plan.tag}: sources, to be compiled where requirements.txt has been installed."),
-        comment(f"Wanted: {used.compiler}, Python's headers{cuda}; {tools}."),
-        *(f"#     export {name}={double(value)}" for name, value in compilers.variables(used).items()),
+        comment(f"Wanted: {', '.join([used.compiler, *besides])}, Python's headers{cuda}; {tools}."),
+        *(f"#     export {name}={double(value)}" for name, value in variables.items()),
         "#     uv pip install --no-deps --no-build-isolation --require-hashes --requirement sources.txt",
+        *(line for source in used.linked for line in _linked(source)),
         *_pinned(packages),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _linked(source: DebianSource) -> list[str]:
+    """Write what a package is linked to, and how it takes that; without, it compiles and lacks what that is for."""
+    how = libraries.library_of(source)
+    edits = "; ".join(f"in {path} {new!r} for {old!r}" for path, old, new in how.edits)
+    return [
+        comment(
+            f"{', '.join(how.packages)}: linked to {how.title}, a static library (gcc {how.options}) of Debian's "
+            f"{source.file.name}, sha256 {source.file.sha256}; {edits}. With it in FOLDER:"
+        ),
+        *(f"#     export {name}={double(value)}" for name, value in how.variables.items()),
+        f"#     export CPATH=FOLDER/{how.include[0]} LIBRARY_PATH=FOLDER",
+    ]
 
 
 def _pinned(packages: Iterable[LockedPackage]) -> list[str]:
@@ -177,8 +196,8 @@ def about(plan: Plan) -> tuple[str, ...]:
 
 def _compiled(step: CompileStep) -> str:
     """Write what was compiled, with what, for which GPUs."""
-    names = ", ".join(f"{package.name} {package.version}" for package in step.packages)
     used = step.compilation
+    names = ", ".join(libraries.titled(package, used) for package in step.packages)
     if used.toolkit is None:
         return f"Compiled from source by {used.compiler}, for CPUs alone: {names}."
     codes = ", ".join(_named(architecture) for architecture in used.architectures)

@@ -16,6 +16,7 @@ import msgspec
 from packaging.requirements import Requirement
 
 from graphcrate.compat import own
+from graphcrate.compat.compilers import folder_for
 from graphcrate.compat.packages import requirements
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
@@ -38,7 +39,7 @@ from graphcrate.resolve.sdists import Sdists
 from graphcrate.resolve.solving import Solver, name_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 16
+RULES = 18
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 
 
@@ -65,12 +66,17 @@ def add(
     # By what the stack is, not by what it was asked for: the same request is locked anew with other packages.
     asked = [RULES, stack.contents_sha256, stack.candidate, additions.constraints, sorted(additions.apt), sorted(named)]
     asked.append(sorted(package.file.sha256 for package in local))
+    if additions.build_apt:
+        asked.append({"build_apt": sorted(additions.build_apt)})
+    if additions.build_environment:
+        asked.append({"build_env": sorted(additions.build_environment.items())})
     if additions.channels:  # by name: an address may hold a password
         asked.append([source.title for source in context.sources.user.further])
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
     record = ctx.cache.path("resolutions", f"{digest}.json")
     if not fresh:
-        for lock in (committed, None if only_committed else kept(record, Lock)):
+        known = None if only_committed else kept(record, Lock)
+        for lock in (committed, None if known and _compiles_otherwise(known) else known):
             if lock is not None and lock.request_sha256 == digest:
                 return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
     if only_committed:
@@ -86,14 +92,27 @@ def add(
     return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
 
 
+def _compiles_otherwise(lock: Lock) -> bool:
+    """Whether a lock of the cache is of before sources were built by their own back-ends; not all of those compile."""
+    added = (package for package in lock.packages if package.name in lock.additions.packages)
+    return any(package.compiled and not package.back_end and folder_for(package.name) is None for package in added)
+
+
 def _compiled_as(stack: Lock, lock: Lock) -> Lock:
     """The lock with the compiler and toolkit of today's request (GPUs, a devel image), which the stack's lock has."""
     compilation = stack.compilation
     if lock.compilation and any(
         package.compiled and package.name in lock.additions.packages for package in lock.packages
     ):
-        # With the Debian packages that were added.
-        compilation = msgspec.structs.replace(compilation or lock.compilation, base=lock.compilation.base)
+        # With the Debian packages that were added, and what the added sources are linked to.
+        theirs = lock.compilation
+        compilation = msgspec.structs.replace(
+            compilation or theirs,
+            base=theirs.base,
+            libraries=theirs.libraries,
+            with_apt=theirs.with_apt,
+            with_env=theirs.with_env,
+        )
     return msgspec.structs.replace(lock, compilation=compilation)
 
 
@@ -133,7 +152,7 @@ def _lock(
         created=int(settings.now()),
         request_sha256=digest,
         base=lock_base(ctx, variant) if additions.apt else stack.base,
-        compilation=sdists.compilation(variant, with_apt=bool(additions.apt)),
+        compilation=sdists.compilation(variant, additions),
         packages=tuple(sorted({**there, **packages}.values(), key=lambda package: package.name)),
         notes=(*stack.notes, *notes, *_already_there(stack, required, packages)),
         added=Added(

@@ -1,12 +1,13 @@
-"""The base of a lock: made by its provider, and replaced by today's where no place has what the lock names."""
+"""The base of a lock: made by its provider, and replaced by today's where no mirror has what the lock names."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from graphcrate.compat import compilers
-from graphcrate.host import settings
+from graphcrate.host import settings, trace
 from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, provider
@@ -16,7 +17,7 @@ from graphcrate.model.recipe import Variant
 from graphcrate.resolve.locks import Resolution
 
 AnyBase = DebianBase | RegistryBase
-REMEMBERED = 86_400.0  #: seconds that a base of today stands in for one that no place had
+REMEMBERED = 86_400.0  #: seconds that a base of today stands in for one that no mirror had
 
 
 def lock_base(ctx: Context, variant: Variant) -> AnyBase:
@@ -26,15 +27,20 @@ def lock_base(ctx: Context, variant: Variant) -> AnyBase:
     return base
 
 
-def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str) -> DebianBase:
-    """The variant's base with a compiler, as its suite has it today. Raises as `lock_base`."""
+def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str, besides: Sequence[str] = ()) -> DebianBase:
+    """The variant's base with a compiler, as its suite has it today. Raises as `lock_base`.
+
+    `besides`: what else to compile with (`compilers.besides`); then what finds libraries, too.
+    """
     packages = (*variant.base.packages, *compilers.packages(compiler))
+    packages += (*besides, compilers.FINDER) if besides else ()
     spec = msgspec.structs.replace(variant.base, provider="debian", suite=suite, packages=packages)
     base = lock_base(ctx, msgspec.structs.replace(variant, base=spec))
     assert isinstance(base, DebianBase)
     return base
 
 
+@trace.span("make the base")
 def prepare_base(ctx: Context, base: AnyBase | None) -> Base:
     """The base in the cache. Raises BaseDriftError when its files are gone, and what its provider raises."""
     assert base is not None, "an open plan is for engines"
@@ -83,7 +89,8 @@ def renew_base(ctx: Context, variant: Variant, lock: Lock, tried: Lock, *, compi
     own, gone = lock.base, tried.base
     if compiler and lock.compilation and tried.compilation:
         own, gone = lock.compilation.base, tried.compilation.base
-        today: AnyBase = lock_compiler(ctx, variant, own.suite, lock.compilation.compiler)
+        besides = compilers.besides(lock.packages, own.suite, lock.compilation.besides)
+        today: AnyBase = lock_compiler(ctx, variant, own.suite, lock.compilation.compiler, besides)
     else:
         today = lock_base(ctx, variant)
     assert isinstance(today, DebianBase), "an image of a registry is the locked one or none"

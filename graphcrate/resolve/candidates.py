@@ -5,7 +5,7 @@ docs/decisions/locks-and-fallbacks.md says when earlier locks are used and how a
 
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ from graphcrate.model.report import CandidateOutcome
 from graphcrate.resolve.channels import asks_public_mirrors, mirror_of, names_of
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.locks import Resolution, ResolveContext, request_digest
-from graphcrate.resolve.offers import Offers, UnavailableError
+from graphcrate.resolve.offers import Offers, Sources, UnavailableError
 from graphcrate.resolve.search import FileSearch
 
 #: a channel that was out of reach is asked again after this many seconds, if there is a complete fall-back
@@ -52,6 +52,10 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
             cause="Wheels of other folders, which pip's settings may name, are not what was asked for.",
             next_step=f"ls {shlex.quote(str(request.wheels))}    or leave {setting(wheels='…').both()} out",
         )
+    if request.pyg_lib:
+        from graphcrate.resolve import pyg_lib
+
+        pyg_lib.check(request, context.variant)
     channels = [candidate.channels[0].value for candidate in context.variant.candidates]
     allowed = [
         candidate for candidate in context.variant.candidates if request.channel in (None, candidate.channels[0])
@@ -148,17 +152,17 @@ class LockCandidate:
         return missing_packages(lock, self._cache, self._context.built(lock))
 
     def _is_current(self, lock: Lock) -> bool:
-        """Whether some place lists the lock's files, and no channel that was silent when it was made answers today.
+        """Whether some source lists the lock's files, and no channel that was silent when it was made answers today.
 
         Such a channel may have what is missing, or a wheel of what is compiled.
         """
         offers = Offers.of_lock(self._context.sources, lock)
-        missing = sorted(self._missing(lock), key=lambda package: package.file.size)
+        missing = sorted(self._to_look_for(lock, offers.sources), key=lambda package: package.file.size)
         largest = {package.channel: package for package in missing}
         for package in largest.values():
             if next(FileSearch(package, offers, quiet=True).links(), None) is None:
                 name = package.file.name
-                self._progress.note(f"no place that answers lists {name}, which the lock of {self.value.name} names")
+                self._progress.note(f"no source that answers lists {name}, which the lock of {self.value.name} names")
                 return False
         if self._request.extensions == "source":
             return True
@@ -166,6 +170,16 @@ class LockCandidate:
         silent = dict.fromkeys(channel for channels in unreachable for channel in channels)
         sources = [source for channel in silent for source in offers.of_channel(channel)]
         return not any(self._context.sources.client.reaches(source.location, PATIENCE) for source in sources)
+
+    def _to_look_for(self, lock: Lock, sources: Sources) -> Iterator[LockedPackage]:
+        """The lock's files that the cache lacks, but for sources that git, or the user's folder, has."""
+        for package in self._missing(lock):
+            if package.commit:
+                from graphcrate.resolve import pyg_lib
+
+                if pyg_lib.can_bring(package, sources):
+                    continue
+            yield package
 
     def _usable(self, committed: Lock | None) -> list[Lock]:
         """The committed and the cached lock, if they answer this request; a local one has a torch of the folders."""

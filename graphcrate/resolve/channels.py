@@ -1,6 +1,6 @@
 """Channels, mirrors and this user's own indexes: for each channel the sources to try, in order.
 
-A mirror comes before the official place, since mirrors go stale and every file's hash is checked. Addresses are those
+A mirror comes before the official address, since mirrors go stale and every file's hash is checked. Addresses are those
 of the manuals; the package index is what uv's and pip's own variables and files name. For a locked file that none of
 them gives, the public mirrors come last.
 """
@@ -36,7 +36,7 @@ class SourceKind(StrEnum):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A place that serves files. `location` is an address (maybe with credentials) or an absolute path."""
+    """A server or folder that has files. `location` is an address (maybe with credentials) or an absolute path."""
 
     kind: SourceKind
     location: str
@@ -72,17 +72,23 @@ def local_path(url: str) -> Path:
 
 
 class WheelMirror(msgspec.Struct, frozen=True, kw_only=True):
-    """A mirror's addresses; `{tag}` is `cu118` or `cpu`. Empty: it does not carry that channel."""
+    """A mirror's addresses; `{tag}` is `cu118` or `cpu`. Empty: it does not carry that channel.
+
+    `crates`: of Rust, as "dl" is in the configuration of one of cargo's registries.
+    """
 
     pytorch: str = ""
     pytorch_kind: SourceKind = SourceKind.INDEX
     pyg: str = ""  #: `{page}` is `torch-2.0.0+cu118.html`
     pypi: str = ""
+    crates: str = ""
 
 
 MIRRORS = {
     "sjtu": WheelMirror(
-        pytorch="https://mirror.sjtu.edu.cn/pytorch-wheels/{tag}", pypi="https://mirror.sjtu.edu.cn/pypi/web/simple"
+        pytorch="https://mirror.sjtu.edu.cn/pytorch-wheels/{tag}",
+        pypi="https://mirror.sjtu.edu.cn/pypi/web/simple",
+        crates="https://mirror.sjtu.edu.cn/crates.io/crates/{crate}/{crate}-{version}.crate",
     ),
     "aliyun": WheelMirror(
         pytorch="https://mirrors.aliyun.com/pytorch-wheels/{tag}/",
@@ -181,7 +187,7 @@ def asks_public_mirrors(environment: Mapping[str, str]) -> bool:
     if value not in ("", NONE):
         raise UsageError(
             f"{FALLBACK} is {value!r}, and can only be {NONE!r}",
-            cause=f"{FALLBACK}={NONE} keeps public mirrors from being asked for locked files that no other place has.",
+            cause=f"{FALLBACK}={NONE} keeps public mirrors from being asked for locked files that no other source has.",
             next_step=f"unset {FALLBACK}; a mirror to be asked first is {setting(mirror='sjtu')}, or its address",
         )
     return value != NONE
@@ -216,9 +222,9 @@ def user_indexes(environment: Mapping[str, str], emitted: str = "") -> UserIndex
 
 def wheel_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Folders among what uv's and pip's `find-links` name; starts no program."""
-    places = environment.get("UV_FIND_LINKS", "").replace(",", " ").split()
-    places += _pip_settings(environment).get("find-links", "").split()
-    folders = [Path(place.removeprefix("file://")) for place in places if "://" not in place.removeprefix("file://")]
+    locations = environment.get("UV_FIND_LINKS", "").replace(",", " ").split()
+    locations += _pip_settings(environment).get("find-links", "").split()
+    folders = [Path(path) for location in locations if "://" not in (path := location.removeprefix("file://"))]
     return tuple(dict.fromkeys(str(folder) for folder in folders if folder.is_dir()))
 
 

@@ -18,7 +18,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from graphcrate.compat import facts, own
+from graphcrate.compat import facts
 from graphcrate.compat.catalog import read_lock
 from graphcrate.compat.packages import markers
 from graphcrate.model.command import Command, command, setting
@@ -42,7 +42,6 @@ WELL_KNOWN = (
     "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm",
     "transformers", "wandb", "xgboost",
 )  # fmt: skip
-_MOST_NAMED = 4  #: packages in a command
 _THREADS = 8  #: that read pages of indexes
 
 
@@ -244,7 +243,7 @@ class Conflicts:
         )
 
     def unexplained(self, explanation: str) -> ResolutionError:
-        """The error with uv's own explanation, where nothing that is known of one package is in the way."""
+        """The error with uv's own explanation, where no package is known to be an obstacle."""
         lines = "".join(f"\n    {line.strip()}" for line in explanation.splitlines())
         return ResolutionError(
             f"these packages cannot be added to {self.title}{lines}",
@@ -304,12 +303,9 @@ class Conflicts:
         return sorted(versions, key=distance)
 
     def _command(self, cuda: str) -> Command:
-        request = self._context.typed
-        if request is None or len(request.additions.packages) > _MOST_NAMED:
-            return command("image", "…", cuda=cuda)
+        steps = self._context.next_steps
         # What stays is there with the CUDA version.
-        kept = tuple(package for package in request.additions.packages if own.name_of(package) not in self.staying)
-        return request.asking(kept).on(cuda).command()
+        return steps.on_without(cuda, self.staying) if steps else command("image", "…", cuda=cuda)
 
 
 class BoundedConflicts:

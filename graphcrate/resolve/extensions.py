@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.artifacts import pull
-from graphcrate.compat import compilers, packages, suites, toolkits
+from graphcrate.compat import compilers, libraries, packages, suites, toolkits
 from graphcrate.compat.addresses import cuda_label
+from graphcrate.compat.pyg_lib import NAME as PYG_LIB
+from graphcrate.compat.pyg_lib import wheels_for
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases.archive import SuiteArchive
@@ -32,10 +35,10 @@ from graphcrate.model.lock import (
 from graphcrate.model.platform import Platform
 from graphcrate.model.recipe import BUILT_FOR_TORCH, Candidate, Channel, Variant
 from graphcrate.oci import reference
-from graphcrate.resolve import base
+from graphcrate.resolve import base, pyg_lib
 from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.offers import Offer, Offers, UnavailableError
-from graphcrate.resolve.pinning import constraints_of, lock_offers, resolve_pins
+from graphcrate.resolve.pinning import constraints_of, lock_offer, lock_offers, resolve_pins
 from graphcrate.resolve.target import WheelTarget, target_of
 
 #: the note on one in a lock that has the other
@@ -49,6 +52,8 @@ _SOME_PYG = "2.3.1"
 NEEDS = {"torch-sparse": "torch-scatter"}
 #: pip and setuptools make the wheel; from 1.13 on ninja shares a job server: packages side by side keep to the cores
 TOOLS = ("pip", "setuptools", "wheel", "ninja>=1.13")
+#: besides, for what is compiled by its own back-end
+BACK_END_TOOLS = ("cmake>=3.18",)
 
 
 def find_extensions(
@@ -91,6 +96,7 @@ def _find(
     requirement: Requirement, variant: Variant, candidate: Candidate, target: WheelTarget, offers: Offers
 ) -> Offer | MissingPackage:
     name, mode = canonicalize_name(requirement.name), offers.sources.request.extensions
+    fitting = wheels_for(variant.torch_geometric or _SOME_PYG) if name == PYG_LIB else SpecifierSet()
     if mode == "none":
         return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
     built_for = f"pt{''.join(offers.torch.split('.')[:2])}{cuda_label(offers.torch_cuda)}"
@@ -101,30 +107,43 @@ def _find(
 
     def fits(version: Version) -> bool:
         """Whether the local label says this torch. Wheels for torch 1.11 and older have none."""
-        return allowed(version) and version.local in (None, built_for)
+        return allowed(version) and version.local in (None, built_for) and fitting.contains(version.public)
 
     reasons = ["wheels are not asked for (EXTENSIONS=source)"] if mode == "source" else []
     silent: tuple[Channel, ...] = ()
     for channel in candidate.channels if mode != "source" else ():
         if channel in BUILT_FOR_TORCH:
             try:
-                return offers.newest(channel, name, target, fits, f"{name} for torch {offers.torch}")
+                return offers.newest(channel, name, target, fits, f"{name}{fitting} for torch {offers.torch}")
             except UnavailableError as error:
                 reasons.append(error.what)
                 silent += (channel,) * error.unreachable
-    sdist = offers.newest_sdist(name, allowed, silent) if mode != "wheels" else None
-    if sdist is not None:
+    if mode == "wheels":
+        reasons.append("sources are not asked for (EXTENSIONS=wheels)")
+        return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
+    sdist = offers.newest_sdist(name, allowed, silent)
+    if sdist is None:
+        reasons.append("the package index has no source of it")
+    if sdist is not None or name == PYG_LIB:
         try:
             choose_compiler(variant, candidate, offers.sources.request)
         except ResolutionError as error:
             reasons.append(f"it cannot be compiled: {error.what}")
         else:
-            return sdist
-    elif mode == "wheels":
-        reasons.append("sources are not asked for (EXTENSIONS=wheels)")
-    else:
-        reasons.append("the package index has no source of it")
+            result = sdist or pyg_lib.find(requirement, variant, candidate.torch_cuda, offers)
+            if isinstance(result, Offer):
+                return msgspec.structs.replace(result, unreachable=silent)
+            reasons.append(result)
     return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
+
+
+def lock_found(offer: Offer, target: WheelTarget, offers: Offers) -> LockedPackage:
+    """Lock what `find_extensions` found; with what its own back-end needs, where that compiles it."""
+    package = lock_offer(offer, offers.sources)
+    if not package.back_end:
+        return package
+    tools = lock_offers(resolve_pins(BACK_END_TOOLS, target, offers), offers.sources)
+    return msgspec.structs.replace(package, build=tools)
 
 
 class CompilerChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,13 +197,14 @@ def lock_compilation(
     target = target_of(variant.base, variant.python)
     versions = {package.name: package.version for package in installed}
     tools = resolve_pins(TOOLS, target, offers, constraints=constraints_of(versions["torch"]))
-    return Compilation(
+    compilation = Compilation(
         architectures=choice.architectures,
         compiler=choice.compiler,
         base=base.lock_compiler(ctx, variant, variant.base.suite, choice.compiler),
         tools=lock_offers(tools, offers.sources),
         toolkit=lock_toolkit(choice.option, versions, target, offers, ctx) if choice.option else None,
     )
+    return libraries.with_libraries(compilation, [package.name for package in installed if package.compiled])
 
 
 def lock_toolkit(

@@ -1,4 +1,4 @@
-"""What places said that did not give a file, for people and for the rest of a request."""
+"""What sources said that did not give a file, for users and for the rest of a request."""
 
 import threading
 from collections import Counter
@@ -9,9 +9,9 @@ from graphcrate.model.errors import NetworkError
 
 
 class Failures:
-    """Why places did not give files, of one request. Safe from many threads.
+    """Why sources did not give files, of one request. Safe from many threads.
 
-    Each place and reason is one line in the log, the others are counted.
+    Each source and reason is one line in the log, the others are counted.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -22,19 +22,19 @@ class Failures:
         self.slow: set[str] = set()  #: those that stopped sending: asked when nobody else has a file
         self.reached: set[str] = set()  #: public mirrors that took a connection
 
-    def say(self, place: str, why: str, file: str) -> None:
+    def say(self, source: str, why: str, file: str) -> None:
         """Note that the search for a file goes on elsewhere."""
         with self._lock:
-            self._counts[place, why] += 1
-            is_new = self._counts[place, why] == 1
+            self._counts[source, why] += 1
+            is_new = self._counts[source, why] == 1
         if is_new:
-            self._note(f"{place} does not give {file} ({why}): looking elsewhere")
+            self._note(f"{source} does not give {file} ({why}): looking elsewhere")
 
     def sum_up(self) -> None:
-        """Note how many files each place did not give, where that is more than was said."""
-        for (place, why), count in self._counts.items():
+        """Note how many files each source did not give, where that is more than was said."""
+        for (source, why), count in self._counts.items():
             if count > 1:
-                self._note(f"{place} did not give {count} files ({why}): they came from elsewhere")
+                self._note(f"{source} did not give {count} files ({why}): they came from elsewhere")
 
 
 def reason(error: NetworkError) -> str:
@@ -43,6 +43,6 @@ def reason(error: NetworkError) -> str:
     return constraint or error.what
 
 
-def place_of(url: str) -> str:
+def source_name(url: str) -> str:
     """Host and port of an address, without user and password; of a path, what to call it."""
     return "the folder of wheels" if url.startswith(("file:", "/")) else server_of(url)

@@ -1,4 +1,4 @@
-"""From a lock to files in the cache: wheels and sdists, side by side, each checked, from whichever place has it.
+"""From a lock to files in the cache: wheels and sdists, side by side, each checked, from whichever source has it.
 
 A lock names files, not addresses: `resolve.search` says where each is looked for. Unfinished downloads are resumed.
 """
@@ -8,8 +8,10 @@ import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from graphcrate.compat.crates import Crate
+from graphcrate.host import trace
 from graphcrate.host.cache import Cache
 from graphcrate.host.hashing import sha256_of
 from graphcrate.host.os_errors import explained
@@ -17,7 +19,7 @@ from graphcrate.host.parallel import Advance, StoppedError, parallel
 from graphcrate.host.retry import TRIES
 from graphcrate.model.command import LOCK_AGAIN, command, setting
 from graphcrate.model.errors import GraphcrateError, IntegrityError, LockedError, NetworkError
-from graphcrate.model.lock import Lock, LockedFile, LockedPackage
+from graphcrate.model.lock import Lock, LockedCrate, LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import Link, local_path
 from graphcrate.resolve.offers import Offers, Sources
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from graphcrate.host.context import Context
     from graphcrate.host.http import Client
 
+_Locked = TypeVar("_Locked", bound=LockedPackage | LockedCrate)
 THREADS = 6
 #: left free on the disk beside the downloads
 MARGIN = 200 << 20
@@ -38,11 +41,12 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
     """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
     `compilation`: instead, what only a compile needs, without Debian's packages. What has arrived stays.
-    Raises IntegrityError when every place has other bytes, NetworkError, HostError for a local file that may not be
-    read, DiskFullError, and LockedError for a request of locked files alone when places answer and none has one.
+    Raises IntegrityError when every source has other bytes, NetworkError, HostError for a local file that may not be
+    read, DiskFullError, and LockedError for a request of locked files alone when sources answer and none has one.
     """
     cache = ctx.cache
-    packages = lock.for_compilation() if compilation else lock.installed()
+    packages: list[LockedPackage | LockedCrate] = []
+    packages += (*lock.for_compilation(), *lock.crates()) if compilation else lock.installed()
     if absent := _absent(packages, cache):
         total = sum(package.file.size for package in absent)
         cache.require(total + MARGIN, "the download")
@@ -61,7 +65,10 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
 
 
 def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> list[LockedPackage]:
-    """The packages whose files the cache lacks, with build wheels, and what compiles those not `built` (sha256s)."""
+    """The packages whose files the cache lacks, with build wheels, and what compiles those not `built` (sha256s).
+
+    Not crates of Rust: no channel has them.
+    """
     return _absent([*lock.installed(), *(lock.for_compilation() if lock.compiles(built) else ())], cache)
 
 
@@ -70,24 +77,41 @@ def bytes_to_fetch(lock: Lock, cache: Cache, built: Collection[str] = ()) -> int
     return sum(file.size for file in lock.files(built).values() if not is_stored(file, cache))
 
 
-def _absent(packages: Sequence[LockedPackage], cache: Cache) -> list[LockedPackage]:
+def _absent(packages: Sequence[_Locked], cache: Cache) -> list[_Locked]:
     unique = {package.file.sha256: package for package in packages}
     return [package for package in unique.values() if not is_stored(package.file, cache)]
 
 
-def fetch_one(package: LockedPackage, offers: Offers, advance: Advance = lambda _: None) -> None:
-    """Fetch one package's file from the first place that gives its very bytes. Raises as `fetch`."""
+def fetch_one(package: LockedPackage | LockedCrate, offers: Offers, advance: Advance = lambda _: None) -> None:
+    """Fetch one package's file from the first source that gives its very bytes. Raises as `fetch`."""
     sources, reported = offers.sources, 0
+    if isinstance(package, LockedPackage) and package.commit:
+        from graphcrate.resolve import pyg_lib
+
+        pyg_lib.bring(package, offers.torch_cuda, sources)
+        advance(package.file.size)
+        return
 
     def counted(amount: int) -> None:
         nonlocal reported
         advance(amount)
         reported += amount
 
+    if isinstance(package, LockedCrate):
+        from graphcrate.resolve.crates import fetch_crate
+
+        def get(url: str, tries: int) -> None:
+            counted(-reported)
+            store(package.file, url, sources.client, sources.cache, counted, tries)
+
+        fetch_crate(Crate(package.name, package.version, package.file.sha256), sources, get)
+        return
     search = FileSearch(package, offers, lambda: advance(0), quiet=False)
     for link, tries in search.links():
         try:
-            store(package.file, link.url, sources.client, sources.cache, counted, tries)
+            with trace.span(f"fetch {package.file.name}") as span:
+                store(package.file, link.url, sources.client, sources.cache, counted, tries)
+                span.bytes = package.file.size
             return
         except (IntegrityError, NetworkError, UnreadableFileError) as error:
             search.failed(link, error)
@@ -97,7 +121,7 @@ def fetch_one(package: LockedPackage, offers: Offers, advance: Advance = lambda 
 
 
 def _nowhere(search: FileSearch, offers: Offers) -> GraphcrateError:
-    """The error for a file that no place gave."""
+    """The error for a file that no source gave."""
     package, file = search.package, search.package.file
     where = f"the {package.channel} channel" + (" and no public mirror" if offers.last_resort(package.channel) else "")
     tried = (

@@ -42,7 +42,7 @@ def _line(channel: FurtherChannel, indexes: Sequence[str]) -> str:
 
 
 def _passed_over(channel: FurtherChannel, indexes: Sequence[str]) -> str:
-    """Why a place is not asked; empty for one that is."""
+    """Why a channel is not asked; empty for one that is."""
     host = host_of(channel.location)
     if channel.kind == "folder":
         return ""

@@ -1,7 +1,7 @@
 """Links that a source offers: a simple index (PEP 503), a page of links, a folder.
 
-Pages are read as HTML, which every index and page of links has. What JSON says besides (PEP 691, PEP 700), sizes, is
-known from uv where it matters.
+Pages are read as HTML, which every index and page of links has. What JSON says besides (PEP 691, PEP 700), sizes and
+times of upload, is known from uv where it matters.
 """
 
 import html.parser
@@ -11,13 +11,15 @@ import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 from packaging.utils import canonicalize_name
 
 from graphcrate.host.connections import HttpError, NoAnswer
 from graphcrate.host.http import Client
 from graphcrate.host.retry import TRIES
+from graphcrate.model import codec
 from graphcrate.model.command import command, setting
-from graphcrate.model.errors import NetworkError
+from graphcrate.model.errors import UNREADABLE, NetworkError
 from graphcrate.model.values import is_file_name, is_sha256
 from graphcrate.resolve.channels import Link, Source, SourceKind, local_path
 from graphcrate.resolve.target import project_and_version
@@ -27,10 +29,22 @@ HEADERS = {
     "Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9",
     "Cache-Control": "max-age=0",
 }
+JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 #: titles of an index's pages, and of what shows a folder: known as such where they list no file
 LISTING = re.compile(r"(?:simple )?(?:links for|index of|index|directory listing for)\b", re.IGNORECASE)
 #: attributes of a link whose wheel has its metadata beside it (PEP 714, and PEP 658 as it was first put to use)
 _METADATA = frozenset({"data-core-metadata", "data-dist-info-metadata"})
+
+
+class _JsonFile(msgspec.Struct, frozen=True):
+    """What of a file's entry (PEP 691) a page in HTML does not have."""
+
+    filename: str = ""
+    upload_time: str = msgspec.field(name="upload-time", default="")
+
+
+class _JsonPage(msgspec.Struct, frozen=True):
+    files: tuple[_JsonFile, ...] = ()
 
 
 class Listings:
@@ -64,6 +78,21 @@ class Listings:
             raise links
         name = canonicalize_name(project)
         return tuple(link for link in links if (known := project_and_version(link.name)) and known[0] == name)
+
+    def has_times(self, source: Source, project: str) -> bool:
+        """Whether an index says when files of a project that it has were uploaded (PEP 700), in JSON alone."""
+        return any(self.times(source, project).values())
+
+    def times(self, source: Source, project: str) -> Mapping[str, str]:
+        """Name of a file → when it was uploaded (PEP 700); empty where an index does not say it, or has no JSON."""
+        page = source.page(project)
+        if page.startswith("file:"):
+            return {}
+        try:
+            response = self._client.request("GET", page, headers=HEADERS | {"Accept": JSON_TYPE})
+            return {file.filename: file.upload_time for file in codec.decode(response.body, _JsonPage).files}
+        except (NetworkError, *UNREADABLE):
+            return {}
 
     def _read(self, source: Source, page: str, headers: Mapping[str, str], tries: int) -> tuple[Link, ...]:
         if source.kind is SourceKind.FOLDER:

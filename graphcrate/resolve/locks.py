@@ -9,7 +9,10 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.compat.request import BuildRequest, SourceOptions
+from graphcrate.compat.cutoff import exempt_of
+from graphcrate.compat.next_steps import NextSteps
+from graphcrate.compat.pyg_lib import release_for
+from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
@@ -30,7 +33,7 @@ class ResolveContext:
     request: SourceOptions
     ctx: Context
     built: Callable[[Lock], Collection[str]] = lambda _: ()
-    typed: BuildRequest | None = None  #: what was asked for, for the commands of next steps
+    next_steps: NextSteps | None = None  #: commands that messages name; None: of the stack itself, which has its own
 
     @functools.cached_property
     def sources(self) -> Sources:
@@ -63,8 +66,12 @@ def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate, reque
     }
     if variant.extensions:
         asked["architectures"] = variant.architectures
+    if variant.exclude_newer:
+        asked["exclude_newer"] = [variant.exclude_newer, exempt_of(recipe)]
     if request is not None and variant.extensions and request.extensions != "auto":
         asked["extensions"] = request.extensions
     if request is not None and request.toolkit is not None and (variant.extensions or request.devel):
         asked["toolkit"] = request.toolkit
+    if request is not None and request.pyg_lib and (release := release_for(variant.torch_geometric)):
+        asked["pyg_lib"] = release.commit
     return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()

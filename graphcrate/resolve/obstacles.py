@@ -80,9 +80,9 @@ class World(Protocol):
 
 
 def obstacles(asked: Iterable[Clause], world: World) -> tuple[Obstacle, ...]:
-    """What is in the way of these requirements; none where nothing is, as far as is known. Raises NetworkError.
+    """The obstacles to these requirements, as far as they are known. Raises NetworkError.
 
-    The nearest alone: pages of what those need in turn, which are large, are read where nothing is in the way before.
+    The nearest alone: pages of what those need in turn, which are large, are read where there are none before.
     """
     return tuple(dict.fromkeys(_Walk(world).of(tuple(asked))))
 
@@ -95,7 +95,7 @@ class _Walk:
         self._known: dict[tuple[str, str, frozenset[str]], tuple[Obstacle, ...]] = {}
 
     def of(self, clauses: Sequence[Clause]) -> tuple[Obstacle, ...]:
-        """What is in the way of requirements that all have to be met: of themselves, else of what they need."""
+        """The obstacles to requirements that all have to be met: to themselves, else to what they need."""
         against = tuple(Obstacle("bound", clause) for clause in clauses if self._world.is_against(clause))
         if against:
             return against
@@ -105,7 +105,7 @@ class _Walk:
         return near or tuple(obstacle for clause in open_ones for obstacle in self._deep(clause))
 
     def _near(self, clause: Clause) -> Iterator[Obstacle]:
-        """What is in the way of a requirement whatever its releases need."""
+        """The obstacles to a requirement whatever its releases need."""
         releases = self._world.releases(clause.name)
         if not releases:
             yield Obstacle("absent", clause)
@@ -116,7 +116,7 @@ class _Walk:
             yield Obstacle("source", clause) if is_source else _without_release(clause, releases, allowed, running)
 
     def _deep(self, clause: Clause) -> tuple[Obstacle, ...]:
-        """What is in the way of each of a requirement's releases that fit; nothing where one can be taken."""
+        """The obstacles to each release of a requirement that fits; nothing where one can be taken."""
         key = clause.name, str(clause.requirement.specifier), frozenset(clause.requirement.extras)
         if key not in self._known:
             self._known[key] = ()  # a circle: what began it decides
@@ -124,18 +124,18 @@ class _Walk:
         return self._known[key]
 
     def _of_releases(self, clause: Clause) -> tuple[Obstacle, ...]:
-        fitting, in_the_way = self._fitting(clause), list[Obstacle]()
+        fitting, blocking = self._fitting(clause), list[Obstacle]()
         for release in fitting[:MOST_RELEASES]:
             who = f"{release.name}=={release.version}"
             needs = self.of([Clause(who, need) for need in self._world.needs(release, clause.requirement.extras)])
             if not needs:
                 return ()
-            in_the_way += needs if not in_the_way else [need for need in needs if need.kind == "source"]
+            blocking += needs if not blocking else [need for need in needs if need.kind == "source"]
         versions = {release.version for release in fitting}
         others = (release for release in self._allowed(clause) if release.version not in versions)
         if any(release.is_sdist and self._world.runs(release) for release in others):
-            in_the_way.append(Obstacle("source", clause))
-        return tuple(in_the_way)
+            blocking.append(Obstacle("source", clause))
+        return tuple(blocking)
 
     def _allowed(self, clause: Clause) -> list[Offer]:
         world = self._world

@@ -51,6 +51,7 @@ class Offer(msgspec.Struct, frozen=True):
     channel: Channel
     link: "Link"
     unreachable: tuple[Channel, ...] = ()
+    commit: str = ""  #: of the repository that an sdist was packed of
 
     @property
     def is_sdist(self) -> bool:
@@ -87,7 +88,7 @@ else:
 class Sources:
     """One request's way to all sources, for many threads. Nothing is opened, imported or asked before it is needed.
 
-    `note` gets a line for each place that does not give a locked file while another is left.
+    `note` gets a line for each source that does not give a locked file while another is left.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Sources:
         return msgspec.structs.replace(user, further=further.asked(self.request.further, self._known(user)))
 
     def further_lines(self) -> list[str]:
-        """What a plan says of the places that a requirements file names."""
+        """What a plan says of the channels that a requirements file names."""
         named = self.request.further
         return further.lines(named, self._known(self.user)) if named else []
 

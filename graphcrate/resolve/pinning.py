@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.compat import pairs
+from graphcrate.compat.cutoff import Cutoff
 from graphcrate.compat.packages import markers
 from graphcrate.host import process, settings
 from graphcrate.host.connections import HttpError, NoAnswer
@@ -90,20 +91,36 @@ def resolve_pins(
     constraints: Sequence[str] = (),
     preferred: Sequence[LockedPackage] = (),
     wheels: Path | None = None,
+    cutoff: Cutoff | None = None,
 ) -> tuple[Offer, ...]:
     """What uv chooses for these requirements, from the mirror's index if it answers, else the user's own.
 
-    `preferred`: versions to keep where nothing is against it; `wheels`: a folder that counts as a further index.
+    `preferred`: versions to keep where nothing is against it; `wheels`: a folder that counts as a further index;
+    `cutoff`: leaves newer files out, and those of which an index does not say when they were uploaded.
     """
     sources = offers.sources
-    index = sources.user.default
+    index = _index(sources)
+    _refuse_unusable(index, sources)
+    options = {"overrides": overrides, "constraints": constraints}
+    text = compile_requirements(requirements, target, index, sources, options, preferred, wheels, cutoff)
+    return parse_pylock(text, target)
+
+
+def _index(sources: Sources) -> str:
+    """The mirror's index if it answers, else the user's own."""
     if mirror := mirror_of(sources.request).pypi:
         with contextlib.suppress(NetworkError):
             sources.listings.project(Source(SourceKind.INDEX, mirror), COMMON)
-            index = mirror
-    _refuse_unusable(index, sources)
-    options = {"overrides": overrides, "constraints": constraints}
-    return parse_pylock(compile_requirements(requirements, target, index, sources, options, preferred, wheels), target)
+            return mirror
+    return sources.user.default
+
+
+def without_times(sources: Sources) -> list[str]:
+    """Titles of the indexes that are not known to say when their files were uploaded (PEP 700)."""
+    user = sources.user
+    indexes = [Source(SourceKind.INDEX, address) for address in (_index(sources), *user.extra)]
+    indexes += [source for source in user.further if source.kind is SourceKind.INDEX]
+    return list(dict.fromkeys(index.title for index in indexes if not sources.listings.has_times(index, COMMON)))
 
 
 def _refuse_unusable(index: str, sources: Sources) -> None:
@@ -130,6 +147,7 @@ def compile_requirements(
     options: Mapping[str, Sequence[str]],
     preferred: Sequence[LockedPackage] = (),
     wheels: Path | None = None,
+    cutoff: Cutoff | None = None,
 ) -> str:
     """Resolve to the text of a pylock.toml (PEP 751) with wheels only, from this index and the user's further ones.
 
@@ -144,6 +162,7 @@ def compile_requirements(
         argv += ["--only-binary", ":all:"]
         argv += ["--index-strategy", "unsafe-best-match" if user.merged else "first-index"]
         argv += ["--cache-dir", str(cache.path("uv"))]
+        argv += cutoff.options if cutoff else []
         for option, lines in options.items():
             if lines:
                 (folder / f"{option}.txt").write_text("\n".join(lines), encoding="utf-8")
@@ -232,6 +251,8 @@ def lock_offer(offer: Offer, sources: Sources) -> LockedPackage:
         channel=offer.channel,
         file=file,
         compiled=offer.is_sdist,
+        back_end=bool(offer.commit),
+        commit=offer.commit,
         unreachable=offer.unreachable,
     )
 

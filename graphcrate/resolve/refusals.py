@@ -12,8 +12,6 @@ from graphcrate.model.words import listed
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.offers import Offers
 
-_MOST_WORDS = 6  #: packages of a command that is told
-
 
 def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], offers: Offers) -> None:
     """Raises ResolutionError for names that mean something else, with what to type instead.
@@ -38,20 +36,13 @@ def refuse_traps(context: ResolveContext, stack: Lock, packages: Sequence[str], 
         have = {package.name for package in there}
         right = [traps[package].instead if package in traps else package for package in packages]
         right = [package for package in dict.fromkeys(right) if package not in have]
-        steps = [_command(context, right) or "write " + listed(right)]
+        instead = context.next_steps.instead(right) if context.next_steps else ""
+        steps = [instead or "write " + listed(right)]
     more = [f"the stack has {package.name} {package.version}" for package in there]
     raise ResolutionError(
         "\n".join(trap.why(Requirement(package).name) for package, trap in traps.items()),
         next_step="; or ".join(steps) + (f"    ({listed(more)})" if more else ""),
     )
-
-
-def _command(context: ResolveContext, packages: Sequence[str]) -> str:
-    """What to type for the same request with these packages; empty where that is no line to type."""
-    request = context.typed
-    if request is None or request.recipe is not None or request.requirements or len(packages) > _MOST_WORDS:
-        return ""
-    return str(request.asking(packages).command())
 
 
 def refuse_twice(packages: Collection[str], title: str) -> None:

@@ -16,28 +16,36 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.compat import glt, pairs
+from graphcrate.compat.cutoff import Cutoff, cutoff_of
 from graphcrate.host import settings
 from graphcrate.inputs.wheels.sdist import read_sdist
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
-from graphcrate.resolve import built_for
+from graphcrate.model.words import listed
+from graphcrate.resolve import built_for, pyg_lib
 from graphcrate.resolve.base import lock_base
 from graphcrate.resolve.channels import names_of
-from graphcrate.resolve.extensions import choose_compiler, find_extensions, lock_compilation
+from graphcrate.resolve.extensions import choose_compiler, find_extensions, lock_compilation, lock_found
 from graphcrate.resolve.fetch import is_stored
 from graphcrate.resolve.locks import ResolveContext
+from graphcrate.resolve.metadata import MetadataReader
 from graphcrate.resolve.offers import Offer, Offers, Sources
-from graphcrate.resolve.pinning import constraints_of, lock_offer, lock_offers, resolve_pins
+from graphcrate.resolve.pinning import (
+    UnsolvableError,
+    constraints_of,
+    lock_offer,
+    lock_offers,
+    resolve_pins,
+    without_times,
+)
 from graphcrate.resolve.target import WheelTarget, target_of
 
 PYG = "torch-geometric"
 #: build back-ends run on the host, which has at least this Python
 BUILD_TARGET = WheelTarget("3.11", "2.28")
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda)-.*|triton")
-#: torch_sparse's setup.py takes METIS in only where it is asked to and finds the library
-NO_METIS = "torch_sparse is compiled without METIS, which ClusterData needs where pyg_lib does not bring it"
 
 
 def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
@@ -52,11 +60,10 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     extensions, missing = find_extensions(variant, candidate, target, offers)
     companions = _find_companions(context, torch, target, offers)
     offered = [*([torch] if torch.channel is not Channel.PYPI else []), *companions, *extensions]
-    locked = {offer: lock_offer(offer, sources) for offer in offered}
+    locked = {offer: lock_found(offer, target, offers) for offer in offered}
     geometric = _find_sdist(variant, target, offers)
     requirements = _requirements(context, torch, locked, geometric)
-    constraints = constraints_of(torch.version)
-    pinned = resolve_pins(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
+    pinned, cutoff, undated = _pins(context, candidate, torch, requirements, target, offers)
     names = [offer.name for offer in offered]
     others = lock_offers((offer for offer in pinned if offer.name not in names), sources)
     packages = [*locked.values(), *others, *geometric]
@@ -68,7 +75,7 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     if compiled:
         choice = choose_compiler(variant, candidate, sources.request)
         compilation = lock_compilation(choice, variant, packages, offers, context.ctx)
-    notes = _notes(offered, candidate)
+    notes = [*_notes(offered, candidate), *pyg_lib.notes(sources.request, packages)]
     if glt.NAME in versions:
         notes += _check_glt(versions[glt.NAME], versions, torch, candidate, variant)
     return Lock(
@@ -83,8 +90,52 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
         packages=tuple(sorted(packages, key=lambda package: package.name)),
         compilation=compilation,
         missing=tuple(missing),
-        notes=(*notes, *([NO_METIS] if "torch-sparse" in compiled else [])),
+        notes=(*notes, *undated),
+        exclude_newer=cutoff.date if cutoff else msgspec.UNSET,
     )
+
+
+def _pins(
+    context: ResolveContext,
+    candidate: Candidate,
+    torch: Offer,
+    requirements: Sequence[str],
+    target: WheelTarget,
+    offers: Offers,
+) -> tuple[tuple[Offer, ...], Cutoff | None, list[str]]:
+    """What uv chooses as of the variant's date, that date, and notes.
+
+    Without the date, and with a note, where times are missing: a mirror that says nothing of when
+    its files were uploaded would have no file at all. Raises ResolutionError, NetworkError.
+    """
+    constraints = constraints_of(offers.torch)
+
+    def pins(cutoff: Cutoff | None) -> tuple[Offer, ...]:
+        return resolve_pins(
+            requirements, target, offers, overrides=candidate.overrides, constraints=constraints, cutoff=cutoff
+        )
+
+    lines = [*requirements, *candidate.overrides, *constraints]
+    if context.variant.exclude_newer:  # a file of the very version that torch names may be younger than the day
+        lines += MetadataReader(offers.sources).of(torch).requires
+    cutoff = cutoff_of(context.recipe, context.variant, lines)
+    try:
+        return pins(cutoff), cutoff, []
+    except UnsolvableError as error:
+        if cutoff is None:
+            raise
+        silent = without_times(offers.sources)
+        if not silent:
+            raise ResolutionError(
+                f"no packages of {cutoff.date} or before satisfy the recipe\n{error.explanation}",
+                cause=f"The variant for CUDA {context.variant.cuda} has exclude_newer = {cutoff.date!r}.",
+                next_step="write a later exclude_newer in the recipe, or the package into exclude_newer_except "
+                "(docs/recipes.md)",
+            ) from error
+    what = f"packages are the newest, not those of {cutoff.date}"
+    note = f"{what}: {listed(silent)} gives no times of upload (PEP 700)"
+    context.ctx.progress.note(note)
+    return pins(None), None, [note]
 
 
 def find_torch(candidate: Candidate, target: WheelTarget, sources: Sources) -> Offer:

@@ -12,19 +12,25 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import toolkits
-from graphcrate.inputs.wheels.sdist import SdistMetadata, compiled_sources, read_sdist
-from graphcrate.model.command import command, setting
-from graphcrate.model.errors import ResolutionError
-from graphcrate.model.lock import Compilation, Lock, LockedPackage
-from graphcrate.model.recipe import Candidate, Variant
-from graphcrate.resolve.base import lock_compiler
+from graphcrate.compat import back_ends, build_environment, compilers, crates, cuda_sources, toolkits
+from graphcrate.compat.compilers import folder_for
+from graphcrate.compat.crates import CargoNeeds
+from graphcrate.compat.libraries import with_libraries
+from graphcrate.compat.suites import titled
+from graphcrate.inputs.wheels.sdist import SdistMetadata, compiled_sources, read_cargo, read_sdist, wants_cuda
+from graphcrate.model.command import setting
+from graphcrate.model.errors import ResolutionError, UsageError
+from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
+from graphcrate.model.recipe import Additions, Candidate, Channel, Variant
+from graphcrate.model.words import listed
+from graphcrate.resolve import base
 from graphcrate.resolve.conflicts import Conflicts
+from graphcrate.resolve.crates import lock_crates
 from graphcrate.resolve.extensions import TOOLS, CompilerChoice, choose_compiler, lock_compilation
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.obstacles import Clause
 from graphcrate.resolve.offers import Offer
-from graphcrate.resolve.pinning import constraints_of, lock_offer, lock_offers, resolve_pins
+from graphcrate.resolve.pinning import UnsolvableError, constraints_of, lock_offer, lock_offers, resolve_pins
 from graphcrate.resolve.resolver import lock_sdist
 from graphcrate.resolve.target import target_of
 
@@ -50,6 +56,7 @@ class Sdists:
         self._cache = context.ctx.cache
         self._target = target_of(context.variant.base, context.variant.python)
         self._with_cuda = False  #: whether something with CUDA sources is compiled
+        self._spared = set[str]()  #: which are taken as Python alone, never compiled
         self.barred = dict[str, ResolutionError]()
         self.locked = {package.name: self._lock(package) for package in local}
         self._local = frozenset(self.locked)
@@ -67,10 +74,12 @@ class Sdists:
             for line in read_sdist(self._stored(package), package.file.name).requires:
                 yield Clause(f"{package.name}=={package.version}", Requirement(line))
 
-    def admit(self, wanting: Mapping[str, Clause]) -> bool:
+    def admit(self, wanting: Mapping[str, Clause], *, for_newer: bool = False) -> bool:
         """Let uv choose among the sources of these packages, each with what needs it. False where none may be.
 
         A package that has no wheel at all goes first: another one may be there in a release with a wheel.
+        `for_newer`: there is a solution without them, and they would only bring a newer release of another package.
+        What has a wheel in some release is then not compiled (scipy takes half an hour and a Fortran compiler).
         """
         names = {name for name in wanting if not self.is_decided(name)}
         wheels = {package.name for package in self._stack.packages if not package.is_sdist}
@@ -78,6 +87,8 @@ class Sdists:
             self.barred[name] = self._conflicts.without_wheel(wanting[name], self._target.python)
         names -= wheels
         alone = {name for name in names if not any(map(self._conflicts.fits, self._conflicts.releases(name)))}
+        if for_newer and not alone:
+            self._spared |= names
         for name in sorted(alone or names):
             self.offer(name)
         return bool(names)
@@ -120,36 +131,57 @@ class Sdists:
             path.unlink()
 
     def _lock(self, package: LockedPackage) -> LockedPackage:
-        """An sdist with its back-end, or one to be compiled with what that needs beside the lock's tools."""
+        """An sdist with its back-end: one that is compiled with all that this asks for."""
         path = self._stored(package)
-        if not (sources := compiled_sources(path)):
+        sources, about = compiled_sources(path), read_sdist(path, path.name)
+        if not (sources or about.asked.compiles):
             return lock_sdist(package, self._offers)
-        about = read_sdist(path, path.name)
-        if obstacle := self._obstacle(about):
-            wheel = setting(with_=f"./{package.name}-….whl")
-            with_tool = command("image", "…", flavour="devel", apt=about.tool.lower())
+        cargo = read_cargo(path, path.name) if about.asked.rust else None
+        if obstacle := self._obstacle(package.name, cargo):
+            what = f" ({sources[0]})" if sources else ""
+            is_unlocked = obstacle == crates.NO_LOCK and package.channel is Channel.LOCAL
             raise ResolutionError(
-                f"{package.name} {package.version} is there as source only, and has to be compiled ({sources[0]})",
+                f"{package.name} {package.version} is there as source only, and has to be compiled{what}",
                 cause=obstacle,
-                next_step=f"bring a wheel of it ({wheel}), or ask for another version"
-                + (f"; {with_tool} has what makes one" if about.tool else ""),
+                next_step=_WRITE_LOCK if is_unlocked else _by_hand(package),
             )
-        self._with_cuda = self._with_cuda or any(name.endswith(".cu") for name in sources)
-        there = {*self._conflicts.staying, *(_name(Requirement(tool)) for tool in TOOLS)}
-        needed = [line for line in about.build_requires if _name(Requirement(line)) not in there]
-        constraints = constraints_of(self._conflicts.staying["torch"].version)
-        pinned = resolve_pins(
-            needed, self._target, self._offers, constraints=constraints, preferred=self._stack.packages
-        )
-        build = lock_offers((offer for offer in pinned if offer.name not in there), self._offers.sources)
-        return msgspec.structs.replace(package, build=build)
+        self._with_cuda = self._with_cuda or any(map(cuda_sources.is_kernel, sources)) or wants_cuda(path)
+        is_known = folder_for(package.name) is not None  # how to compile its files side by side
+        build = self._build(package, about, known=is_known)
+        title = f"{package.name} {package.version}"
+        vendored = lock_crates(cargo.crates, self._offers.sources, title) if cargo else msgspec.UNSET
+        return msgspec.structs.replace(package, build=build, back_end=not is_known, crates=vendored)
 
-    def _obstacle(self, about: SdistMetadata) -> str:
-        """Why an sdist cannot be compiled; empty where it can."""
-        if not about.is_setup:
-            return "Only what setuptools builds by a setup.py is compiled."
-        if about.tool:
-            return f"Its setup.py builds it by {about.tool}, and compiling has setuptools and a compiler alone."
+    def _build(self, package: LockedPackage, about: SdistMetadata, *, known: bool) -> tuple[LockedPackage, ...]:
+        """What builds a source, beside torch and all else that stays; with the stack's numpy where that will do.
+
+        `known`: beside the lock's tools, too.
+        """
+        there = {*self._conflicts.staying, *(_name(Requirement(tool)) for tool in TOOLS if known)}
+        asked = map(back_ends.for_stack, (*about.build_requires, *about.asked.requires))
+        needed = [line for line in asked if _name(Requirement(line)) not in there]
+        constraints = constraints_of(self._conflicts.staying["torch"].version)
+        preferred = self._stack.packages
+        try:
+            pinned = resolve_pins(needed, self._target, self._offers, constraints=constraints, preferred=preferred)
+        except UnsolvableError:
+            try:  # They are of what imports torch; who wants another setuptools may do without.
+                pinned = resolve_pins(needed, self._target, self._offers, preferred=preferred)
+            except UnsolvableError as error:
+                what = f"what builds {package.name} {package.version} is not available: {listed(needed)}"
+                raise ResolutionError(
+                    f"{what}\n{error.explanation}",
+                    cause="Its build requirements contradict each other, or have no wheel for this Python.",
+                    next_step=_by_hand(package),
+                ) from error
+        return lock_offers((offer for offer in pinned if offer.name not in there), self._offers.sources)
+
+    def _obstacle(self, name: str, cargo: CargoNeeds | None) -> str:
+        """Why an sdist cannot be compiled, or is not; empty where it is. `cargo`: of one in Rust."""
+        if name in self._spared:
+            return f"An older release of {name} has a wheel."
+        if cargo and cargo.obstacle:
+            return cargo.obstacle
         try:
             self._compiler()
         except ResolutionError as error:
@@ -162,27 +194,75 @@ class Sdists:
     def _stored(self, package: LockedPackage) -> Path:
         return self._cache.file(package.file.sha256, package.file.name)
 
-    def compilation(self, variant: Variant, *, with_apt: bool) -> Compilation | None:
+    def compilation(self, variant: Variant, additions: Additions) -> Compilation | None:
         """With what they are compiled: what the stack has, or the compiler alone where none has CUDA sources.
 
-        `with_apt`: the variant has Debian packages that the stack's base has not.
+        Debian packages of `additions` are in the variant's base. Raises UsageError for what is for compiling alone, and
+        nothing is compiled.
         """
-        compilation, ctx = self._stack.compilation, self._context.ctx
-        if not any(package.compiled for package in self.locked.values()):
+        compilation, ctx, build_apt = self._stack.compilation, self._context.ctx, additions.build_apt
+        with_apt = bool(additions.apt)
+        compiled = [package.name for package in self.locked.values() if package.compiled]
+        self._refuse_unused(additions)
+        if not compiled:
             return compilation
         if compilation is None:
             choice = self._compiler()
-            if not self._with_cuda:
+            if not (self._with_cuda or build_environment.asks_for_cuda(additions.build_environment)):
                 choice = msgspec.structs.replace(choice, option=None, architectures=())
             elif choice.option and not choice.architectures:  # a stack that has nothing to compile names none
                 torch, cuda = self._conflicts.staying["torch"].version, self._candidate.torch_cuda
                 architectures = toolkits.architectures_of(torch, cuda, choice.option.version)
                 choice = msgspec.structs.replace(choice, architectures=architectures)
-            return lock_compilation(choice, variant, self._stack.packages, self._offers, ctx)
-        if not with_apt:
+            compilation = lock_compilation(choice, variant, self._stack.packages, self._offers, ctx)
+            with_apt = False  # they are in its base
+        compilation = with_libraries(compilation, compiled)
+        if variables := [f"{name}={value}" for name, value in sorted(additions.build_environment.items())]:
+            compilation = msgspec.structs.replace(compilation, with_env=tuple(variables))
+        suite = compilation.base.suite
+        besides = compilers.besides(self.locked.values(), suite, build_apt)
+        if not (with_apt or besides):
             return compilation
-        base = lock_compiler(ctx, variant, compilation.base.suite, compilation.compiler)
-        return msgspec.structs.replace(compilation, base=base)
+        compiling = base.lock_compiler(ctx, variant, suite, compilation.compiler, besides)
+        self._check_rust(compiling)
+        return msgspec.structs.replace(compilation, base=compiling, with_apt=tuple(build_apt) or msgspec.UNSET)
+
+    def _refuse_unused(self, additions: Additions) -> None:
+        """Raises UsageError for what is for compiling alone, where nothing is compiled that would see it."""
+        if additions.build_apt and not any(package.compiled for package in self.locked.values()):
+            debian = " ".join(additions.build_apt)
+            raise UsageError(
+                f"{setting(build_apt=debian).both()} is for sources that are compiled, and nothing that you add is",
+                cause="All of it is there as wheels, or in Python alone.",
+                next_step=f"leave it out; packages for the image: {setting(apt=debian).both()}",
+            )
+        if additions.build_environment and not any(package.isolated for package in self.locked.values()):
+            typed = setting(build_env=build_environment.written(additions.build_environment))
+            raise UsageError(
+                f"{typed.both()} is for sources that their own back-end compiles, and nothing that you add is",
+                cause="It is there as wheels, in Python alone, or compiled file by file, as PyG's extensions are.",
+                next_step="leave it out; variables of the image: `env` of a recipe (docs/customize.md)",
+            )
+
+    def _check_rust(self, compiling: DebianBase) -> None:
+        """Raises ResolutionError for a source whose manifest asks for a newer Rust than the base to compile in has."""
+        has = compilers.rust_of(compiling)
+        for package in self.locked.values():
+            asks = read_cargo(self._stored(package), package.file.name).rust if package.rust else ""
+            if asks and crates.numbers(asks) > crates.numbers(has):
+                raise ResolutionError(
+                    f"{package.name} {package.version} is written for Rust {asks}, and {titled(compiling.suite)} has "
+                    f"{has or 'none'}",
+                    cause="Its Cargo.toml says so (rust-version), and cargo refuses an older one.",
+                    next_step=_by_hand(package),
+                )
+
+
+_WRITE_LOCK = "cargo generate-lockfile    (where its Cargo.toml is; then the same command with that folder)"
+
+
+def _by_hand(package: LockedPackage) -> str:
+    return f"bring a wheel of it ({setting(with_=f'./{package.name}-….whl')}), or ask for another version"
 
 
 def _name(requirement: Requirement) -> str:

@@ -1,6 +1,6 @@
-"""Where a locked wheel or sdist is looked for: place after place, each only when none before it gave the file.
+"""Where a locked wheel or sdist is looked for: source after source, each only when none before it gave the file.
 
-A file is its hash, so it may come from anybody. A place that lacks it, has other bytes or does not answer ends nothing
+A file is its hash, so it may come from anybody. A source that lacks it, has other bytes or does not answer ends nothing
 while another is left.
 """
 
@@ -11,11 +11,11 @@ from graphcrate.host.retry import TRIES
 from graphcrate.model.errors import GraphcrateError, HostError, IntegrityError, NetworkError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.resolve.channels import Link, Source, SourceKind
-from graphcrate.resolve.failures import place_of, reason
+from graphcrate.resolve.failures import reason, source_name
 from graphcrate.resolve.offers import Offers
 
 AGAIN = (1.0, 4.0)  #: pauses, in seconds, before the pages that do not list a locked file are read again
-FEW = 1  #: more tries of one request, while another place may have the file
+FEW = 1  #: more tries of one request, while another source may have the file
 KNOCK = 2.0  #: seconds for a public mirror, which nobody named, to take a connection
 #: statuses of a server that does not give the file
 _ABSENT = frozenset({401, 403, 404, 410, 451})
@@ -28,15 +28,15 @@ class UnreadableFileError(HostError):
 
 
 class FileSearch:
-    """One locked file, looked for in all places. `failures`: what they said, in order, for the user."""
+    """One locked file, looked for in all sources. `failures`: what they said, in order, for the user."""
 
     def __init__(
         self, package: LockedPackage, offers: Offers, begin: Callable[[], None] = lambda: None, *, quiet: bool
     ) -> None:
-        """`begin` is called before each place is asked, and may raise to end the search; `quiet` notes nothing."""
+        """`begin` is called before each source is asked, and may raise to end the search; `quiet` notes nothing."""
         self.package = package
         self.failures: list[str] = []
-        self.answered = False  #: a place said that it does not have the file
+        self.answered = False  #: a source said that it does not have the file
         self._offers, self._known, self._begin, self._quiet = offers, offers.sources.failures, begin, quiet
         self._came: dict[str, GraphcrateError] = {}  # address → why not
         self._told: set[tuple[str, str]] = set()
@@ -79,7 +79,7 @@ class FileSearch:
                 yield from self._to_try(self._listed(source, FEW) or (), FEW)
         for busy in tuple(self._busy):
             if isinstance(busy, Link):
-                self._turn(place_of(busy.url))
+                self._turn(source_name(busy.url))
                 yield busy, TRIES
             else:
                 yield from self._to_try(self._listed(busy, TRIES) or (), TRIES)
@@ -87,14 +87,14 @@ class FileSearch:
     def failed(self, link: Link, error: NetworkError | IntegrityError | UnreadableFileError) -> None:
         """Take down that the file did not come from there."""
         self._came[link.url] = error
-        self._take_down(place_of(link.url), error, error.what)
+        self._take_down(source_name(link.url), error, error.what)
         if isinstance(error, HttpError) and error.is_temporary:
             self._try_later(link)
 
     def _to_try(self, links: Iterable[Link], tries: int) -> Iterator[tuple[Link, int]]:
         """Those that have not been tried, of servers that may answer."""
         for link in links:
-            server = place_of(link.url)
+            server = source_name(link.url)
             if link.url in self._came:
                 continue
             if (error := self._known.silent.get(server)) is not None:
@@ -107,7 +107,7 @@ class FileSearch:
 
     def _listed(self, source: Source, tries: int, *, again: bool = False) -> list[Link] | None:
         """The links of a source that may be the file; None where it does not say what it has."""
-        server, name = place_of(source.location), self.package.file.name
+        server, name = source_name(source.location), self.package.file.name
         if server in self._known.slow and tries == FEW:
             self._try_later(source)
             return None
@@ -132,7 +132,7 @@ class FileSearch:
 
     def _takes_connection(self, source: Source) -> bool:
         """Whether a public mirror can be reached at all: where it cannot, no time-out is waited for."""
-        server = place_of(source.location)
+        server = source_name(source.location)
         if server not in self._known.reached and server not in self._known.silent:
             self._turn(server)
             if self._offers.sources.client.reaches(source.location, KNOCK):
@@ -143,13 +143,13 @@ class FileSearch:
             self._take_down(server, error, reason(error))
         return error is None
 
-    def _try_later(self, place: Source | Link) -> None:
-        """Have a place asked when nobody else has the file."""
-        if place not in self._busy:
-            self._busy.append(place)
+    def _try_later(self, source: Source | Link) -> None:
+        """Have a source asked when nobody else has the file."""
+        if source not in self._busy:
+            self._busy.append(source)
 
     def _take_down(self, server: str, error: GraphcrateError, text: str) -> None:
-        """Remember why a place did not give the file, and what that means for other files."""
+        """Remember why a source did not give the file, and what that means for other files."""
         self.failures.append(text)
         if isinstance(error, IntegrityError):
             self.answered = True
@@ -170,9 +170,9 @@ class FileSearch:
             self._unsaid.append((server, why))
 
     def _turn(self, server: str) -> None:
-        """Go on to a place: why others did not give the file is said now, and is not where there is no other."""
+        """Go on to a source: why others did not give the file is said now, and is not where there is no other."""
         self._begin()
-        for place, why in self._unsaid if not self._quiet else ():
-            if place != server:
-                self._known.say(place, why, self.package.file.name)
-        self._unsaid = [(place, why) for place, why in self._unsaid if place == server]
+        for other, why in self._unsaid if not self._quiet else ():
+            if other != server:
+                self._known.say(other, why, self.package.file.name)
+        self._unsaid = [(other, why) for other, why in self._unsaid if other == server]

@@ -91,10 +91,10 @@ class Solver:
             try:
                 pinned = self._compile(learnt)
             except UnsolvableError as error:
-                in_the_way = self._obstacles(learnt)
-                if self._admit(in_the_way):
+                blocking = self._obstacles(learnt)
+                if self._admit(blocking):
                     continue
-                raise self._refusal(in_the_way, error) from error
+                raise self._refusal(blocking, error) from error
             if self._sdists.take(pinned):
                 continue
             if (more := self._compare_pairs(pinned, learnt)) is not None:
@@ -141,7 +141,7 @@ class Solver:
         yield from (Clause(by, Requirement(need)) for need, by in learnt.besides.items())
 
     def _obstacles(self, learnt: Learnt, *bounds: str) -> tuple[Obstacle, ...]:
-        """What is in the way of all that is asked for. Raises NetworkError."""
+        """The obstacles to all that is asked for. Raises NetworkError."""
         return obstacles(self._asked_clauses(learnt), self._world([*learnt.bounds, *bounds]))
 
     def _world(self, bounds: Sequence[str] = ()) -> BoundedConflicts:
@@ -149,27 +149,30 @@ class Solver:
         there = [*self._sdists.locked, *(package.name for package in self._local)]
         return self._conflicts.bounded([*self._limits, *bounds], there, self._sdists.admitted)
 
-    def _admit(self, in_the_way: Collection[Obstacle], but: str = "") -> bool:
-        """Let uv choose among the sources of what has no wheels. False where that is not what is in the way."""
-        wanting = {
-            obstacle.clause.name: obstacle.clause for obstacle in reversed([*in_the_way]) if obstacle.kind == "source"
-        }
-        wanting.pop(but, None)
-        return self._sdists.admit(wanting)
+    def _admit(self, blocking: Collection[Obstacle], newer: str = "") -> bool:
+        """Let uv choose among the sources of what has no wheels. False where they are no obstacle.
 
-    def _refusal(self, in_the_way: Collection[Obstacle], error: UnsolvableError) -> ResolutionError:
+        `newer`: the package of which that would bring a newer release than a solution that there is.
+        """
+        wanting = {
+            obstacle.clause.name: obstacle.clause for obstacle in reversed([*blocking]) if obstacle.kind == "source"
+        }
+        wanting.pop(newer, None)
+        return self._sdists.admit(wanting, for_newer=bool(newer))
+
+    def _refusal(self, blocking: Collection[Obstacle], error: UnsolvableError) -> ResolutionError:
         """Who wants what of which the stack has another; for a name that no index has, the nearest that we know."""
         first: dict[str, Obstacle] = {}
-        for obstacle in in_the_way:
+        for obstacle in blocking:
             first.setdefault(obstacle.kind, obstacle)
         if absent := first.get("absent"):
             return self._conflicts.absent(absent.clause)
         if bound := first.get("bound"):
             return self._conflicts.refusal(bound.clause)
-        barred = (self._sdists.barred.get(obstacle.clause.name) for obstacle in in_the_way if obstacle.kind == "source")
+        barred = (self._sdists.barred.get(obstacle.clause.name) for obstacle in blocking if obstacle.kind == "source")
         if (reason := next(filter(None, barred), None)) is not None:
             return reason
-        other = next((obstacle for obstacle in in_the_way if obstacle.kind in ("wheels", "python", "version")), None)
+        other = next((obstacle for obstacle in blocking if obstacle.kind in ("wheels", "python", "version")), None)
         return self._conflicts.without_release(other) if other else self._conflicts.unexplained(error.explanation)
 
     def _compare_pairs(self, pinned: Sequence[Offer], learnt: Learnt) -> Learnt | None:
@@ -269,12 +272,12 @@ class Solver:
             self._compile(learnt, str(probe), bounded=False)
         except ResolutionError:
             try:
-                in_the_way = obstacles([Clause("", probe)], self._world())
+                blocking = obstacles([Clause("", probe)], self._world())
             except NetworkError:
-                in_the_way = ()
-            if self._admit(in_the_way, but=name_of(probe)):
+                blocking = ()
+            if self._admit(blocking, newer=name_of(probe)):
                 return None
-            return self._conflicts.reason(in_the_way)
+            return self._conflicts.reason(blocking)
         return f"of {listed(learnt.because)} an older release is taken" if learnt.because else ""
 
     def _newest(self, requirement: Requirement) -> tuple[Version | None, bool]:

@@ -80,7 +80,7 @@ def check(locks: Sequence[LockQuery], request: SourceOptions, ctx: Context) -> L
 
 
 def raise_if_gone(standing: LocksStanding) -> None:
-    """Raises LockedError where a file is nowhere any more, NetworkError where no place but this machine answers."""
+    """Raises LockedError where a file is nowhere any more, NetworkError where no server but this machine answers."""
     gone = {file.sha256: file for file in standing.files if file.state == "nowhere"}
     if gone:
         hit = [lock for lock in standing.locks if gone.keys() & set(lock.files)]
@@ -95,7 +95,7 @@ def raise_if_gone(standing: LocksStanding) -> None:
     seen = (seen for file in standing.files for seen in file.sightings)
     if unknown and not any(sighting.has is not None and sighting.place.kind != "here" for sighting in seen):
         raise NetworkError(
-            f"nothing can be said of {len(unknown)} locked files: no place that may have them answers",
+            f"nothing can be said of {len(unknown)} locked files: no server that may have them answers",
             cause="; ".join(f"{server.host}: {server.why}" for server in standing.silent),
             next_step="check the network and the index that pip and uv are set to, then run the same command again",
         )
@@ -190,22 +190,22 @@ class _Wheels:
 
     def _ask(self, source: Source, package: LockedPackage, again: bool) -> Sighting:
         """Whether a source lists the locked file: its name, with its hash or, where none is stated, of its size."""
-        place, file = self._place(source), package.file
+        server, file = self._server(source), package.file
         read = functools.partial(self._sources.listings.project, source, package.name, again=again)
         try:
-            if place.kind == "copy":
+            if server.kind == "copy":
                 self._reach.ask(source.location, functools.partial(self._knock, source))
-            links = read() if place.kind == "here" else self._reach.ask(source.location, read)
+            links = read() if server.kind == "here" else self._reach.ask(source.location, read)
             same_name = [link for link in links if link.name == file.name]
             link = next((link for link in same_name if self._is_it(link, file)), None)
         except HttpError as error:
-            return Sighting(place=place, has=False if is_absent(error) else None, why=words(error))
+            return Sighting(place=server, has=False if is_absent(error) else None, why=words(error))
         except NetworkError as error:
-            return Sighting(place=place, has=None, why=error.what)
+            return Sighting(place=server, has=None, why=error.what)
         if link is None:
             why = "has another file under this name" if same_name else "does not list it"
-            return Sighting(place=place, has=False, why=why)
-        return Sighting(place=place, has=True, yanked=link.yanked, yanked_for=link.yanked_for)
+            return Sighting(place=server, has=False, why=why)
+        return Sighting(place=server, has=True, yanked=link.yanked, yanked_for=link.yanked_for)
 
     def _knock(self, source: Source) -> None:
         """Raises HttpError where a mirror that nobody named takes no connection: no time-out is waited for."""
@@ -217,7 +217,7 @@ class _Wheels:
             return link.sha256 in ("", file.sha256)
         return self._reach.ask(link.url, lambda: self._sources.client.size(link.url)) == file.size
 
-    def _place(self, source: Source) -> FilePlace:
+    def _server(self, source: Source) -> FilePlace:
         if source.kind is SourceKind.FOLDER or source.location.startswith("file:"):
             return FilePlace("here", source.location)
         kind: Kind = "index" if source in self._indexes else "mirror" if source in self._named else "copy"
@@ -301,11 +301,13 @@ class _Debs:
 
 
 def _debian(lock: Lock) -> Iterator[tuple[str, str, DebianPackage]]:
-    """A lock's .debs, each with its suite and when the lists were made that named it."""
+    """A lock's .debs and Debian's sources, each with its suite and when the lists were made that named it."""
     for _, base in _bases(lock):
         yield from ((base.suite, base.listed, package) for package in base.packages)
     if lock.compilation is not None and isinstance(toolkit := lock.compilation.toolkit, DebianToolkit):
         yield from ((toolkit.suite, toolkit.listed, package) for package in toolkit.packages)
+    if lock.compilation is not None:
+        yield from ((source.suite, source.listed, source) for source in lock.compilation.linked)
 
 
 # --- one lock ---------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class WheelTarget(msgspec.Struct, frozen=True):
 
 @functools.lru_cache
 def _order(python: str, glibc: str, platform: Platform) -> dict[Tag, int]:
-    return {tag: place for place, tag in reversed(list(enumerate(supported_tags(python, glibc, platform))))}
+    return {tag: rank for rank, tag in reversed(list(enumerate(supported_tags(python, glibc, platform))))}
 
 
 def target_of(base: BaseSpec, python: str) -> WheelTarget:

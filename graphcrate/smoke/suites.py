@@ -3,6 +3,7 @@
 A suite is a program of `suites/` that streams its curve and ends with one JSON line.
 """
 
+import contextlib
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -49,14 +50,28 @@ class SuiteProgram(NamedTuple):
     argv: Sequence[str]
     limit: float
     judge: Callable[["SuiteProgram", Ran, bool], SmokeReport]  #: whether it ran on a GPU
+    measures: bool = False  #: a past result never counts
+    inherits: tuple[str, ...] = ()  #: how variables begin that it gets of this process's environment
+    nodes: int = 1  #: of a job of Slurm, on each of which it is started
 
 
-def suite(name: str, *, on_gpu: bool, packages: Collection[str] = ()) -> SuiteProgram:
+def suite(name: str, *, on_gpu: bool, packages: Collection[str] = (), nodes: int = 1) -> SuiteProgram:
     """Return a suite's program. `packages`: what the image is said to have; one that it examines must be there."""
     known = SUITES[name]
     limit = known.cuda_limit if on_gpu else known.cpu_limit
     argv = command(known, name, on_gpu=on_gpu, limit=limit, packages=packages)
-    return SuiteProgram(name, version_of(name, packages), "", argv, limit + SECONDS_TO_SAY_SO, _judge)
+    argv += ["--per-node"] if nodes > 1 else []
+    return SuiteProgram(
+        name,
+        version_of(name, packages),
+        "",
+        argv,
+        limit + SECONDS_TO_SAY_SO,
+        _judge,
+        measures=known.measures,
+        inherits=known.inherits,
+        nodes=nodes,
+    )
 
 
 def _judge(program: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
@@ -75,6 +90,8 @@ def run(
     run at all.
     """
     # what an unchanged image, which runs nothing, need not load
+    import tempfile
+
     from graphcrate.host import beneath
     from graphcrate.host.atomic import temporary_folder, write_file
     from graphcrate.host.sandbox import Bind, Exec
@@ -92,9 +109,22 @@ def run(
             say(f"  {line}")
 
     start, late, code = settings.now(), "", 0
-    with temporary_folder("graphcrate-smoke-") as scratch:
+    with contextlib.ExitStack() as stack:
+        if program.nodes > 1:  # which see this folder, and not each other's temporary files
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".smoke-", dir=folder)))
+        else:
+            scratch = stack.enter_context(temporary_folder("graphcrate-smoke-"))
         binds = (Bind(scratch, OUT, read_only=False),)
-        order = Exec(program.argv, variables(on_gpu), binds, on_line=hear, timeout=program.limit, gpu=on_gpu)
+        order = Exec(
+            program.argv,
+            variables(on_gpu, program.inherits),
+            binds,
+            network=program.nodes > 1,
+            gpu=on_gpu,
+            nodes=program.nodes,
+            timeout=program.limit,
+            on_line=hear,
+        )
         try:
             code = inside.run(order).returncode
         except BuildError as error:  # the runner's time-out: the program could not even say so itself
@@ -131,9 +161,10 @@ def _required(suite: Suite, packages: Collection[str]) -> list[str]:
     return [name.replace("-", "_") for name in EXTENSIONS if name in packages] if suite.requires else []
 
 
-def variables(on_gpu: bool) -> dict[str, str]:
-    """What a suite's program gets besides the image's own variables."""
+def variables(on_gpu: bool, inherits: tuple[str, ...] = ()) -> dict[str, str]:
+    """What a suite's program gets besides the image's own variables. `inherits`: as in SuiteProgram."""
     from graphcrate.host.workers import default_jobs
 
-    threads = {"OMP_NUM_THREADS": str(min(default_jobs(), MOST_THREADS))}
-    return threads if on_gpu else {**threads, **CPU_ENVIRONMENT}
+    chosen = {name: value for name, value in settings.environment().items() if inherits and name.startswith(inherits)}
+    chosen["OMP_NUM_THREADS"] = str(min(default_jobs(), MOST_THREADS))
+    return chosen if on_gpu else {**chosen, **CPU_ENVIRONMENT}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proof import glt, machine, partitions, parts
+from proof import glt, leaving, machine, partitions, parts
 from proof.partitions import LABELS, Partitions
 from proof.verdict import Fault, Layer, Proof, end_at_once
 
@@ -95,6 +95,7 @@ class Worker:
         self.place, self.meeting, self.found, self.options = place, meeting, found, options
         self.device, self.proof = device, proof
         self.dataset: Any = None
+        self.store: Any = None  #: torch's TCPStore, served by rank 0
 
     # Meeting
 
@@ -104,7 +105,7 @@ class Worker:
         self.proof.enter(f"meeting the other processes at {self.meeting.address}", Layer.NETWORK)
         place, backend, patience = self.place, self.options.backend, datetime.timedelta(seconds=self.options.patience)
         where = (self.meeting.address, self.meeting.group_port, place.world, place.leads)
-        store = distributed.TCPStore(*where, timeout=patience)
+        store = self.store = distributed.TCPStore(*where, timeout=patience)
         store.set(f"backend/{place.rank}", backend)
         first = store.get("backend/0").decode()
         if backend != first:  # they would wait for each other
@@ -126,13 +127,18 @@ class Worker:
         self.glt.distributed.init_worker_group(self.place.world, self.place.rank, "graphcrate")
 
     def part(self) -> None:
-        """Wait for all, since they may still ask for neighbours, and end what asks.
+        """Wait for all, since they may still ask for neighbours, end what asks, and leave when nobody needs this one.
 
         The process group ends with the process: destroy_process_group of torch 2.3 was seen to wait for ever.
         """
         self.proof.enter("parting", Layer.NETWORK)
         self.torch.distributed.barrier()
+        # RPC has a store of its own, in rank 0's process: it would end with rank 0's RPC, where the others still read.
+        rpc = self.torch.distributed.rpc
+        held = rpc.api._get_current_rpc_agent().store if self.glt.distributed.rpc_is_initialized() else None
         self.glt.distributed.shutdown_rpc(graceful=True)
+        leaving.leave(self.store, self.place.rank, self.place.world, self.proof)
+        del held
 
     # Loaders
 

@@ -43,6 +43,9 @@ PROGRAMS = {
     "ssh-keyscan": "openssh-client",
 }
 
+#: file below the libraries' folder → Debian's package
+LIBRARIES = {"pmix2/lib/libpmix.so": "libpmix-dev"}  # which Slurm's plugin for PMIx opens by this name
+
 
 def packages_of(programs: Mapping[str, str]) -> list[str]:
     """Debian's packages of those programs that are missing, and Debian's keys where Ubuntu lacks them."""
@@ -60,6 +63,7 @@ def install() -> None:
     if has_apt_as_root():
         apt_install(packages_of(PROGRAMS))
         apt_install(packages_of({"docker": "docker-cli"}))  # a package of its own from Debian 13 on
+        apt_install([package for file, package in LIBRARIES.items() if not any(Path("/usr/lib").glob(f"*/{file}"))])
         prepare_apptainer()
         prepare_clients()
     elif missing := packages_of(PROGRAMS):

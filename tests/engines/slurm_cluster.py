@@ -26,6 +26,7 @@ AuthInfo=socket={folder}/munge/socket
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
+TmpFS={folder}/tmp/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
@@ -84,7 +85,7 @@ def slurm_cluster(folder):
     Gives the `Cluster`'s environment.
     """
     host = socket.gethostname().partition(".")[0]
-    for name in ("state", "spool", "munge"):
+    for name in ("state", "spool", "munge", "tmp/n1", "tmp/n2"):
         (folder / name).mkdir(parents=True)
     (folder / "slurm.conf").write_text(CONFIGURATION.format(host=host, folder=folder, ports=free_ports(3)))
     (folder / "cgroup.conf").write_text(CGROUPS)

@@ -93,7 +93,7 @@ def left_over(cache, folder):
     return [*(cache.root / "apptainer" / "build").glob("*"), *folder.glob(".*.part-*"), *folder.glob(".*.sif*")]
 
 
-def test_it_builds_what_the_definition_says(image, cache, tmp_path):
+def test_built_sif_has_the_definitions_files_modes_and_digest(image, cache, tmp_path):
     artifact, order = image
     made = order.folder / "graphcrate-test.sif"
     assert (artifact.kind, artifact.reference, artifact.bytes) == ("sif", str(made), made.stat().st_size)
@@ -117,7 +117,7 @@ def test_labels_of_the_image_are_read_and_those_of_another_refused(image, cache,
     assert left_over(cache, tmp_path) == []
 
 
-def test_a_damaged_image_is_named_as_one(cache, tmp_path):
+def test_damaged_sif_is_a_host_error_that_says_so(cache, tmp_path):
     (tmp_path / "a.sif").write_text("junk")
     artifact = Artifact(engine="apptainer", kind="sif", reference=str(tmp_path / "a.sif"), digest="", bytes=4)
     with pytest.raises(HostError, match="it is damaged") as caught:

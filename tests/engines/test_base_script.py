@@ -38,7 +38,7 @@ def template(tmp_path_factory):
 
 
 @pytest.mark.parametrize("fails", [*STEPS, "nothing"])
-def test_each_step_of_dpkg_has_to_succeed(template, tmp_path, monkeypatch, fails):
+def test_failing_step_of_dpkg_fails_the_base(template, tmp_path, monkeypatch, fails):
     root = Path(shutil.copytree(template, tmp_path / "root", symlinks=True))
     (root / "etc/fails").write_text(fails)
     names = [deb(tmp_path, name, [file(f"./usr/share/{name}", b"")]).name for name in ("base-passwd", "base-files")]

@@ -71,7 +71,7 @@ def test_apptainers_sif_of_our_image_keeps_its_contracts(check, built_image, app
 
 
 @pytest.mark.engine("docker daemon")
-def test_a_broken_image_of_docker(check, docker, docker_base, scratch):
+def test_check_of_a_broken_image_fails_alike_in_docker_and_its_archive(check, docker, docker_base, scratch):
     (scratch / "Dockerfile").write_text(BROKEN.format(base=docker_base))
     call("docker", "--host", docker, "build", "--tag", "broken:1", scratch)
     old_host = ("--driver", "470.82.01")

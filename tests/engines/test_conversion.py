@@ -155,7 +155,7 @@ def test_enroots_squashfs_has_its_files_and_its_script_starts_the_command(made, 
         assert said.strip() == wanted
 
 
-def test_a_folder_has_the_files_as_they_are(made, files):
+def test_rootfs_folder_has_the_files_of_the_layers(made, files):
     assert tree(made("rootfs")) == files
 
 
@@ -184,7 +184,7 @@ def test_apptainer_lists_inspects_signs_and_verifies_it(made, layout, apptainer,
 
 @pytest.mark.engine("apptainer build")
 @pytest.mark.parametrize("compression", list(Compression))
-def test_apptainer_runs_it(made, apptainer, compression):
+def test_sif_keeps_command_entrypoint_and_environment_in_apptainer(made, apptainer, compression):
     path = made("sif", compression=compression)
     assert call("apptainer", "run", path, environment=apptainer).strip() == "the command"
     assert call("singularity", "run", path, "hello", "there", environment=apptainer).strip() == "hello there"
@@ -195,7 +195,7 @@ def test_apptainer_runs_it(made, apptainer, compression):
 
 
 @pytest.mark.engine("apptainer build")
-def test_apptainer_builds_the_same_files(made, plain, reference, place):
+def test_our_sif_has_the_files_of_apptainers_own(made, plain, reference, place):
     told = opening.compare(str(reference), str(made("sif", plain)), place, ALLOWANCES)
     assert told.unexpected == ()
 
@@ -334,7 +334,7 @@ def test_what_apptainer_pushes_itself_is_there_already(registry, made, apptainer
 
 
 @pytest.mark.engine("docker daemon")
-def test_docker_loads_and_runs_the_archive(made, plain, docker):
+def test_docker_archive_loads_with_the_same_id_and_runs(made, plain, docker):
     environment = {**os.environ, "DOCKER_HOST": docker}
     said = call("docker", "load", "--input", made("docker", plain), environment=environment)
     assert "Loaded image: tricky:1.0" in said
@@ -347,7 +347,7 @@ def test_docker_loads_and_runs_the_archive(made, plain, docker):
 
 @pytest.mark.engine("podman", "runc")
 @pytest.mark.parametrize("to", ["docker", "oci-archive"])
-def test_podman_loads_both_archives(made, plain, podman, to):
+def test_podman_loads_oci_and_docker_archives_with_the_same_id(made, plain, podman, to):
     name = call("podman", "load", "--quiet", "--input", made(to, plain), environment=podman).strip().rpartition(" ")[2]
     told = json.loads(call("podman", "image", "inspect", name, environment=podman))[0]
     assert f"sha256:{told['Id'].removeprefix('sha256:')}" == plain.manifest.config.digest
@@ -355,7 +355,7 @@ def test_podman_loads_both_archives(made, plain, podman, to):
 
 
 @pytest.mark.engine("skopeo", "umoci")
-def test_skopeo_and_umoci_take_the_archives(made, layout, files, scratch):
+def test_archives_keep_their_digest_through_skopeo_and_unpack_in_umoci(made, layout, files, scratch):
     copy = ["skopeo", "copy", "--insecure-policy"]
     seen = json.loads(call("skopeo", "inspect", f"oci:{layout.path}:1.0"))
     assert (seen["Digest"], seen["Created"]) == (layout.digest, "2023-11-14T22:13:20Z")

@@ -55,7 +55,7 @@ def typed(outside, command):
     return outside.run(*arguments).ok()
 
 
-def test_in_one_line(outside):
+def test_packages_on_the_command_line_are_in_the_image(outside):
     (lines,) = blocks(PAGE, "In one line")
     for line in (one.replace("lightning tqdm", "tabulate tqdm") for one in lines):
         done = typed(outside, line)
@@ -78,7 +78,7 @@ def test_a_second_package_adds_a_layer_and_nothing_else_is_new(outside):
     assert [suite["suite"] for suite in report["suites"]] == ["torch", "imports"]
 
 
-def test_in_a_file(outside):
+def test_recipe_file_of_the_page_is_locked_trains_and_becomes_a_sif(outside):
     (lines,) = blocks(PAGE, "In a file")
     for line in lines:
         done = typed(outside, line)

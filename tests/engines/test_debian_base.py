@@ -47,7 +47,17 @@ def cache(bookworm):
 
 def test_lock_has_what_images_need_and_no_host(lock):
     names = {package.name for package in lock.packages}
-    assert names >= {"libc6", "dash", f"python{PYTHON}", "apt", "ca-certificates", "libgomp1", "libstdc++6", "procps"}
+    assert names >= {
+        "libc6",
+        "dash",
+        f"python{PYTHON}",
+        "apt",
+        "ca-certificates",
+        "libgomp1",
+        "libibverbs1",
+        "libstdc++6",
+        "procps",
+    }
     assert "perl" not in names
     assert [package.name for package in lock.packages] == sorted(names)
     assert b"://" not in encode(lock)
@@ -72,6 +82,20 @@ def test_versions_packages_and_bytecode_are_as_they_are_told_to_be(base, lock, c
     assert debian.prepare(lock, place(cache)) == base
 
 
+def test_libibverbs_and_each_of_its_providers_load(base):
+    program = (
+        "import ctypes, glob, re\n"
+        "for name in 'libibverbs.so.1', 'librdmacm.so.1', *glob.glob('/usr/lib/*/libibverbs/*.so'):\n"
+        "    ctypes.CDLL(name)\n"
+        "    print(re.sub('.*/', '', name))"
+    )
+    done = run_in(base.rootfs, Exec((base.python, "-c", program), INSIDE))
+    assert done.returncode == 0, done.lines
+    assert {"libibverbs.so.1", "librdmacm.so.1", "libmlx5-rdmav34.so", "liberdma-rdmav34.so"} <= set(done.lines)
+    drivers = (base.rootfs / "etc/libibverbs.d").iterdir()
+    assert {f"lib{path.stem}-rdmav34.so" for path in drivers} == {line for line in done.lines if "-rdmav" in line}
+
+
 def test_source_packages_are_those_that_dpkg_names(base, lock):
     """By the reader of dpkg's status, and by paths in the archive alone, as the bill of materials has both."""
     form = "${Package} ${Version} ${Architecture} ${source:Package} ${source:Version}\n"
@@ -94,7 +118,7 @@ def test_source_packages_are_those_that_dpkg_names(base, lock):
     }
 
 
-def test_nothing_of_this_machine_is_inside(base):
+def test_base_has_no_files_of_this_machine(base):
     for name in ("etc/hostname", "etc/resolv.conf", "etc/machine-id", "etc/hosts", "etc/passwd-"):
         assert not (base.rootfs / name).exists()
     for name in ("dev", "proc", "sys", "tmp", "var/cache/apt", "var/lib/apt/lists"):

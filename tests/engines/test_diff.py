@@ -27,7 +27,7 @@ def diff(ground):
 
 
 @pytest.mark.parametrize("form", ["oci", "oci-archive", "docker-archive"])
-def test_skopeos_copies_are_identical(diff, debian_base, scratch, form):
+def test_diff_of_a_layout_and_skopeos_copy_is_empty(diff, debian_base, scratch, form):
     call("skopeo", "copy", "--insecure-policy", f"oci:{debian_base.layout}:bookworm-slim", f"{form}:{scratch}/copy:tag")
     code, unexpected, result = diff(debian_base.layout, f"{form}:{scratch}/copy", "--strict")
     assert (code, unexpected) == (0, [])
@@ -49,7 +49,7 @@ def test_an_image_in_docker_is_identical_and_a_change_is_found(diff, debian_base
 
 
 @pytest.mark.engine("podman", "runc", "root")
-def test_an_image_in_podman_is_equal(diff, debian_base, podman, scratch):
+def test_diff_of_a_layout_and_its_copy_in_podman_is_empty(diff, debian_base, podman, scratch):
     archive = f"docker-archive:{scratch}/base.tar:docker.io/library/same:1"
     call("skopeo", "copy", "--insecure-policy", f"oci:{debian_base.layout}:bookworm-slim", archive)
     call("podman", "load", "--input", scratch / "base.tar", environment=podman)
@@ -73,7 +73,7 @@ def test_a_sif_is_equal_but_for_what_apptainer_adds_and_a_change_is_found(diff, 
 
 
 @pytest.mark.engine("mksquashfs", "unsquashfs", "root")
-def test_folders_and_squashfs_are_identical(diff, debian_base, scratch):
+def test_diff_of_a_folder_and_its_squashfs_is_empty(diff, debian_base, scratch):
     (scratch / "root").mkdir()
     call("tar", "--directory", scratch / "root", "--numeric-owner", "-xpf", debian_base.tar)
     # lzo -noD: as enroot imports

@@ -185,7 +185,7 @@ def test_a_step_that_fails_is_shown_with_its_last_lines(site, write, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupt_ends_the_build(site, write, tmp_path, number):
+def test_interrupted_build_leaves_no_process(site, write, tmp_path, number):
     if (site.name, number) == ("podman", signal.SIGKILL):
         # no connection tells podman: it ends when it next says something, so there is nothing to wait for here
         number = signal.SIGTERM
@@ -238,7 +238,7 @@ COPY --from=build /opt /opt
         assert b"hushed" not in told
 
 
-def test_commands_run_inside(site, built, tmp_path):
+def test_command_in_an_image_has_environment_binds_folder_and_exit_code(site, built, tmp_path):
     artifact, order = built
     (tmp_path / "bound").mkdir()
     (tmp_path / "bound" / "given").write_text("given\n")

@@ -77,7 +77,7 @@ def test_every_image_has_it_and_it_finds_nothing_wrong(inside, built_image):
     assert "sandbox" in found["container"]["seen"]
 
 
-def test_broken_operators_are_found(inside, scratch):
+def test_operators_with_wrong_results_are_told_from_right_ones(inside, scratch):
     (scratch / "faults.py").write_text(OPERATORS)
     done = inside.run(Exec(["python", "/given/faults.py"], binds=(Bind(scratch, "/given"),)))
     assert done.returncode == 0, done.lines

@@ -12,6 +12,7 @@ import pytest
 from doctor.driver import look_at_driver
 from doctor.host import Host
 from doctor.stack import judge_imports
+from doctor.verbs import ask_verbs
 from graphcrate.compat import programs
 from tests.conftest import ROOT, program
 from tests.engines.workplace import running
@@ -66,7 +67,7 @@ def host(**variables):
         ("return *(volatile int *)0", None, 0, "asking libcuda ended by signal 11"),
     ],
 )
-def test_a_libcuda_is_asked(tmp_path, answer, code, gpus, error):
+def test_driver_findings_are_what_libcuda_answers(tmp_path, answer, code, gpus, error):
     compiled(tmp_path, "libcuda.so.1", LIBCUDA.replace("ANSWER", answer))
     seen = look_at_driver(host(LD_LIBRARY_PATH=tmp_path))
     assert (seen.loaded, seen.code, len(seen.gpus), seen.error) == (True, code, gpus, error)
@@ -80,7 +81,7 @@ def test_a_libcuda_is_asked(tmp_path, answer, code, gpus, error):
 
 
 @pytest.mark.engine("gcc")
-def test_each_import_ends_by_itself(tmp_path):
+def test_crash_of_one_import_leaves_findings_of_the_others(tmp_path):
     """A torch of four lines, an extension that lacks a symbol, one that crashes, one that exits, one that is well."""
     symbol = "_ZN5torch3jit17parseSchemaOrNameERKSs"
     lacks = f"int {symbol}(void);\nint f(void) {{ return {symbol}(); }}\n"
@@ -107,6 +108,29 @@ def test_each_import_ends_by_itself(tmp_path):
     assert "torch_cluster crashes (SIGSEGV)" in seen
     assert "SystemExit: 3" in seen
     assert "pyg_lib: ended with exit code 4" in seen
+
+
+LIBIBVERBS = """
+#include <stddef.h>
+struct ibv_device { char before[8]; char name[64]; } first = {"", "mlx5_0"}, second = {"", "mlx5_1"};
+struct ibv_device *both[] = {&first, &second, NULL};
+struct ibv_device **ibv_get_device_list(int *count) { ANSWER; }
+const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
+"""
+
+
+@pytest.mark.engine("gcc")
+def test_cards_are_those_that_libibverbs_lists_and_a_crash_is_an_answer(tmp_path):
+    plugin = compiled(tmp_path, "libnccl-net.so", "int ncclNetPlugin_v8;\n")
+    for name, answer in (("two", "*count = 2; return both"), ("none", "return NULL"), ("crash", "return *(void **)8")):
+        compiled(tmp_path / name, "libibverbs.so.1", LIBIBVERBS.replace("ANSWER", answer))
+    two = ask_verbs(host(LD_LIBRARY_PATH=tmp_path / "two"), (str(plugin), str(tmp_path / "gone.so")))
+    assert (two.loaded, two.devices, two.dmabuf) == (True, ("mlx5_0", "mlx5_1"), False)
+    assert two.plugins[str(plugin)] == ""
+    assert CANNOT_OPEN in two.plugins[str(tmp_path / "gone.so")]
+    assert ask_verbs(host(LD_LIBRARY_PATH=tmp_path / "none"), ()).devices == ()
+    assert ask_verbs(host(LD_LIBRARY_PATH=tmp_path / "crash"), ()).trouble.startswith("it ended with -11")
+    assert CANNOT_OPEN in ask_verbs(host(LD_LIBRARY_PATH=tmp_path), ()).error
 
 
 def doctor(*options, environment=None, cwd=None, stdin=None):
@@ -136,7 +160,7 @@ def test_one_file_alone_from_anywhere_writes_nothing(one_file, tmp_path):
     assert (after.children_user - before.children_user) + (after.children_system - before.children_system) < 2
 
 
-def test_it_comes_through_a_pipe(one_file):
+def test_doctor_read_from_stdin_explains_an_error(one_file):
     with one_file.open("rb") as stream:
         done = doctor("-", "--explain", "CUDA out of memory", stdin=stream)
     assert done.returncode == 0

@@ -63,7 +63,7 @@ def built(workplace, request, engine, environment):
         pytest.param("apptainer", marks=pytest.mark.engine("apptainer build")),
     ],
 )
-def test_an_engine_builds_the_same_files(workplace, mine, request, engine):
+def test_image_of_each_engine_has_the_files_of_ours(workplace, mine, request, engine):
     given = request.getfixturevalue(engine)
     docker = engine == "docker"
     environment = {"DOCKER_HOST": given} if docker else {name: given[name] for name in given if "APPTAINER" in name}
@@ -109,7 +109,7 @@ def test_a_dockerfile_alone_builds_with_plain_docker_build(few, scratch, docker,
 
 @pytest.mark.weekly
 @pytest.mark.engine("apptainer build")
-def test_a_definition_alone_builds(few, scratch, apptainer, debian_base):
+def test_apptainer_builds_the_definition_without_graphcrate(few, scratch, apptainer, debian_base):
     bring_authorities(scratch)
     (scratch / "lone.def").write_text(render.definition(few, bootstrap="oci", base=debian_base.layout))
     sif = scratch / "lone.sif"

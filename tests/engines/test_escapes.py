@@ -25,6 +25,7 @@ from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
 from tests.engines import escapes
 from tests.engines.workplace import until
+from tests.unit.wheelmaker import make_wheel
 
 RESULTS = Path(__file__).with_name("escapes.json")
 PROGRAM = Path(escapes.__file__)
@@ -185,7 +186,7 @@ with contextlib.closing(Cache(Path(sys.argv[2]))) as cache:
 """
 
 
-def of_sdist(user, facts, project, base):
+def of_sdist(user, facts, project, ready):
     """A source archive whose back-end attacks, built as any."""
     tree = user.folder / "pkg-1.0"
     tree.mkdir()
@@ -200,6 +201,132 @@ def of_sdist(user, facts, project, base):
     said = user.call(["-c", BUILD], user.folder / "pkg-1.0.tar.gz", user.folder / "cache", project=project)
     with zipfile.ZipFile(said.strip()) as wheel:
         return json.loads(wheel.read("pkg/found.json"))
+
+
+#: the attack of a source that a user adds, whatever builds it: what came of it goes to the file that is named
+ATTACK = """
+import os, pathlib, subprocess, sys
+here, tmp = pathlib.Path(__file__).parent, pathlib.Path("/tmp")
+(tmp / "link").unlink(missing_ok=True)  # of an attack before
+if (tmp / "below").is_dir():
+    (tmp / "below").rmdir()
+with open(sys.argv[1], "wb") as stream:
+    subprocess.run([sys.executable, here / "escapes.py", here / "facts.json"], stdout=stream, check=True)
+for folder in ("/opt/venv", "/opt/build-requirements", "/usr"):  # what others compile with
+    try:
+        pathlib.Path(folder, "escape").touch()
+    except OSError:
+        continue
+    sys.exit(f"{folder} can be written")
+"""
+SETUPTOOLS, CMAKE = ("setuptools==84.2.1",), ("cmake==4.4.4", "ninja==1.13.2")
+MESON = ("meson-python==0.18.0", "meson", "ninja==1.13.2", "pyproject-metadata", "packaging")
+SETUP = """
+import subprocess, sys
+from setuptools import setup
+{commands}
+setup(name="pkg", version="1.0", packages=["pkg"], package_data={{"pkg": ["*.json"]}})
+"""
+ATTACKING = "subprocess.run([sys.executable, 'attack.py', 'pkg/{}.json'], check=True)\n"
+SETUP_PY = SETUP.format(commands=ATTACKING.format("configured") + ATTACKING.format("built"))
+CMAKE_LISTS = """
+cmake_minimum_required(VERSION 3.18)
+project(pkg LANGUAGES NONE)
+set(attack /opt/venv/bin/python ${CMAKE_SOURCE_DIR}/attack.py)
+execute_process(COMMAND ${attack} ${CMAKE_SOURCE_DIR}/pkg/configured.json COMMAND_ERROR_IS_FATAL ANY)
+add_custom_command(OUTPUT built.json COMMAND ${attack} ${CMAKE_SOURCE_DIR}/pkg/built.json
+                   COMMAND ${CMAKE_COMMAND} -E touch built.json)
+add_custom_target(all_of_it ALL DEPENDS built.json)
+"""
+BY_CMAKE = (
+    "subprocess.run(['cmake', '-B', 'made'], check=True)\nsubprocess.run(['cmake', '--build', 'made'], check=True)"
+)
+MESON_BUILD = """
+project('pkg', version: '1.0')
+py = import('python').find_installation(pure: true)
+attack = [py, files('attack.py')]
+run_command(attack, meson.current_build_dir() / 'configured.json', check: true)
+made = custom_target(output: 'built.json', command: [attack, '@OUTPUT@'], build_by_default: true,
+                     install: true, install_dir: py.get_install_dir() / 'pkg')
+install_data(meson.current_build_dir() / 'configured.json', install_dir: py.get_install_dir() / 'pkg')
+py.install_sources('pkg/__init__.py', subdir: 'pkg')
+"""
+MESONPY = '[build-system]\nrequires = ["meson-python"]\nbuild-backend = "mesonpy"\n'
+MESONPY += '[project]\nname = "pkg"\nversion = "1.0"\n'
+#: what builds the source → its files, and what it is built with
+SOURCES = {
+    "setup.py": ({"setup.py": SETUP_PY}, SETUPTOOLS),
+    "CMakeLists.txt": (
+        {"setup.py": SETUP.format(commands=BY_CMAKE), "CMakeLists.txt": CMAKE_LISTS},
+        SETUPTOOLS + CMAKE,
+    ),
+    "meson.build": ({"meson.build": MESON_BUILD, "pyproject.toml": MESONPY}, MESON),
+}
+COMPILE = """
+import contextlib, sys
+from pathlib import Path
+from graphcrate.engines.embedded.run import unpacked
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Progress
+from graphcrate.inputs import extensions
+from graphcrate.inputs.bases import Base
+from graphcrate.inputs.extensions.compile import provide
+from graphcrate.model.lock import Compilation
+from graphcrate.model.plan import CompileStep
+from graphcrate.oci.layout import read_layout
+from tests.made import bookworm, locked
+layout, cache, logs, source, torch, *build = map(Path, sys.argv[1:])
+files = {}
+def known(path, **more):
+    package = locked((path.name, path.read_bytes()), **more)
+    files[package.file.sha256] = path
+    return package
+package = known(source, compiled=True, back_end=True, build=tuple(map(known, build)))
+compilation = Compilation(architectures=(), compiler="g++-12", base=bookworm(), tools=())
+step = CompileStep(
+    title="added", python="3.11", packages=(package,), against=(known(torch),), compilation=compilation
+)
+with contextlib.closing(Cache(cache)) as cache, unpacked(read_layout(layout), cache=cache) as image:
+    base = Base(layers=(), rootfs=image.rootfs, python="/usr/bin/python3.11", python_version="3.11.2", glibc="2.36",
+                environment={}, labels={})
+    job = extensions.CompileJob(
+        step=step, base=base, build_base=base, toolkit=None, files=files, cache=cache, progress=Progress(), jobs=2,
+        log_folder=logs)
+    print(*provide(job).values())
+"""
+
+
+@pytest.fixture(scope="module")
+def tools(ground):
+    """What builds sources, as wheels, where every user can read them; requirement → file."""
+    folder = ground / "tools"
+    wanted = dict.fromkeys((*SETUPTOOLS, *CMAKE, *MESON))
+    command = ["pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", folder, *wanted]
+    subprocess.run([sys.executable, "-m", *command], check=True)
+    names = {path.name.partition("-")[0].lower().replace("_", "-"): path for path in folder.iterdir()}
+    return {line: names[line.partition("==")[0]] for line in wanted}
+
+
+def of_source(user, facts, project, ready, built_by):
+    """A source that a user adds and its own back-end compiles: what its files run when it is configured and built."""
+    layout, tree = _layout(user, ready), user.folder / built_by / "pkg-1.0"
+    files, build = SOURCES[built_by]
+    facts = {**facts, "own_files": [*facts["own_files"], "/build/"]}
+    made = {"attack.py": ATTACK, "facts.json": json.dumps(facts), "escapes.py": PROGRAM.read_text()}
+    made |= {"pkg/__init__.py": "", "PKG-INFO": "Metadata-Version: 2.1\nName: pkg\nVersion: 1.0\n", **files}
+    for path, text in made.items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_text(text)
+    with tarfile.open(tree.with_name("pkg-1.0.tar.gz"), "w:gz") as archive:
+        archive.add(tree, "pkg-1.0")
+    torch = make_wheel(tree.parent, "torch", "2.0.1", {"torch/__init__.py": b""})
+    user.own()
+    arguments = (layout, user.folder / "cache", tree.parent, tree.with_name("pkg-1.0.tar.gz"), torch)
+    said = user.call(["-c", COMPILE], *arguments, *(ready("tools")[line] for line in build), project=project)
+    with zipfile.ZipFile(said.strip()) as wheel:
+        configured, built = (json.loads(wheel.read(f"pkg/{name}.json")) for name in ("configured", "built"))
+    assert configured == built
+    return built
 
 
 POSTINST = """#!/bin/sh
@@ -239,9 +366,9 @@ def _deb(path, facts):
     return path
 
 
-def of_script(user, facts, project, base):
+def of_script(user, facts, project, ready):
     """A package whose postinst attacks, installed with a base's."""
-    debs = [base().cache.file(one.file.sha256, one.file.name) for one in base().lock.packages]
+    debs = [ready("bookworm").cache.file(one.file.sha256, one.file.name) for one in ready("bookworm").lock.packages]
     root = user.folder / "base"
     user.call(["-c", INSTALL], root, "bookworm", *debs, _deb(user.folder / "escapes_1_all.deb", facts), project=project)
     return json.loads((root / "var/lib/escapes.json").read_bytes())
@@ -261,51 +388,59 @@ with contextlib.closing(Cache(Path(sys.argv[2]))) as cache, unpacked(layout, cac
 """
 
 
-def _layout(user, base):
+def _layout(user, ready):
     """The base as an image, in a folder with the program."""
     folder = user.folder / "oci"
     if not folder.exists():
         config = ConfigStep(environment={"PATH": "/usr/bin:/bin"}, labels={}, command=("sh",))
-        write_layout(folder, make_image(base().base.layers, config, 0), base().cache.blob, "1.0")
+        write_layout(folder, make_image(ready("bookworm").base.layers, config, 0), ready("bookworm").cache.blob, "1.0")
         (user.folder / "work").mkdir()
         shutil.copyfile(PROGRAM, user.folder / "work/escapes.py")
     (user.folder / "work/link").unlink(missing_ok=True)
     return folder
 
 
-def _in_image(user, facts, base):
-    layout = _layout(user, base)
+def _in_image(user, facts, ready):
+    layout = _layout(user, ready)
     (user.folder / "work/facts.json").write_text(json.dumps({**facts, "folder": "/work"}))
     user.own()
     return layout
 
 
-def of_smoke(user, facts, project, base):
+def of_smoke(user, facts, project, ready):
     """A smoke test of an image that attacks."""
-    layout = _in_image(user, facts, base)
+    layout = _in_image(user, facts, ready)
     said = user.call(["-c", SMOKE], layout, user.folder / "cache", user.folder / "work", project=project)
     return json.loads(said)
 
 
-def of_run(user, facts, project, base, *options):
+def of_run(user, facts, project, ready, *options):
     """A program of an image, by the command `run`."""
-    layout = _in_image(user, facts, base)
+    layout = _in_image(user, facts, ready)
     inside = ("--", "/usr/bin/python3.11", "/work/escapes.py", "/work/facts.json")
     run = ["-m", "graphcrate.cli.main", "run", *options, layout, *inside]
     return json.loads(user.call(run, project=project, folder=user.folder / "work"))
 
 
-def of_run_alone(user, facts, project, base):
+def of_run_alone(user, facts, project, ready):
     """The same without a network."""
-    return of_run(user, facts, project, base, "--no-network")
+    return of_run(user, facts, project, ready, "--no-network")
+
+
+def _added(built_by):
+    def attacks(user, facts, project, ready):
+        return of_source(user, facts, project, ready, built_by)
+
+    return attacks
 
 
 PLACES = {"sdist": of_sdist, "script": of_script, "smoke": of_smoke, "run alone": of_run_alone, "run": of_run}
+PLACES |= {built_by: _added(built_by) for built_by in SOURCES}
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_nobody_gets_out(place, user, outside, project, request):
-    found = PLACES[place](user, outside, project, lambda: request.getfixturevalue("bookworm"))
+def test_escape_attempts_end_as_recorded(place, user, outside, project, request):
+    found = PLACES[place](user, outside, project, request.getfixturevalue)
     assert list(found) == list(escapes.ATTEMPTS)
     if os.environ.get("ESCAPES") == "write":
         known = json.loads(RESULTS.read_text())

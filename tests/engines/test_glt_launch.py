@@ -127,7 +127,7 @@ def test_one_rank_that_dies_or_fails_ends_all_and_is_named(run):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_stops_all(run, number):
+def test_interrupt_stops_the_processes_of_both_hosts(run, number):
     process = run.start("wait")
     hear_both(process)
     os.killpg(process.pid, number)
@@ -157,7 +157,7 @@ def test_a_closed_terminal_stops_nothing_and_the_run_is_followed_again(run):
 # Hosts that refuse
 
 
-def test_a_wrong_key_is_told(run, scratch):
+def test_refused_ssh_key_is_named_with_ssh_copy_id(run, scratch):
     other = scratch / "other"
     call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other)
     code, verdict, said = run.launch("pass", "--identity", other)
@@ -191,7 +191,7 @@ def test_a_host_that_is_met_for_the_first_time_is_trusted_only_on_request(run, s
     assert code == 0, said
 
 
-def test_a_changed_host_key_is_never_taken(run, scratch):
+def test_changed_host_key_is_refused_with_accept_new_hosts_too(run, scratch):
     stranger = scratch / "stranger"
     shutil.copytree(run.hosts.home, stranger)
     known = stranger / ".ssh" / "known_hosts"
@@ -211,7 +211,7 @@ def test_what_is_missing_on_a_host_is_told_before_anything_starts(run):
     assert not (run.folder / "logs").exists()
 
 
-def test_a_host_that_goes_down_ends_the_run(run):
+def test_run_ends_when_a_host_goes_down(run):
     process = run.start("wait")
     hear_both(process)
     eth0 = run.hosts.at(1, program("ip"), "link", "set", "eth0")

@@ -39,7 +39,7 @@ def test_stdout_is_the_result_and_the_report_has_what_is_promised(built_image):
     assert report["bytes"] == sum(layer["size"] for layer in report["layers"])
 
 
-def test_its_audit_is_clean_and_lies_beside_it(workplace, built_image):
+def test_built_image_has_a_clean_audit_beside_it(workplace, built_image):
     report, audit = built_image.report, json.loads((built_image.layout.parent / "audit.json").read_text())
     assert (report["audit"]["fail"], report["audit"]["warn"]) == (0, 0), report["audit"]
     assert audit["digest"] == report["digest"]
@@ -49,7 +49,7 @@ def test_its_audit_is_clean_and_lies_beside_it(workplace, built_image):
     assert workplace.run("audit", built_image.layout, "--json").json["findings"] == audit["findings"]
 
 
-def test_the_layout_is_valid_and_small(workplace, built_image):
+def test_layout_is_valid_and_at_most_2_percent_over_its_wheels(workplace, built_image):
     """Its compressed layers, Debian and bytecode apart, are no larger than the wheels + 2 %."""
     workplace.run("validate", built_image.layout).ok()
     packages = json.loads((built_image.layout.parent / "lock.json").read_text())["packages"]

@@ -3,6 +3,7 @@
 docs/tutorials/multi-node.md is typed as it is written, with nodes that have no GPUs; Apptainer stands in for pyxis.
 """
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -70,11 +71,12 @@ def trained(output, world):
     *epochs, last = output.splitlines()
     assert last.startswith(f"{world} processes, gloo: test accuracy "), output
     assert float(last.rpartition(" ")[2]) > 0.5
+    assert re.fullmatch(r"a step takes [0-9.]+ ms, to sum its [0-9]+ bytes of gradients [0-9.]+ ms", epochs[-1])
     return [line for line in epochs if line.startswith("Epoch: ")]
 
 
 @pytest.mark.parametrize("sampler", ["NeighborLoader", "own"])  # the image of the second takes the tag of the first
-def test_the_suite_in_an_image(workplace, pyg_image, shared, sampler):
+def test_ddp_suite_passes_with_each_sampler(workplace, pyg_image, shared, sampler):
     own = sampler == "own"
     image = build(workplace, shared, "pyg-image", pyg_stack(), "--no-smoke") if own else pyg_image
     (suite,) = workplace.run("test", image.layout, "--suite", "ddp", "--json").json["suites"]
@@ -89,12 +91,12 @@ def test_the_sampler_in_plain_torch_brings_what_the_graph_has(files):
     assert files.type("singularity run pyg.sif python samples.py") == "as the graph has it\n"
 
 
-def test_on_one_machine(files):
+def test_torchrun_command_of_the_page_trains_two_processes(files):
     ((torchrun,),) = blocks(PAGE, "On one machine first")
     assert len(trained(files.type(torchrun), 2)) == 6
 
 
-def test_slurm_with_singularity(files):
+def test_singularity_job_of_the_page_trains_four_processes(files):
     (job,), (run,) = blocks(PAGE, "Slurm with Singularity")
     trained(files.submit(job)[0], 4)
     trained(files.type(run), 2)
@@ -105,7 +107,7 @@ def test_slurm_with_singularity(files):
     [{}, {"hook": False}, {"hook": False, "scope": "job"}],
     ids=["hook", "no hook", "no hook, scope job"],
 )
-def test_slurm_with_pyxis(files, scratch, kind):
+def test_pyxis_job_of_the_page_trains_and_leaves_no_container(files, scratch, kind):
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **kind)
     user = Typist(files.folder, {**files.environment, "PATH": site.path}, files.changes)
     (job,), session = blocks(PAGE, "Slurm with pyxis")
@@ -116,7 +118,7 @@ def test_slurm_with_pyxis(files, scratch, kind):
     assert len(site.imports()) == 4  # once on each node, of the session and of the job
 
 
-def test_without_slurm(files):
+def test_two_hosts_without_slurm_train_together(files):
     port = str(free_ports(1)[0])
     here = [("=n1 ", "=127.0.0.1 "), ("29500", port)]
     both = [command for (command,) in blocks(PAGE, "Without Slurm")]
@@ -126,13 +128,13 @@ def test_without_slurm(files):
     assert "Epoch" not in second
 
 
-def test_ones_own_training_loop(files, scratch):
+def test_own_training_loop_of_the_page_sums_over_four_processes(files, scratch):
     ((program_file, write, job),) = blocks(PAGE, "Your own training loop")
     files.type(program_file)
     files.type(write, ("/data/ogb", str(scratch)))
     assert files.submit(job)[0] == "the sum over 4 processes is 4\n"
 
 
-def test_processes_that_do_not_fit_are_told(files):
+def test_other_number_of_processes_than_gpus_is_refused(files):
     command = f"singularity run pyg.sif torchrun --standalone --nproc-per-node=2 {PROGRAM} --ngpu_per_node 4"
     assert "not 4 on each node" in files.typed(command, code=1).stderr

@@ -65,7 +65,7 @@ def notebook(workplace, built_image, scratch):
         kill(process)
 
 
-def test_a_cell_trains_and_draws(notebook, browser):
+def test_notebook_cell_trains_and_shows_a_picture(notebook, browser):
     wait = WebDriverWait(browser, SECONDS, poll_frequency=2)
 
     def find(selector):

@@ -36,7 +36,7 @@ def metrics(page, width, *, mobile=False):
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
-def test_a_report_works_in_a_browser(page):
+def test_report_page_sorts_and_filters_without_requests_or_script_errors(page):
     assert page.get_log("browser") == []
     asked = page.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
     assert asked == []
@@ -63,7 +63,7 @@ def test_a_report_works_in_a_browser(page):
     assert "docker load" in find(page, "#run-docker pre")[0].text
 
 
-def test_it_fits_a_telephone_and_a_dark_room(page):
+def test_report_page_fits_360_pixels_and_follows_the_colour_scheme(page):
     for width in (360, 1200):
         metrics(page, width, mobile=width == 360)
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
@@ -95,13 +95,13 @@ def found_by_axe(browser, path):
     return found
 
 
-def test_a_report_has_no_barriers(workplace, page):
+def test_report_page_has_no_faults_of_axe(workplace, page):
     for width in (360, 1200):
         metrics(page, width, mobile=width == 360)
         assert found_by_axe(page, workplace.folder / "page.html") == []
 
 
-def test_the_catalogue_has_no_barriers(workplace, browser):
+def test_catalogue_pages_have_no_faults_of_axe(workplace, browser):
     """Every page of it, English and Chinese."""
     assert workplace.run("catalog", "--output", "site").code == 0
     metrics(browser, 1200)

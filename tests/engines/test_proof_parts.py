@@ -55,7 +55,7 @@ def started(monkeypatch):
     assert machine.segments(machine.SEGMENTS.read_text(), numbers) == []
 
 
-def test_parts_pass(started, capsys):
+def test_two_parts_that_pass_return_their_results(started, capsys):
     assert set(run(PASSES, PASSES)) == {"process 0", "process 1"}
     assert capsys.readouterr().out == "Phase: testing (GLT)\n"
 
@@ -66,7 +66,7 @@ def test_a_part_that_dies_takes_the_others_with_it(started):
     assert caught.value.layer is Layer.MACHINE
 
 
-def test_at_the_limit_even_the_stubborn_are_ended(started, monkeypatch):
+def test_part_that_ignores_sigterm_is_killed_at_the_time_limit(started, monkeypatch):
     monkeypatch.setattr(parts, "SECONDS_TO_END", 0.5)
     with pytest.raises(Fault, match="not finished within the limit"):
         run(STUBBORN, deadline=time.monotonic() + 3)
@@ -79,7 +79,7 @@ def test_a_part_that_would_wait_for_a_dead_process_of_its_own(started, monkeypat
     assert caught.value.layer is Layer.MACHINE
 
 
-def test_a_part_dies_with_its_starter():
+def test_part_ends_when_its_parent_is_killed():
     inner = "import sys; sys.path.insert(0, sys.argv[1]); from proof import parts; parts.die_with_parent(); "
     inner += "print('ready', flush=True); import time; time.sleep(600)"
     outer = "import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', *sys.argv[1:]], stdout=-1); "

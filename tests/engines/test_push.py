@@ -30,7 +30,7 @@ def layout(ground):
 
 
 @pytest.mark.parametrize("form", ["oci", "docker"])
-def test_plain(registry, layout, form):
+def test_second_push_sends_no_layers_and_mounts_those_of_other_names(registry, layout, form):
     names = f"team/plain-{form}:v1", f"team/mounted-{form}:v1"
     pushed = send(registry, layout, names[0], form=form)
     check(registry, names[0], layout, pushed)
@@ -43,7 +43,7 @@ def test_plain(registry, layout, form):
     assert mounted.bytes_sent < 2000
 
 
-def test_basic(basic_registry, layout):
+def test_registry_with_basic_authentication_takes_the_right_password_only(basic_registry, layout):
     pushed = send(basic_registry, layout, "team/basic:v1", login=LOGIN)
     check(basic_registry, "team/basic:v1", layout, pushed, LOGIN)
     for wrong in (None, Credential(user=LOGIN.user, password="wrong")):
@@ -51,7 +51,7 @@ def test_basic(basic_registry, layout):
             send(basic_registry, layout, "team/basic:v1", login=wrong)
 
 
-def test_tokens(token_registry, tokens, layout):
+def test_registry_with_tokens_takes_the_login_and_mounts_what_it_may_read(token_registry, tokens, layout):
     pushed = send(token_registry, layout, "team/bearer:v1", login=LOGIN)
     check(token_registry, "team/bearer:v1", layout, pushed, LOGIN)
     pushed = send(token_registry, layout, "team/sister:v1", login=LOGIN, mount_from=["team/secret", "team/bearer"])
@@ -62,7 +62,7 @@ def test_tokens(token_registry, tokens, layout):
     assert {told for _, told in tokens.asked} == {LOGIN.basic}
 
 
-def test_tls(scratch, authority, layout):
+def test_push_through_a_proxy_needs_the_registrys_certificate_authority(scratch, authority, layout):
     tls = authority.certificate, authority.key
     with registry_server(scratch, tls=tls) as address, tunnel(address) as proxy:
         environment = {"https_proxy": proxy, "SSL_CERT_FILE": str(authority.bundle)}
@@ -88,7 +88,7 @@ print(pushed.bytes_sent, int(most) << 10)
 
 
 @pytest.mark.weekly
-def test_memory_does_not_grow_with_layers(scratch):
+def test_push_of_400_mib_takes_less_than_128_mib_of_memory(scratch):
     """Four layers of 100 MiB go at once."""
     large = random_layout(scratch / "large", [100 * MIB + number for number in range(4)])
     with registry_server(scratch) as address:
@@ -118,19 +118,19 @@ def pulled(request, registry, tiny_layout):
 
 
 @pytest.mark.engine("docker daemon")
-def test_docker_pulls_and_runs_it(docker, pulled):
+def test_pushed_image_runs_in_docker(docker, pulled):
     run = ("docker", "--host", docker, "run", "--rm", "--network", "none", "--pull", "always")
     assert call(*run, pulled.replace("127.0.0.1", MACHINE)) == "alive\n"
 
 
 @pytest.mark.engine("podman", "runc", "root")
-def test_podman_pulls_and_runs_it(podman, pulled):
+def test_pushed_image_runs_in_podman(podman, pulled):
     call("podman", "pull", "--quiet", "--tls-verify=false", pulled, environment=podman)
     assert call("podman", "run", "--rm", "--network", "none", pulled, environment=podman) == "alive\n"
 
 
 @pytest.mark.engine("apptainer build")
-def test_apptainer_pulls_and_runs_it(apptainer, pulled, scratch):
+def test_pushed_image_runs_in_apptainer(apptainer, pulled, scratch):
     environment = {**apptainer, "APPTAINER_NOHTTPS": "1"}
     run = ("apptainer", "--silent", "run", f"docker://{pulled}")
     assert call(*run, environment=environment, folder=scratch) == "alive\n"
@@ -150,7 +150,7 @@ def test_a_registry_that_got_more_than_we_know_of(registry, layout, fault, metho
     check(registry, name, layout, pushed)
 
 
-def test_no_secret_shows(token_registry, basic_registry, layout, ground, capfd, caplog):
+def test_failing_pushes_print_log_and_raise_no_password(token_registry, basic_registry, layout, ground, capfd, caplog):
     """In nothing that is printed, logged or raised, whatever happens."""
     caplog.set_level(logging.DEBUG)
     raised, other = [], random_layout(ground / "other", [3 * MIB], seed=9)

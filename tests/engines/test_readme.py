@@ -58,7 +58,7 @@ def in_table(heading):
 
 
 @pytest.mark.engine("git")
-def test_quick_start_builds(user, scratch):
+def test_quick_start_commands_build_an_image_and_a_sif(user, scratch):
     (clone, make), _ = blocks(README, "Quick start")
     Typist(scratch, {"HOME": str(scratch)}, [("ADDRESS", str(ROOT))]).type(f"{clone} && git log -1 && ls Makefile")
     person = user()
@@ -86,14 +86,14 @@ def test_quick_start_runs_what_the_build_trained(workplace, pyg_image, slurm, ap
 
 
 @pytest.mark.network
-def test_images_are_planned(planner):
+def test_readme_image_commands_print_a_plan(planner):
     planner.types(README, "Which image do I need?", *["plan for "] * 5, "11.8")
     planner.types(README, "Your own packages", *["plan for "] * 4)
     assert all(text in planner.type(command) for command, text in PLANNED.items())
 
 
 @pytest.mark.engine("slurm", "apptainer build", "docker daemon")
-def test_run_it(user, slurm, apptainer, docker, scratch):
+def test_run_it_table_commands_run_in_each_runtime(user, slurm, apptainer, docker, scratch):
     site = make_site(scratch / "site", program("srun"), program("apptainer"))
     environment = {**apptainer, **slurm.environment, "PATH": site.path, "DOCKER_HOST": docker}
     person = user(environment, ["dist/torch/*/torch.[ds]*", "pyg.s*"])
@@ -122,7 +122,7 @@ def test_will_it_run_there(user, registry, workplace, built_image):
 
 
 @pytest.mark.engine("docker-registry", "skopeo")
-def test_publish(user, registry, built_image):
+def test_publish_section_commands_reach_a_registry(user, registry, built_image):
     person = user({"COSIGN_PASSWORD": "canary-c0ffee"}, ["cosign.*"])
     person.type("./build.py keys")
     ours = [

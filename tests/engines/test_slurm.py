@@ -56,6 +56,27 @@ def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, small_sif, scratc
     assert slurm.jobs() == []
 
 
+@pytest.mark.parametrize("by", ["apptainer", "pyxis"])
+def test_suite_nccl_spreads_over_two_nodes_of_a_job(place, slurm, built_image, small_sif, scratch, by):
+    """Two nodes of one machine: gloo between them, over loopback."""
+    here, image = place.having(GLOO_SOCKET_IFNAME="lo"), small_sif
+    if by == "pyxis":
+        site = make_site(scratch / "site", program("srun"), program("apptainer"), hook=False)
+        here = here.having(PATH=site.path)
+        to = ("--to", "sqsh", "--output", scratch / "small.sqsh", "--json")
+        image = place.run("convert", built_image.layout, *to).json["path"]
+    asked = ("--runner", "slurm", "--partition", "a100", "--nodes", "2", "--suite", "nccl", "--output", scratch / "out")
+    (suite,) = here.run("test", image, *asked, "--json").json["suites"]
+    assert (suite["status"], suite["device"], suite["reason"]) == ("passed", "cpu", "")
+    metrics = suite["metrics"]
+    assert (metrics["world"], metrics["nodes"], metrics["backend"]) == (4, 2, "gloo")
+    assert metrics["rates"]["all_reduce"][-1][0] == 16 << 20
+    (drawing,) = scratch.rglob("smoke-nccl.svg")
+    assert b"polyline" in drawing.read_bytes()
+    if by == "pyxis":
+        assert site.containers() == []
+
+
 def test_what_does_not_exist_is_refused_with_what_does_or_in_slurms_words(place, slurm, small_sif, scratch):
     finished = place.run("test", small_sif, *ask(scratch, "--partition", "v100"))
     assert finished.code == 2
@@ -94,7 +115,7 @@ def with_program(place, scratch, name, text):
     return place.having(PATH=f"{folder}:{os.environ['PATH']}")
 
 
-def test_a_node_that_dies_is_named(place, slurm, small_sif, scratch):
+def test_node_that_goes_down_is_named_in_the_result(place, slurm, small_sif, scratch):
     begun = scratch / "begun"
     slow = SLOW.format(apptainer=program("apptainer"), begun=begun)
     here = with_program(place, scratch, "apptainer", slow)
@@ -276,6 +297,7 @@ def test_the_job_for_pyxis_on_two_nodes_ends_as_its_program_does(place, slurm, b
     ended, out, err = submit(here, text.out, scratch)
     assert (ended, sorted(out.splitlines()), site.containers()) == (code, ["0 of 2", "1 of 2"], []), err
     assert "may be left" not in err
+    assert ("without InfiniBand the nodes talk TCP" in err) == (not Path("/dev/infiniband/rdma_cm").exists())
 
 
 @pytest.mark.parametrize("end", [warned, cancelled], ids=lambda end: end.__name__)

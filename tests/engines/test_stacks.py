@@ -115,7 +115,7 @@ def test_a_devel_image_compiles_what_a_user_brings(stack):
 
 @pytest.mark.engine("docker daemon")
 @pytest.mark.skipif(not wheel_folder(), reason="no wheel of torch for the CPU here")
-def test_docker_compiles_the_same_library(ground, docker):
+def test_extension_compiled_in_docker_equals_ours(ground, docker):
     request = ("pyg", "--cuda", "cpu", "--wheels", wheel_folder(), "--extensions", "source", "--no-smoke", "--json")
     with own_place(ground / "stack-cpu") as place:
         ours = place.run("image", *request)

@@ -20,7 +20,7 @@ sys.stdout.write(f"{rank} {world} {sys.argv[1:]}\\n")
 pytestmark = [pytest.mark.weekly, pytest.mark.engine("slurm", "apptainer build")]
 
 
-def test_dna_on_an_a100(workplace, pyg_image, slurm, scratch):
+def test_dna_page_commands_run_in_a_session_and_a_job_on_a100(workplace, pyg_image, slurm, scratch):
     user = in_project(workplace, pyg_image, slurm.environment, removed=("dist/pyg/*/pyg.sif", "*.sif"))
     (((make, write),), (session,)) = blocks(DNA, "Get the image"), blocks(DNA, "In a session")
     assert user.type(make, ("make sif CUDA=11.8 TARGET=a100 MIRROR=sjtu", make_pyg_sif())).endswith("/pyg.sif\n")
@@ -55,7 +55,7 @@ def test_dna_on_an_a100(workplace, pyg_image, slurm, scratch):
     assert "Epoch: 020" in user.type(own)
 
 
-def test_pytorch_on_a_dgx2(workplace, pyg_image, slurm, scratch):
+def test_dgx2_page_commands_check_and_run_the_image(workplace, pyg_image, slurm, scratch):
     user = in_project(workplace, pyg_image, slurm.environment, removed=("dist/pyg/*/pyg.sif", "*.sif"))
     ((make, check, write),) = blocks(DGX2, "Get the image")
     user.type(make, ("make sif STACK=torch TARGET=dgx2 MIRROR=sjtu", make_pyg_sif()))

@@ -45,6 +45,9 @@ class Workflow:
                 yield step["run"], {*outer, *job.get("env", {}), *step.get("env", {})}
 
 
+#: what opening a pull request takes
+PROPOSING = {("contents", "write"), ("pull-requests", "write")}
+
 each = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 
 
@@ -68,7 +71,14 @@ def test_jobs_are_bounded_and_may_little(path):
     assert "concurrency" in workflow.value
     for job in workflow.jobs.values():
         extra = set(job["permissions"].items()) - {("contents", "read")}
-        if extra:  # only where nobody else's code runs
+        if extra & PROPOSING:  # a branch and its pull request, of files that another job made
+            assert extra <= PROPOSING
+            assert set(workflow.value["on"]) <= {"schedule", "workflow_dispatch"}
+            uses = {step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step}
+            assert uses <= {"actions/checkout", "actions/download-artifact"}
+            ran = [step["run"] for step in job["steps"] if "run" in step]
+            assert all(re.fullmatch(r"\.ci/propose \S+", script.strip()) for script in ran)
+        elif extra:  # only where nobody else's code runs
             assert set(workflow.value["on"]) <= {"push", "workflow_dispatch"}
             assert extra <= {("packages", "write"), ("pages", "write"), ("id-token", "write")}
         assert job["timeout-minutes"] <= 180

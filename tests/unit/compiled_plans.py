@@ -2,7 +2,7 @@
 
 import msgspec
 
-from graphcrate.compat import planning
+from graphcrate.compat import libraries, planning
 from graphcrate.model.lock import Compilation, DebianToolkit, ImageToolkit, Lock, WheelToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from tests.made import bookworm, deb, sdist, wheel
@@ -74,4 +74,10 @@ def plan(toolkit, *, packages=PACKAGES, **options):
 
 
 PLANS = {name: plan(toolkit) for name, toolkit in TOOLKITS.items()}
+#: torch_sparse with METIS
+LINKED = msgspec.structs.replace(
+    lock(TOOLKITS["debian"]),
+    compilation=libraries.with_libraries(lock(TOOLKITS["debian"]).compilation, ["torch-sparse"]),
+)
+PLANS["linked"] = planning.make_plan(RECIPE, LINKED, VARIANT.candidates[0], examples={"hello.py": "print(1)\n"})
 PLANS |= {f"{name}-devel": plan(toolkit, devel=True) for name, toolkit in TOOLKITS.items()}

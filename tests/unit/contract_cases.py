@@ -4,7 +4,7 @@ import datetime
 
 import msgspec
 
-from graphcrate.model.contract import Below, CLibrary, FileFact, Host, ImageView, LayerFact, Settings
+from graphcrate.model.contract import Below, CLibrary, FileFact, Host, ImageView, LayerFact, Settings, Verbs
 from graphcrate.oci import spec
 
 GZIP = LayerFact(media_type=spec.LAYER_GZIP, size=1000)
@@ -28,6 +28,12 @@ def release(name, number="", **more):
     return FileFact(kind="symlink", link="../usr/lib/os-release", text=text)
 
 
+VERBS = Verbs(
+    nccl=("/opt/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2",),
+    needed=22,
+    library="/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0",
+    providers={"mlx5": "", "siw": ""},
+)
 FILES = {
     **dict.fromkeys(("/", "/etc", "/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/root", "/home"), FOLDER),
     "/etc/passwd": FileFact(kind="file", text="root:x:0:0::/root:/bin/sh\nworker:x:1000:1000::/:/bin/sh\n"),
@@ -56,6 +62,7 @@ GOOD = ImageView(
     layers=(GZIP, GZIP),
     files=FILES,
     programs={"sh": "/bin/sh", "python": "/opt/venv/bin/python"},
+    verbs=VERBS,
     packages=("/opt/venv/lib/python3.11/site-packages",),
     distributions={"torch": "2.0.1", "jupyterlab": "4.0"},
     torch="2.0.1+cu118",
@@ -102,6 +109,15 @@ def script(text):
     return {**configured(entrypoint=("/entry",)), **files(entry=FileFact(kind="file", mode=0o755, text=text))}
 
 
+def verbs(**changes):
+    return {"verbs": msgspec.structs.replace(VERBS, **changes)}
+
+
+WITHOUT_VERBS = verbs(library="", providers={})
+BROKEN = "libibverbs.so.1.14.44.0 needs libnl-3.so.200, which nothing in the image has"
+OTHER_ABI = "there is no libmlx5-rdmav34.so, but libmlx5-rdmav33.so, of another rdma-core"
+SLINGSHOT = {"fabric": "slingshot", "plugin": "/opt/cray/ofi-nccl"}
+PLUGIN = {"files": {**FILES, "/opt/site/libnccl-net.so": FILE}}
 GLT = {"graphlearn-torch": "0.2.2", "torch-sparse": "0.6.17", "torch": "1.13.1"}
 SITE = "/opt/venv/lib/python3.9/site-packages"
 GLT_IMAGE = {"distributions": GLT, "torch": "1.13.1", "cuda": "11.7", "packages": (SITE,)}
@@ -195,6 +211,36 @@ CASES = [
     ("glt-fits", "fail", {**GLT_IMAGE, "distributions": {**GLT, "graphlearn-torch": "0.2.4"}}),
     ("glt-fits", "fail", {**GLT_IMAGE, "distributions": {"graphlearn-torch": "0.2.2"}}),
     ("glt-fits", "unknown", {**GLT_IMAGE, "torch": ""}),
+    ("fabric", "pass", {}),
+    ("fabric", "pass", {}, {"fabric": "infiniband"}),
+    ("fabric", "pass", WITHOUT_VERBS, {"fabric": "ethernet"}),
+    ("fabric", "pass", {**WITHOUT_VERBS, **CPU}, {"fabric": "infiniband"}),
+    ("fabric", "pass", {**PLAIN, **WITHOUT_VERBS}, {"fabric": "infiniband"}),
+    ("fabric", "warn", WITHOUT_VERBS),
+    ("fabric", "fail", WITHOUT_VERBS, {"fabric": "infiniband"}),
+    ("fabric", "unknown", {**WITHOUT_VERBS, "unread": UNREAD}, {"fabric": "infiniband"}),
+    ("fabric", "fail", verbs(providers={}), {"fabric": "roce"}),  # nothing names it to libibverbs
+    ("fabric", "warn", verbs(providers={})),
+    ("fabric", "fail", verbs(fault=BROKEN, providers={"mlx5": BROKEN}), {"fabric": "infiniband"}),
+    ("fabric", "warn", verbs(fault=BROKEN, providers={"mlx5": BROKEN})),
+    ("fabric", "fail", verbs(absent=("ibv_open_device@IBVERBS_1.1",)), {"fabric": "infiniband"}),
+    ("fabric", "warn", verbs(absent=("ibv_open_device@IBVERBS_1.1",))),
+    ("fabric", "pass", verbs(lost={"relaxed ordering": ("ibv_reg_mr_iova2@IBVERBS_1.8",)}), {"fabric": "infiniband"}),
+    ("fabric", "fail", verbs(providers={"mlx5": OTHER_ABI, "siw": ""}), {"fabric": "infiniband"}),
+    ("fabric", "warn", verbs(providers={"mlx5": OTHER_ABI})),
+    ("fabric", "pass", verbs(nccl=(), needed=0), {"fabric": "infiniband"}),
+    ("fabric", "fail", {}, {"fabric": "erdma"}),
+    ("fabric", "unknown", WITHOUT_VERBS, {"fabric": "slingshot"}),
+    ("fabric", "pass", PLUGIN, {"fabric": "slingshot"}),
+    ("fabric", "fail", PLUGIN, {"fabric": "efa"}),  # no provider efa
+    ("fabric", "pass", {**PLUGIN, **verbs(providers={"efa": ""})}, {"fabric": "efa"}),
+    ("fabric", "warn", WITHOUT_VERBS, {"fabric": "slingshot", "glibc": "2.38"}),
+    ("fabric", "pass", WITHOUT_VERBS, {**SLINGSHOT, "glibc": "2.31"}),
+    ("fabric", "warn", WITHOUT_VERBS, {**SLINGSHOT, "glibc": "2.38"}),
+    ("fabric", "warn", PLUGIN, {**SLINGSHOT, "glibc": "2.38"}),  # the site's comes first
+    ("fabric", "pass", PLUGIN, {"fabric": "slingshot", "glibc": "2.38"}),
+    ("fabric", "unknown", WITHOUT_VERBS, {**SLINGSHOT, "glibc": ""}),
+    ("fabric", "unknown", {**WITHOUT_VERBS, "c_library": None}, SLINGSHOT),
     ("ptx", "pass", GLT_IMAGE, {"driver": "450.80.02"}),
     ("ptx", "fail", GLT_IMAGE, {"gpus": ("a100",), "driver": "470.82.01"}),
     ("ptx", "unknown", GLT_IMAGE, {"gpus": ("a100",), "driver": ""}),

@@ -32,6 +32,7 @@ def make_elf(
     versions=(),
     fatbin=None,
     relocatable=None,
+    rodata=None,
     machine=62,
     kind=3,
     interpreter="",
@@ -57,7 +58,7 @@ def make_elf(
     parts += [(".gnu.version_d", SHT["VERDEF"], verdef, len(versions) + 1)] if verdef else []
     parts += [(".gnu.version_r", SHT["VERNEED"], verneed, len(needs))] if verneed else []
     parts += [(".dynamic", SHT["DYNAMIC"], dynamic, 16)]
-    code = {".nv_fatbin": fatbin, "__nv_relfatbin": relocatable}
+    code = {".nv_fatbin": fatbin, "__nv_relfatbin": relocatable, ".rodata": rodata}
     parts += [(name, SHT["PROGBITS"], data, 0) for name, data in code.items() if data is not None]
     return assemble(parts, machine, kind, interpreter)
 

@@ -9,6 +9,7 @@ LARGE = Room(500 * GIB, 400 * GIB)
 class MadeUp(Host):
     """`programs`: name → what it prints, or a Done; `python`: what it says to a program with that text.
 
+    `closed`: names that may not be opened, or name → why not.
     `files`: name → text; None: it is not there. A name that ends in a slash is a folder, a text "-> PATH" a link.
     """
 
@@ -54,6 +55,10 @@ class MadeUp(Host):
 
     def may_write(self, name):
         return name not in self.closed
+
+    def open_error(self, name):
+        reasons = self.closed if isinstance(self.closed, dict) else dict.fromkeys(self.closed, "Permission denied")
+        return reasons.get(name, "")
 
     def is_setuid_root(self, name):
         return name in self.setuid

@@ -24,6 +24,7 @@ class World:
         self.built = set()
         monkeypatch.setattr(settings, "now", lambda: self.now)
         monkeypatch.setattr(resolver, "lock_base", self.lock_base)
+        small_index.without_github(monkeypatch)
 
     def choose(self, *candidates, committed=None, fresh=False, recipe=None, **request):
         context = self.context(recipe or small_index.recipe(*candidates), **request)

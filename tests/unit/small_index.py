@@ -18,9 +18,10 @@ from packaging.version import Version
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, DebianToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
-from graphcrate.resolve import base, extensions, resolver
+from graphcrate.resolve import base, extensions, pyg_lib, resolver
 from graphcrate.resolve.channels import Source, SourceKind
 from graphcrate.resolve.locks import ResolveContext
+from graphcrate.resolve.pinning import UnsolvableError
 from graphcrate.resolve.target import project_and_version
 from tests.made import deb, index_of, place
 from tests.unit.wheel_server import small_sdist, small_wheel
@@ -133,10 +134,20 @@ def stand_in_bases(monkeypatch):
     """No mirror of Debian's is asked for bases, nor anybody for a toolkit."""
     # the base with a compiler: one package that tells what was asked for
     monkeypatch.setattr(
-        base, "lock_compiler", lambda place, variant, suite, wanted: lock_base(suite, deb(wanted, "11"))
+        base,
+        "lock_compiler",
+        lambda place, variant, suite, wanted, besides=(): lock_base(
+            suite, deb(wanted, "11"), *(deb(name, "1.96.0") for name in besides)
+        ),
     )
     monkeypatch.setattr(resolver, "lock_base", lambda place, variant: lock_base(variant.base.suite))
     monkeypatch.setattr(extensions, "lock_toolkit", lambda *_: TOOLKIT)
+    without_github(monkeypatch)
+
+
+def without_github(monkeypatch):
+    """GitHub, which has pyg_lib's sources, is not reached."""
+    monkeypatch.setattr(pyg_lib, "reached", lambda _: False)
 
 
 def lock_base(suite, *packages):
@@ -148,11 +159,16 @@ class Uv:
 
     def __init__(self):
         self.calls = []
+        self.newest = ""  # day of the last upload: with an older cutoff there is no solution
 
-    def __call__(self, requirements, target, index, sources, options, preferred=(), wheels=None):
+    def __call__(self, requirements, target, index, sources, options, preferred=(), wheels=None, cutoff=None):
         limits = [Requirement(line) for line in options["constraints"]]
         asked = {"requirements": list(requirements), "target": target, "constraints": list(options["constraints"])}
-        self.calls.append(asked)
+        self.calls.append(asked | {"cutoff": cutoff})
+        if cutoff and cutoff.date < self.newest:
+            error = UnsolvableError("the requirements cannot be resolved")
+            error.explanation = "no versions of numpy"
+            raise error
         client, listings, places = (
             sources.client,
             sources.listings,

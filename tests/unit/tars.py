@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import os
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,9 +65,10 @@ def sha256(data: bytes) -> str:
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """Write a file that may be read-only, as blobs of a layout are."""
-    path.unlink(missing_ok=True)
-    path.write_bytes(data)
+    """Write a file that may be read-only, as blobs of a layout are, and that others may read meanwhile."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(data)
+    os.rename(new, path)  # noqa: PTH104 (a test has `Path.replace` fail)
 
 
 def blob(directory: Path, entries: Iterable, media_type=spec.LAYER_GZIP) -> LayerBlob:

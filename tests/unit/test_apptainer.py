@@ -100,6 +100,32 @@ def test_apptainer_command_gets_a_clean_environment_and_binds(tmp_path, cache, m
             image.run(Exec(["true"], binds=[Bind(tmp_path / name, "/x")]))
 
 
+@pytest.mark.parametrize("has_rdma", [True, False])
+def test_apptainer_on_several_nodes_is_a_step_with_their_network_and_devices(tmp_path, cache, monkeypatch, has_rdma):
+    asked = answers(monkeypatch, 0)
+    monkeypatch.setattr(apptainer, "RDMA", tmp_path if has_rdma else tmp_path / "infiniband")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SECRET", "x")
+    image = apptainer.ApptainerImage(engine(), Path("/a.sif"), cache, ["--userns"], apptainer.NO_NETWORK)
+    image.run(Exec(["python", "x.py"], {"NCCL_IB_HCA": "mlx5"}, network=True, nodes=2))
+    ((argv, options),) = asked
+    assert argv[:4] == ["srun", "--quiet", "--unbuffered", "--ntasks=2"]
+    assert argv[6:9] == ["/usr/bin/it", "--silent", "--nocolor"]
+    assert {"--contain", "--userns", "--pwd"} <= set(argv)
+    assert not {"--cleanenv", "--net"} & set(argv)
+    assert ([argv[place + 1] for place, word in enumerate(argv) if word == "--bind"] == [str(tmp_path)]) is has_rdma
+    environment = options["environment"]
+    assert (environment["SLURM_JOB_ID"], environment["APPTAINERENV_NCCL_IB_HCA"]) == ("7", "mlx5")
+    assert "SECRET" not in environment
+
+
+def test_apptainer_step_that_slurm_took_away_is_a_host_error(cache, monkeypatch):
+    answers(monkeypatch, 1, "srun: error: Node failure on n1")
+    image = apptainer.ApptainerImage(engine(), Path("/a.sif"), cache, [], [])
+    with refused(HostError, "Slurm took the step away: Node failure on n1"):
+        image.run(Exec(["true"], nodes=2))
+
+
 def test_sif_exists_if_its_size_matches_the_report(tmp_path):
     artifact = Artifact(engine="apptainer", kind="sif", reference=str(tmp_path / "x.sif"), digest="", bytes=5)
     built = report(artifact=artifact)

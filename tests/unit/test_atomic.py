@@ -5,6 +5,7 @@ import fcntl
 import functools
 import itertools
 import os
+import signal
 import tempfile
 from pathlib import Path
 from unittest.mock import Mock
@@ -197,3 +198,28 @@ def test_impossible_target_path_is_a_host_error(tmp_path, place, write):
     assert not list(tmp_path.rglob(".*.part-*"))
     assert caught.value.what.startswith(("/proc/nothing", str(tmp_path)))
     assert caught.value.next_step
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_while_temporary_files_are_looked_for_leaves_no_file(tmp_path, monkeypatch, number):
+    """tempfile tries a folder with a file, which stays where an interrupt comes as it is made."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def opened(*arguments, real=os.open):
+        made = real(*arguments)
+        if str(arguments[0]).startswith(str(tmp_path)):
+            signal.raise_signal(number)
+        return made
+
+    before = signal.signal(number, interrupted)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(os, "open", opened)
+    try:
+        with pytest.raises(KeyboardInterrupt), temporary_folder("x-"):
+            pytest.fail("it went on")
+    finally:
+        signal.signal(number, before)
+    assert names(tmp_path) == []

@@ -247,6 +247,15 @@ def test_mpi4py_needs_one_mpi_and_names_the_libraries_of_each(base):
     assert told({f"{SYSTEM}/libmpi.so.40": {}}) == closed[:1]
 
 
+@pytest.mark.parametrize(("folder", "closed"), [("/opt/venv/lib", ["MPI.openmp"]), ("/opt/other/lib", [""] * 3)])
+def test_mpi4py_finds_an_mpi_in_the_lib_folder_of_its_environment(folder, closed):
+    """mpi4py/_mpiabi.py opens it by its path: the wheel `mpich` has it there."""
+    image = contents({**PYTHON, **MPI, f"{folder}/libmpi.so.12": {}}, package("mpi4py", "4.1.2", MPI))
+    told = [one for one in audit.judge(image).findings if one.package == "mpi4py"]
+    assert len(told) == len(closed), told
+    assert closed == [""] * 3 or [one.file[7:17] for one in told] == closed
+
+
 @pytest.mark.parametrize("where", [SYSTEM, "/opt/site/lib"])
 def test_python_magic_without_libmagic_is_a_finding(where):
     def told(files):

@@ -32,6 +32,20 @@ def test_binary_read_from_a_stream_equals_that_from_a_file(tmp_path):
     assert "libother.so.2" in streamed.mentions
 
 
+def test_symbols_that_nccl_looks_up_are_read_of_its_constants_alone():
+    """gloo, in torch, opens the same library and asks for no version; debug information has names of types."""
+    nccl = (
+        b"x\0IBVERBS_1.1\0ibv_open_device\0Call to ibv_modify_qp\0no_ibv_query_gid\0ibv_exit\xff\0mlx5dv_is_supported\0"
+    )
+    found = binaries.read_binary([make_elf(rodata=nccl, relocatable=b"\0ibv_mtu\0")], "libnccl.so.2")
+    assert found.verbs == ("ibv_modify_qp", "ibv_open_device", "mlx5dv_is_supported")
+    for others in (nccl.replace(b"IBVERBS_1.1", b""), nccl.replace(b"IBVERBS_1.1\0", b"IBVERBS_1.12\0")):
+        assert binaries.read_binary([make_elf(rodata=others)], "libtorch_cuda.so").verbs == ()
+    assert binaries.read_binary([make_elf(relocatable=nccl)], "libnccl.so.2").verbs == ()
+    many = nccl + b"".join(b"ibv_a%d\0" % number for number in range(5000))
+    assert len(binaries.read_binary([make_elf(rodata=many)], "libnccl.so.2").verbs) == 1000
+
+
 @pytest.mark.parametrize("data", [b"", b"\x7f", b"\x7fEL", b"#!/bin/sh\n", make_elf(kind=1)])
 def test_file_that_is_no_elf_is_no_binary(data, tmp_path):
     (tmp_path / "a").write_bytes(data)

@@ -34,6 +34,11 @@ BASE = [
     file("root/.bashrc", b"# new home"),
     symlink("etc/localtime", "/usr/share/zoneinfo/Etc/UTC"),
 ]
+VERBS = [
+    file("usr/lib/x86_64-linux-gnu/libibverbs.so.1", make_elf()),
+    file("usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so", make_elf()),
+    file("etc/libibverbs.d/mlx5.driver", b"driver mlx5\n"),
+]
 PROFILE = file("etc/profile.d/a.sh", b"PATH=/opt/venv/bin:$PATH\n")
 WHEELS = [
     folder(f"{SITE}/torch-2.0.1+cu118.dist-info"),
@@ -84,7 +89,7 @@ HOST_OPTIONS = ("--gpu", "v100", "--driver", "450.80.02", "--kernel", "3.10", "-
 
 
 def test_check_of_a_good_image_ends_with_0_and_lists_findings(call, judged, layout):
-    image = layout(BASE, [PROFILE], WHEELS)
+    image = layout(BASE, [PROFILE, *VERBS], WHEELS)
     code, out, err = call("image:tag", *HOST_OPTIONS, "--all")
     assert code == 0, err + out
     assert {line.split("  ")[0] for line in out.splitlines() if line and line[0] != " "} == {
@@ -137,6 +142,40 @@ def test_check_target_gives_gpus_driver_and_runtimes(judged, layout, tmp_path):
     (tmp_path / "mine.toml").write_text(described)
     said = judged(layout(BASE, [PROFILE], WHEELS), "--target", "mine.toml")[1]
     assert (said["host"]["gpus"], said["host"]["driver"], said["runtimes"]) == (["V100"], "450.80.02", ["apptainer"])
+
+
+def test_check_only_fabric_judges_the_network_of_the_target_and_nothing_else(context, typed, layout, tmp_path):
+    (tmp_path / "mine.toml").write_text('gpus = ["V100"]\n[fabric]\nkind = "roce"\nrails = 4\nrate = 200\n')
+    arguments = (layout(BASE, WHEELS), "--target", "mine.toml", "--only", "fabric", "--json")
+    code, out, err = typed("check", *arguments)
+    assert out, err
+    said = json.loads(out)
+    assert (code, [finding["check"] for finding in said["runtimes"]["findings"]]) == (14, ["fabric"]), err
+    assert ("bytes" in said, "binaries" in said) == (False, False) or not (said["bytes"] or said["binaries"])
+    assert "RoCE: no libibverbs.so.1" in said["runtimes"]["findings"][0]["seen"]
+    code, _, err = typed("check", *arguments[:3], "--only", "fabrik")
+    assert (code, "the nearest is fabric" in err) == (2, True), err
+
+
+def test_check_says_when_a_sites_plugin_wants_a_newer_c_library(context, typed, layout, tmp_path):
+    site = 'gpus = ["A100"]\nglibc = "{}"\n[fabric]\nkind = "slingshot"\nplugin = "/opt/cray/ofi-nccl"\n'
+    image = layout(BASE, [PROFILE, *VERBS], WHEELS)
+    for glibc, status in (("2.31", "pass"), ("2.38", "warn")):
+        (tmp_path / "alps.toml").write_text(site.format(glibc))
+        code, out, err = typed("check", image, "--target", "alps.toml", "--only", "fabric", "--json")
+        assert (code, json.loads(out)["runtimes"]["host"]["plugin"]) == (0, "/opt/cray/ofi-nccl"), err
+        (finding,) = json.loads(out)["runtimes"]["findings"]
+        assert (finding["status"], "glibc" in finding["seen"]) == (status, True)
+    assert finding["fix"] == "a base of Debian trixie, with glibc 2.41"
+
+
+def test_check_of_one_contract_takes_what_a_build_remembers_of_layers(context, typed, layout, monkeypatch):
+    """Of a large image that is seconds instead of a minute."""
+    image = layout(BASE, [PROFILE, *VERBS], WHEELS)
+    read_image(str(image), context)  # as a build does
+    monkeypatch.setattr("graphcrate.artifacts.tree.layers.open_blob", None)
+    code, out, err = typed("check", image, "--only", "fabric", "--all")
+    assert (code, "libraries of the network between nodes" in out) == (0, True), err
 
 
 def test_check_of_a_base_without_updates_warns_and_ends_with_0(call, judged, typed, layout):
@@ -246,7 +285,7 @@ def test_check_of_a_text_file_missing_name_or_half_layout_is_refused(call, tmp_p
 
 @pytest.fixture
 def registry(registry_server):
-    registry_server.image("team/image", [BASE, [PROFILE], WHEELS], "1.0", run=RUN)
+    registry_server.image("team/image", [BASE, [PROFILE, *VERBS], WHEELS], "1.0", run=RUN)
     return registry_server
 
 

@@ -23,7 +23,7 @@ from graphcrate.compat import catalog
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
 from tests import ROOT
-from tests.made import RECIPES, refused
+from tests.made import KNOWN, OF_ONE_DAY, RECIPES, refused
 from tests.unit import small_layouts, tars
 
 NEWEST = ["13.0", "12.8", "12.6", "12.1", "11.8", "11.7", "11.6"]
@@ -32,8 +32,8 @@ COMMANDS = typer.main.get_command(main.app).commands
 
 @pytest.fixture
 def call(context, typed):
-    """Types commands with a copy of the recipes and a cache of its own, and no way to the network."""
-    shutil.copytree(ROOT / "recipes", context.root / "recipes")
+    """Types commands with recipes of one day and a cache of its own, and no way to the network."""
+    shutil.copytree(OF_ONE_DAY, context.root / "recipes")
     return typed
 
 
@@ -59,6 +59,7 @@ def call(context, typed):
         ("test a:1 --runner slurm", ("--partition is missing",)),
         ("test a:1 --matrix", ("--partition is missing",)),
         ("test a:1 --partition a100", ("--runner slurm",)),
+        ("test a:1 --nodes 2 --runner docker", ("--nodes needs --runner slurm", "torchrun")),
         ("test a:1 --runner slurm --partition a100,dgx2", ("--matrix",)),
         ("test a:1 --runner docker --matrix --partition a100", ("the runner is docker",)),
         ("test a:1", ("there is no image 'a:1'",)),
@@ -104,7 +105,7 @@ def test_list_as_json_has_a_line_per_variant_and_candidate(call):
 def test_list_has_a_line_for_each_variant_in_80_columns(call):
     code, out, _ = call("list")
     lines = out.splitlines()
-    assert (code, len(lines)) == (0, 2 + sum(len(recipe.variants) for recipe in RECIPES.values()))
+    assert (code, len(lines)) == (0, 2 + sum(len(recipe.variants) for recipe in KNOWN.values()))
     assert max(map(len, lines)) <= 80
     pyg = "pyg 11.8 2.0.1+cu118 2.3.1 3.11 sm_70 to sm_90 * 450.80.02 no"
     assert pyg in [" ".join(line.split()) for line in lines]

@@ -28,6 +28,7 @@ TYPED = {
     "docs/tutorials/dna.md": "engines/test_tutorials",
     "docs/tutorials/dgx2.md": "engines/test_tutorials",
     "docs/tutorials/multi-node.md": "engines/test_multi_node",
+    "docs/tutorials/network.md": "engines/test_mpi",
     "docs/tutorials/glt.md": "engines/glt_pages",
     "docs/tutorials/pai.md": "engines/glt_pages",
 }

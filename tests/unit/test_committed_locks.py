@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from graphcrate.compat import explain, facts
+from graphcrate.compat import explain, facts, together
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, DebianToolkit, decode_lock, encode
 from graphcrate.model.lock_proof import decode_proof
@@ -29,6 +29,12 @@ def test_a_committed_lock_answers_its_recipe():
         assert lock.request_sha256 == digest, f"./build.py lock {path}"
         assert path.read_bytes() == encode(lock), path
         assert b"://" not in encode(lock), path
+
+
+def test_a_committed_lock_is_of_the_day_of_its_recipe_and_its_packages_fit():
+    for path, lock, variant, _ in opened():
+        assert lock.as_of == variant.exclude_newer, f"./build.py lock {path}"
+        assert together.broken({package.name: package.version for package in lock.packages}) == (), path
 
 
 LOCKS = [

@@ -7,6 +7,7 @@ from packaging.requirements import Requirement
 
 from graphcrate.compat import names, own
 from graphcrate.compat.catalog import read_lock
+from graphcrate.compat.next_steps import NextSteps
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError
@@ -51,7 +52,9 @@ def conflicts():
         request = BuildRequest(name="pyg", cuda=cuda, additions=Additions(packages=packages), **words)
         ctx = Context(root=ROOT, environment={})
         variant = PYG.variant(cuda)
-        context = ResolveContext(recipe=PYG, variant=variant, request=request.own_sources, ctx=ctx, typed=request)
+        context = ResolveContext(
+            recipe=PYG, variant=variant, request=request.own_sources, ctx=ctx, next_steps=NextSteps(request)
+        )
         found = (read_lock(ctx, PYG, variant, candidate) for candidate in variant.candidates)
         stack = next(lock for lock in found if lock)
         staying = {one.name: one for one in stack.packages if one.name.startswith(("torch", "nvidia-"))}
@@ -64,11 +67,12 @@ def conflicts():
 
 def test_conflict_with_the_stack_names_requirement_and_a_fitting_cuda(conflicts):
     made = conflicts("12.8", "cugraph-pyg-cu12")
-    error = made.refusal(made.against([Clause("x==1", Requirement("numpy>=1.26")), RAFT]))
-    assert "libraft-cu12==26.6.0 needs nvidia-nvjitlink-cu12>=12.9,<13" in error.what
+    older = Clause("libraft-cu12==25.2.0", Requirement("nvidia-nvjitlink-cu12<12.7,>=12.6.80"))
+    error = made.refusal(made.against([Clause("x==1", Requirement("numpy>=1.26")), older]))
+    assert "libraft-cu12==25.2.0 needs nvidia-nvjitlink-cu12>=12.6.80,<12.7" in error.what
     assert "the stack has nvidia-nvjitlink-cu12 12.8." in error.what
     assert "\n" not in error.what
-    assert error.next_step.startswith("make image CUDA=12.1 WITH=cugraph-pyg-cu12 ")
+    assert error.next_step.startswith("make image CUDA=12.6 WITH=cugraph-pyg-cu12 ")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +176,7 @@ def test_package_missing_from_the_index_is_refused(conflicts, clause, words):
 def test_trap_name_such_as_cv2_is_refused_with_the_right_command(conflicts):
     made = conflicts("11.8", "cv2", "sklearn==0.0", "einops>=0.7")
     with pytest.raises(ResolutionError) as caught:
-        refuse_traps(made._context, made._stack, made._context.typed.additions.packages, Index())
+        refuse_traps(made._context, made._stack, made._context.next_steps.typed.additions.packages, Index())
     assert {"opencv-python-headless", "scikit-learn"} <= set(caught.value.what.split())
     # scikit-learn is in the stack
     assert caught.value.next_step.startswith("make image CUDA=11.8 'WITH=opencv-python-headless einops>=0.7' ")

@@ -72,6 +72,45 @@ def test_package_name_of_a_library_follows_debian_policy():
     assert contents.choice("libpng16.so.16", ["libpng16-16t64", "libpng-apng"]) == ("libpng16-16t64",)
 
 
+#: what compilers, pkg-config and CMake look for
+FOR_BUILDS = (
+    "usr/bin/swig                                    devel/swig",
+    "usr/include/cholmod.h                           libdevel/libother-dev",
+    "usr/include/suitesparse/cholmod.h               libdevel/libsuitesparse-dev",
+    "usr/include/deep/down/cholmod.h                 libdevel/libdeep-dev",
+    "usr/include/a/thing.h                           libdevel/libthing-dev,libdevel/libthing-gles-dev",
+    "usr/include/b/either.h                          libdevel/libb-dev,libdevel/liba-dev",
+    "usr/share/doc/b/examples/usr/include/either.h   doc/b-doc",
+    f"{SYSTEM}/libgsl.so                             libdevel/libgsl-dev",
+    f"{SYSTEM}/libgsl.so.27                          libs/libgsl27",
+    f"{SYSTEM}/pkgconfig/spatialindex.pc             libdevel/libspatialindex-dev",
+    "usr/lib/cmake/fmt-10/fmt-config.cmake           libdevel/libfmt-dev",
+    "usr/share/cmake/Catch/Catch2Config.cmake        libdevel/catch2",
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "packages"),
+    [
+        ("program", "swig", ("swig",)),
+        ("header", "cholmod.h", ("libother-dev",)),
+        ("header", "suitesparse/cholmod.h", ("libsuitesparse-dev",)),
+        ("header", "a/thing.h", ("libthing-dev",)),
+        ("header", "either.h", ("liba-dev", "libb-dev")),
+        ("header", "x.*", ()),
+        ("library", "gsl", ("libgsl-dev",)),
+        ("library", "libspatialindex", ("libspatialindex-dev",)),
+        ("library", "FMT", ("libfmt-dev",)),
+        ("library", "Catch2", ("catch2",)),
+        ("library", "nowhere", ()),
+    ],
+)
+def test_what_a_build_lacks_is_found_in_debians_index_of_files(debian, kind, name, packages):
+    debian.put_contents("bookworm", *LINES, *FOR_BUILDS)
+    assert contents.bringing(kind, name, "bookworm", debian.ctx) == packages
+    assert contents.bringing(kind, name, "bullseye", debian.ctx) == (), "nobody has it, which is no error"
+
+
 def test_contents_index_with_an_endless_line_is_refused():
     with refused(IntegrityError, "line"):
         contents.libraries([b"x" * 50_000] * 2)

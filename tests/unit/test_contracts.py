@@ -49,6 +49,25 @@ def test_contract_check_of_each_changed_image_has_the_expected_status(case):
         assert UNREAD[0] in unsure.seen
 
 
+@pytest.mark.parametrize(
+    ("glibc", "fix"),
+    [
+        ("2.36", ""),
+        ("2.38", "a base of Debian trixie, with glibc 2.41"),
+        ("2.99", "a base with glibc 2.99 or newer"),
+    ],
+)
+def test_plugin_of_a_site_wants_a_base_with_its_c_library(glibc, fix):
+    """The image has 2.36; libfabric and NCCL's plugin are the host's, of Slingshot and of EFA alike."""
+    site = {"plugin": "/opt/site/aws-ofi-nccl", "glibc": glibc}
+    efa = {"verbs": msgspec.structs.replace(GOOD.verbs, providers={"efa": ""})}
+    for changes, kind in ((None, "slingshot"), (efa, "efa")):
+        finding = verdict("fabric", changes, {**site, "fabric": kind})
+        assert (finding.status, finding.fix) == ("warn" if fix else "pass", fix)
+        assert f"({site['plugin']})" in finding.seen
+        assert glibc in finding.seen
+
+
 def test_contract_checks_have_failing_and_unknown_cases():
     seen = {(name, status.rstrip("?")) for name, status, *_ in CASES}
     assert all(seen & {(name, "fail"), (name, "warn")} for name in BY_ID)

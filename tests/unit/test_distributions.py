@@ -182,6 +182,14 @@ def test_plan_and_sbom_name_a_made_up_distribution():
     assert str(component.purl).startswith("pkg:deb/madeup/bash@1?")
 
 
+@pytest.mark.parametrize("suite", ["bullseye", "bookworm", "trixie"])
+def test_base_and_engine_image_of_each_suite_have_rdma_core(suite):
+    row = suites.base_of(suite)
+    assert {"libibverbs1", "ibverbs-providers"} < set(row.fabric) <= set(planning.base_packages(suite))
+    variant = msgspec.structs.replace(RECIPES["torch"].variant("cpu"), base=BaseSpec(suite=suite), python=row.python)
+    assert set(row.fabric) < set(planning._wanted_image(variant).packages)
+
+
 def test_security_updates_of_a_made_up_distribution_are_judged():
     image = msgspec.structs.replace(GOOD, **files(**{OS_RELEASE: release("nova", "24.04", ID="madeup")}))
     verdict = contracts.security_updates.judge(image, msgspec.structs.replace(HOST, today=DAY))

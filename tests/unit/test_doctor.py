@@ -10,6 +10,7 @@ from doctor import survey as surveys
 from doctor.container import Interpreter, container_of, judge_container
 from doctor.driver import Gpu, Nvidia, judge_driver, look_at_driver
 from doctor.enroot import judge_enroot, judge_slurm
+from doctor.facts import VARIANTS
 from doctor.finding import numbers, ok, size, warn
 from doctor.host import Done, Room
 from doctor.machine import judge_machine, judge_network, judge_storage, kind_of
@@ -37,6 +38,7 @@ DEVICES = {"/dev/nvidia0": "", "/dev/nvidiactl": "", "/dev/nvidia-uvm": ""}
 V100 = ["Tesla V100-SXM3-32GB", 32 * GIB, 7, 0, 0, 1]
 B200, THOR = ["NVIDIA B200", 180 * GIB, 10, 0, 0, 1], ["NVIDIA Thor", 128 * GIB, 11, 0, 0, 0]
 K40, K80 = ["Tesla K40m", 12 * GIB, 3, 5, 0, 1], ["Tesla K80", 12 * GIB, 3, 7, 0, 1]
+NEWEST = {cuda: torch for cuda, torch, _ in VARIANTS}  #: CUDA → the newest torch of a stack
 NEWER_TORCH = "./build.py lock mine.toml"
 NO_LIBCUDA = {"libcuda": json.dumps({"loaded": False, "error": "libcuda.so.1: cannot open shared object file"})}
 BUS = {"/sys/bus/pci/devices/0000:3b:00.0/vendor": "0x10de\n", "/sys/bus/pci/devices/0000:3b:00.0/class": "0x030200\n"}
@@ -87,7 +89,7 @@ GPUS = [
         gpus=[V100] * 16,
     ),
     card("595.45.04", {"variants": "| CUDA 11.6, 11.7, 11.8, 12.1, 12.6, 12.8 run"}),
-    card("595.45.04", {"variants-out": "| 13.0 torch 2.12.1 has no code for sm_70"}),
+    card("595.45.04", {"variants-out": f"| 13.0 torch {NEWEST['13.0']} has no code for sm_70"}),
     card("418.39", {"variants": "fail | driver 418.39 is older than all of them need | driver to 450.80.02"}),
     card("418.39", {"variants": "fail | driver to 525.60.13"}, gpus=[B200]),
     *[
@@ -190,9 +192,6 @@ MEMINFO = {"/proc/meminfo": "MemTotal:       131072000 kB\nMemFree:  1000 kB\nMe
 AVX2 = {"/proc/cpuinfo": "processor : 0\nflags\t\t: fpu sse avx avx2\n"}
 RELEASE = {"/etc/os-release": 'NAME="x"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n'}
 OLD = {"/proc/sys/kernel/osrelease": "3.10.0-1160.el7.x86_64\n", "/proc/cpuinfo": "flags : fpu sse avx\n"}
-INFINIBAND = "/sys/class/infiniband/mlx5_{}/ports/1/state"
-PORTS = {INFINIBAND.format(0): "4: ACTIVE\n", INFINIBAND.format(1): "1: DOWN\n", INFINIBAND.format(2): "1: DOWN\n"}
-VERBS = {**PORTS, "/dev/infiniband/uverbs0": ""}
 LINUX = "Linux 12 (bookworm), kernel 5.15.0"
 CGROUP, TWO = "/sys/fs/cgroup{}/memory.max", f"{2 * GIB}\n"
 LIMITED = {"memory": "warn | 2 GiB by the cgroup's limit, of 125 GiB | --mem"}
@@ -234,9 +233,6 @@ MACHINES = [
     disks({"home": "warn"}, closed=["/home/alice"]),
     (judge_network, {"files": {"/sys/class/net/lo/": ""}}, {"network": "| --container-unshare=net"}),
     (judge_network, {"files": {"/sys/class/net/lo/": "", "/sys/class/net/eth0/": ""}}, {"network": None}),
-    (judge_network, {"files": PORTS}, {"infiniband": "warn | 1 of 3 ports active | MELLANOX_VISIBLE_DEVICES"}),
-    (judge_network, {"files": VERBS}, {"infiniband": "ok"}),
-    (judge_network, {"files": VERBS, "environment": {"NCCL_IB_DISABLE": "1"}}, {"infiniband": "warn"}),
 ]
 
 # What leaks into a container
@@ -425,10 +421,10 @@ def test_doctor_counts_cores_and_limits_of_the_cgroup(tmp_path, monkeypatch):
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: set(range(16)))
     monkeypatch.setattr(machine.os, "cpu_count", lambda: 16)
     known = machine.resource
-    limits = {known.RLIMIT_NOFILE: (1024, 4096), known.RLIMIT_MEMLOCK: (65536, 65536), known.RLIMIT_AS: (8 * GIB, -1)}
+    limits = {known.RLIMIT_NOFILE: (1024, 4096), known.RLIMIT_AS: (8 * GIB, -1)}
     monkeypatch.setattr(known, "getrlimit", limits.get)
-    found = by_id(judge_machine(MadeUp(tmp_path, {**quota, **PORTS})))
-    assert {found[name].status for name in ("cores", "locked-memory", "addresses")} == {"warn"}
+    found = by_id(judge_machine(MadeUp(tmp_path, quota)))
+    assert {found[name].status for name in ("cores", "addresses")} == {"warn"}
     assert (found["cores"].fix, found["open-files"].fix) == ("export OMP_NUM_THREADS=2", "ulimit -n 4096")
     free = {**quota, "/sys/fs/cgroup/cpu.max": "max 100000\n"}
     assert by_id(judge_machine(MadeUp(tmp_path / "free", free)))["cores"].status == "ok"
@@ -481,7 +477,7 @@ def test_exception_in_a_doctor_area_is_a_finding(tmp_path, monkeypatch):
 
 def test_doctor_in_a_container_surveys_installed_runtimes_only(tmp_path):
     report = survey(MadeUp(tmp_path / "host"))
-    assert [area for area, _ in report] == ["GPU", "machine", "storage", "Apptainer", "enroot", "Slurm"]
+    assert [area for area, _ in report] == ["GPU", "machine", "storage", "network", "Apptainer", "enroot", "Slurm"]
     assert not any(finding.id == "doctor" for _, findings in report for finding in findings)
     areas = [area for area, _ in survey(MadeUp(tmp_path, {"/.dockerenv": ""}, {"srun": "slurm 22.05.8\n"}))]
     assert "Slurm" in areas

@@ -4,6 +4,7 @@ import ast
 import os
 import re
 import sys
+from types import SimpleNamespace
 
 import dna as suite
 import pytest
@@ -27,7 +28,7 @@ def test_copied_examples_import_no_project_modules():
     for path in COPIED:
         text = path.read_text(encoding="utf-8")
         assert {name.partition(".")[0] for name in imports(ast.parse(text))} <= allowed, path
-        assert len(text.splitlines()) <= 115, path
+        assert len(text.splitlines()) <= 145, path
 
 
 STEP = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_JOB_ID": "12"}
@@ -50,13 +51,56 @@ TORCHRUN = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n
     ],
 )
 def test_multi_node_example_reads_its_rank(variables, place, meeting, monkeypatch):
-    tree = ast.parse((ROOT / "examples" / "multi_node.py").read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "find_place"]
-    scope = {"os": os, "re": re}
-    exec(compile(tree, "multi_node.py", "exec"), scope)  # without torch
     monkeypatch.setattr(os, "environ", dict(variables))
-    assert scope["find_place"]() == place
+    assert function("multi_node.py", "find_place", os=os, re=re)() == place
     assert f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}" == meeting
+
+
+def function(program, name, **scope):
+    """A function of an example, without what the program imports."""
+    tree = ast.parse((ROOT / "examples" / program).read_text(encoding="utf-8"))
+    tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    exec(compile(tree, program, "exec"), scope)
+    return scope[name]
+
+
+WAYS_ON_A_NODE = ("0[7000] -> 1[f000] via SHM/direct/direct", "0[7000] -> 1[f000] via P2P/IPC/read")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        # as NCCL 2.14, 2.19, 2.21 and 2.27 word them
+        (
+            ("Using network IB", "3[c7000] -> 0[7000] [receive] via NET/IB/0/GDRDMA", *WAYS_ON_A_NODE),
+            "network IB, ways NET/IB/GDRDMA, SHM, P2P",
+        ),
+        (
+            ("Using network IB", "0[0] -> 1[0] [send] via NET/IB/0/GDRDMA", "0[0] -> 1[0] [send] via NET/IB/1"),
+            "network IB, ways NET/IB/GDRDMA, NET/IB",
+        ),
+        (("Using network Socket", "0[0] -> 1[0] [send] via NET/Socket/1"), "network Socket, ways NET/Socket"),
+        (
+            ("Using network AWS Libfabric", "0[0] -> 8[0] [send] via NET/AWS Libfabric/0(3)/GDRDMA/Shared"),
+            "network AWS Libfabric, ways NET/AWS Libfabric/GDRDMA",
+        ),
+        ((), "network not known, ways none"),
+    ],
+)
+def test_multi_node_example_reads_its_transport_in_the_log_of_nccl(lines, said):
+    log = "".join(f"n1:21:60 [0] NCCL INFO {line}\n" for line in lines)
+    assert function("multi_node.py", "transport", re=re)(log) == said
+
+
+def test_multi_node_example_times_the_sum_of_its_gradients():
+    calls = []
+    dist = SimpleNamespace(all_reduce=lambda _: calls.append("sum"))
+    torch = SimpleNamespace(zeros=lambda number, device: [0.0] * number)
+    clock = SimpleNamespace(perf_counter=iter((3.0, 5.0)).__next__)
+    model = SimpleNamespace(parameters=lambda: [SimpleNamespace(numel=lambda: 30), SimpleNamespace(numel=lambda: 20)])
+    time_of_sum = function("multi_node.py", "time_of_sum", torch=torch, dist=dist, time=clock)
+    assert time_of_sum(model, "cpu", repeats=4) == (200, 0.5)
+    assert calls == ["sum"] * 5  # the first one, which connects, is not counted
 
 
 def test_dna_example_and_suite_have_the_same_network():

@@ -14,7 +14,7 @@ from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
 from tests import ROOT
-from tests.made import RECIPES, SHIPPED, build_request, refused
+from tests.made import KNOWN, OF_ONE_DAY, RECIPES, SHIPPED, build_request, refused
 
 GOLDEN = Path(__file__).parent / "golden"
 CTX = Context(root=ROOT, environment={})
@@ -22,8 +22,8 @@ CTX = Context(root=ROOT, environment={})
 
 @pytest.fixture
 def call(context, typed):
-    for folder in ("recipes", "targets"):
-        shutil.copytree(ROOT / folder, context.root / folder)
+    shutil.copytree(OF_ONE_DAY, context.root / "recipes")
+    shutil.copytree(ROOT / "targets", context.root / "targets")
     return typed
 
 
@@ -53,7 +53,7 @@ def test_explain_output_equals_its_golden_file(call):
 )
 def test_explain_chooses_the_cuda_for_a_machine(recipe, said, chosen, status):
     words = MachineRequest(**said)
-    found = explain.explain(RECIPES[recipe], explain.find_target(CTX, words), words)
+    found = explain.explain(KNOWN[recipe], explain.find_target(CTX, words), words)
     row = explain.chosen_row(found)
     assert (row.cuda, row.verdict.status) == (chosen, status)
     assert ("only when built for it (GPU=p100): " in " ".join(row.verdict.notes)) == (said.get("gpu") == "p100")
@@ -102,7 +102,7 @@ def test_image_builds_the_cuda_that_explain_chooses(monkeypatch, call, arguments
     seen = []
 
     def stop(job, _):
-        seen.append((job.request.cuda, job.request.machine.gpu))
+        seen.append((job.contents.variant.cuda, job.contents.gpu))
         raise ResolutionError("far enough")
 
     monkeypatch.setattr(pipeline, "_build_and_test", stop)

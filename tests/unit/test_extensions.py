@@ -77,6 +77,8 @@ def test_wheelhouse_key_depends_on_the_toolkit():
     assert newer.packages != TOOLKIT.packages
     assert key(toolkit=newer) != key()
     assert key(toolkit=newer, architectures=(), compiler="g++-11") != key(architectures=(), compiler="g++-11")
+    later = msgspec.structs.replace(TOOLKIT, listed="20261126T000000Z")  # a new lock, and the same packages
+    assert key(toolkit=later) == key()
 
 
 def test_waiting_for_another_compile_is_noted(cache, monkeypatch, capsys):
@@ -213,6 +215,16 @@ crt/host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions 
         ("mismatches the version that was used to compile PyTorch (11.8)", "(11.8)", "does not go with"),
         ("Traceback\nModuleNotFoundError: No module named 'numpy'\n", "ModuleNotFoundError", "Python package"),
         ("error: command 'g++-11' failed: No such file or directory\n", "g++-11", "(g++-12) is absent"),
+        (
+            "w.c:6: error: \u2018PyArray_INT\u2019 undeclared (first use in this function)\n",
+            "PyArray_INT",
+            "for numpy 1",
+        ),
+        (
+            "w.c:6: error: \u2018PyArray_Descr\u2019 has no member named \u2018subarray\u2019\n",
+            "w.c",
+            "for numpy 1",
+        ),
         ("one\nlast words\n", "last words", "do not go with"),
         ("", "it said nothing", "do not go with"),
         ("a.cpp:1:1: error: " + "x" * 5000, "x" * (400 - 19) + "…", "do not go with"),
@@ -282,9 +294,34 @@ def test_compiled_wheel_with_cuda_sources_and_no_gpu_code_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("name", "hint"), [("llama-cpp-python", " For GPUs: BUILD_ENV=CMAKE_ARGS=-DGGML_CUDA=on"), ("other", "")]
+)
+def test_source_that_makes_code_for_gpus_by_a_variable_alone_names_it(tmp_path, cache, monkeypatch, name, hint):
+    monkeypatch.setattr(house, "_load", lambda *_: [])
+    package = msgspec.structs.replace(sdist(name, "1.0"), back_end=True)
+    made, build, said = step(packages=(package,)), tmp_path / "build", []
+    path = build / f"{name}-1.0" / "a.cu"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    tag, module = "cp311-cp311-linux_x86_64", name.replace("-", "_")
+    wheel = make_wheel(tmp_path, module, "1.0", {"x/_x.so": make_elf(needed=("libm.so.6",))}, tag=tag, purelib=False)
+    base, progress = SimpleNamespace(glibc="2.36", platform=DEFAULT), SimpleNamespace(warn=said.append)
+    job = SimpleNamespace(step=made, base=base, cache=cache, progress=progress)
+    house.keep(job, {package: wheel}, tmp_path, build)
+    (warning,) = said
+    alone, _, rest = warning.partition("compiled for the CPU alone.")
+    assert (alone.startswith(f"{name} has CUDA sources"), rest.startswith(hint), bool(rest)) == (True, True, bool(hint))
+
+
+@pytest.mark.parametrize(
     ("ended", "kind", "words"),
     [
         (Completed(1, ("_x.so: undefined symbol: _ZN3c104cuda9SetDeviceEa",)), BuildError, "undefined symbol"),
+        (
+            Completed(1, ("import x: AttributeError: module 'torch.library' has no attribute 'custom_op'",)),
+            BuildError,
+            "written for another torch than the image has",
+        ),
         (Completed(139, ()), BuildError, "ended by signal 11"),
         (Completed(1, ()), HostError, "could not be tried out"),
     ],

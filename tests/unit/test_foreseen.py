@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from graphcrate.compat.next_steps import NextSteps
 from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.inputs.bases import contents
 from graphcrate.model.allowance import Allowance
@@ -69,7 +70,7 @@ class Lock(msgspec.Struct):
 
 
 def told(lock, ctx, request=ASKED):
-    allow, with_apt = request.additions.allow, request.command_with_apt
+    allow, with_apt = request.additions.allow, NextSteps(request).with_apt
     return list(foreseen.lines(lock, request.own_sources, allow, with_apt, ctx))
 
 
@@ -111,6 +112,17 @@ def test_plan_for_mpi4py_names_openmpi(ctx):
     assert "one of libmpi.so.12 and libmpi.so.40, which mpi4py needs" in first
     assert "APT=git openmpi-bin" in second
     assert told(added(ctx, mpi4py, base=("libopenmpi3",)), ctx) == []
+
+
+def test_plan_needs_no_provider_of_a_wheels_mpi(ctx):
+    """libfabric and UCX open those that they can."""
+    files = {
+        "mpich-5.data/data/lib/libmpi.so.12": library("libc.so.6"),
+        "mpich-5.data/data/lib/mpich/ucx/libuct_ib.so.0": library("libX11.so.6"),
+    }
+    assert told(added(ctx, small_wheel("mpich", "5", tag=TAG, files=files)), ctx) == []
+    closed = small_wheel("mpich", "5", tag=TAG, files={"mpich-5.data/data/lib/libmpi.so.12": library("libX11.so.6")})
+    assert "libX11.so.6, which mpich needs" in told(added(ctx, closed), ctx)[0]
 
 
 def test_plan_names_libcairo_for_cairocffi(ctx):

@@ -66,11 +66,14 @@ def test_modules_and_classes_have_no_vague_names():
 #: rooms in which each value has the name of what it is: a package, a path, a finding
 ROOMS = (
     *("host", "inputs", "checks", "engines", "render", "smoke", "resolve", "artifacts"),
-    *("publish", "pages", "model", "cli", "assembly", "compat"),
+    *("publish", "pages", "model", "cli", "assembly", "compat", "oci", "update"),
 )
 PLAINLY_NAMED = tuple(f"graphcrate/{room}/" for room in ROOMS)
 #: names that fit any value
 VAGUE = {"one", "found", "wanted", "told", "said"}
+#: for what is a source, a mirror, an index, a folder or a path
+PLACES = {"place", "places"}
+WITH_SOURCES = ("graphcrate/host/", "graphcrate/resolve/")
 NOT_YET_NAMED = {"graphcrate/host/context.py"}
 #: fields of results that others read, which keep their names
 FIELDS = {("graphcrate/publish/verify.py", "said"), ("graphcrate/model/audit.py", "wanted")}
@@ -82,7 +85,8 @@ def test_variables_have_no_banned_names():
             continue
         names = {node.id for node in ast.walk(tree(path)) if isinstance(node, ast.Name)}
         names |= {node.arg for node in ast.walk(tree(path)) if isinstance(node, ast.arg)}
-        assert names & VAGUE <= {field for module, field in FIELDS if module == label(path)}, label(path)
+        banned = VAGUE | (PLACES if label(path).startswith(WITH_SOURCES) else set())
+        assert names & banned <= {field for module, field in FIELDS if module == label(path)}, label(path)
 
 
 def definitions(kind):

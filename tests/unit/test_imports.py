@@ -10,8 +10,8 @@ PACKAGE = ROOT / "graphcrate"
 
 #: from the highest floor to the lowest; two rooms on one floor do not know of each other
 FLOORS = (
-    {"cli"}, {"assembly", "publish"}, {"resolve", "engines", "pages"}, {"inputs", "checks", "smoke", "render"},
-    {"artifacts"}, {"oci", "compat"}, {"host"}, {"model"},
+    {"cli"}, {"assembly", "publish", "update"}, {"resolve", "engines", "pages"},
+    {"inputs", "checks", "smoke", "render"}, {"artifacts"}, {"oci", "compat"}, {"host"}, {"model"},
 )  # fmt: skip
 ROOMS = {room: floor for floor, rooms in enumerate(reversed(FLOORS), 1) for room in rooms}
 #: what only `host` may import: processes, connections, the clock
@@ -24,9 +24,11 @@ TOUCHING = DOORS | {"os", "io", "tempfile", "shutil", "glob", "fcntl", "mmap", "
 #: values in, values out: packages and modules
 PURE = {
     *("model", "compat", "checks.audit", "checks.contracts", "checks.wording"),
-    *("artifacts.formats.runtime_files", "artifacts.tree.compare", "render", "pages.charts", "pages.html"),
+    *("artifacts.formats.runtime_files", "artifacts.tree.compare", "render"),
+    *("pages.charts", "pages.html", "pages.timeline"),
     *("oci.image", "oci.index", "oci.layer", "oci.realms", "oci.reference", "oci.spec", "oci.tar"),
     *("publish.attest", "publish.destinations.parse", "publish.policy", "smoke.verdict"),
+    *("update.recipe_text", "update.releases", "update.review", "update.weighing"),
 }
 #: modules of these packages that are not
 IMPURE = {
@@ -38,6 +40,8 @@ GUESTS = {
     "graphcrate.inputs.wheels.compile_program",
     "graphcrate.inputs.extensions.worker",
     "graphcrate.inputs.extensions.import_check",
+    "graphcrate.inputs.extensions.back_end_program",
+    "graphcrate.inputs.extensions.launcher",
 }
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.compat import recipes, targets
+from graphcrate.compat.targets import NodeFabric
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import BuildParameters
@@ -38,6 +39,11 @@ def in_partition(*arguments, **options):
     return jobs.in_partition(wanted, wanted.partition, target.partitions[wanted.partition])
 
 
+def on_fabric(kind, *arguments, interface="", plugin="", **options):
+    """A job on nodes with this network between them."""
+    return jobs.on_fabric(job(*arguments, **options), NodeFabric(kind=kind, interface=interface, plugin=plugin))
+
+
 SAMPLES = {
     "dgx2.sbatch": in_partition("singularity", "/lustre/img/pyg.sif", partition="dgx2", gpus=2),
     "dgx2-per-gpu.sbatch": in_partition(
@@ -61,6 +67,16 @@ SAMPLES = {
     "dlc.json": job("pai-dlc", ALIYUN, GLT, nodes=2, mounts=(Mount("d-abc", "/mnt/data"),), driver="535.54.03"),
     "dlc-per-gpu.json": job("pai-dlc", ALIYUN, "python train.py", nodes=2, gpus=4, per_gpu=True, workspace="12345"),
     "dsw.txt": job("pai-dsw", ALIYUN),
+    "infiniband.sbatch": on_fabric("infiniband", "pyxis", REGISTRY, "python train.py", nodes=2, interface="ib0"),
+    "slingshot.sbatch": on_fabric(
+        "slingshot", "singularity", "/lustre/img/pyg.sif", "python train.py", nodes=2, interface="hsn",
+        plugin="/opt/aws-ofi-nccl",
+    ),
+    "slingshot-pyxis.sbatch": on_fabric(
+        "slingshot", "pyxis", "/lustre/img/pyg.sqsh", "cd /data && python train.py", nodes=2,
+        plugin="/opt/aws-ofi-nccl",
+    ),
+    "erdma.sh": on_fabric("erdma", "docker", "pyg:2.3.1", gpus=2),
 }  # fmt: skip
 
 
@@ -68,6 +84,20 @@ def test_job_texts_equal_their_golden_files():
     assert {name: jobs.text(sample) for name, sample in SAMPLES.items()} == {
         path.name: path.read_text() for path in GOLDEN.iterdir()
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "runtime", "image", "options"),
+    [
+        ("infiniband", "pyxis", REGISTRY, {"nodes": 1}),
+        ("infiniband", "singularity", "/img/pyg.sif", {"nodes": 2}),  # Apptainer gives the host's /dev
+        ("erdma", "pai-dlc", ALIYUN, {"nodes": 2}),  # PAI sets its own
+        ("ethernet", "pyxis", REGISTRY, {"nodes": 2}),
+        ("ethernet", "docker", "pyg:1", {}),
+    ],
+)
+def test_job_that_needs_nothing_for_its_network_is_as_without_one(kind, runtime, image, options):
+    assert jobs.text(on_fabric(kind, runtime, image, **options)) == jobs.text(job(runtime, image, **options))
 
 
 def test_pai_image_is_pulled_from_the_vpc_address():

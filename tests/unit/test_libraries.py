@@ -8,6 +8,7 @@ import pytest
 
 from graphcrate.checks import new_image
 from graphcrate.checks.audit import run as audit
+from graphcrate.compat.next_steps import NextSteps
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import contents as index_of_files
@@ -207,7 +208,7 @@ def test_audit_error_on_a_missing_library_has_the_whole_command(request_, comman
     made = SimpleNamespace(name="pyg", tag="1", image="pyg:1")
     made.audit = Audited(binaries=1, fail=1, warn=0, note=0, failures=("rdkit: needs",), packages=("libx11-6",))
     with refused(AuditError, "see rdkit\n", "needs", command):
-        new_image.raise_if_broken(made, tmp_path, request_.command_with_apt)
+        new_image.raise_if_broken(made, tmp_path, NextSteps(request_).with_apt)
 
 
 def test_report_has_the_debian_packages_of_failures(ctx, tmp_path, monkeypatch):

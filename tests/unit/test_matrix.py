@@ -249,6 +249,16 @@ def test_passed_cells_are_not_submitted_again(tmp_path, monkeypatch):
     assert submitted(FakeScheduler(good))[0] == list(ends)
 
 
+def test_cell_with_a_suite_that_measures_is_submitted_each_time(tmp_path):
+    one = cell(out=tmp_path)
+    order = msgspec.structs.replace(one.order, suites=("nccl",))
+    one = msgspec.structs.replace(one, order=order)
+    Path(order.folder).mkdir(parents=True)
+    passed = run_suites.report_of(order, [msgspec.structs.replace(*PASSED.suites, suite="nccl")])
+    (Path(order.folder) / run_suites.REPORT).write_bytes(encode(passed))
+    assert matrix.recall(one) is one
+
+
 @pytest.mark.parametrize("failed", range(2))
 def test_cell_with_a_failed_suite_is_submitted_again(tmp_path, failed):
     suites = [*PASSED.suites, msgspec.structs.replace(*PASSED.suites, suite="dna")]

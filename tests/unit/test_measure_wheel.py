@@ -73,6 +73,29 @@ def test_measured_wheel_has_versions_architectures_and_glibc(tmp_path):
     assert (found.sass, found.unread) == ((), ("torch/lib/libtorch_cuda.so",))
 
 
+EVAL_FRAME = b"""
+def check_if_dynamo_supported():
+    if sys.platform == "win32":
+        raise RuntimeError("Windows not yet supported for torch.compile")
+    if sys.version_info >= (3, 11):
+        raise RuntimeError("Python 3.11+ not yet supported for torch.compile")
+
+def other():
+    return sys.version_info >= (3, 9)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "python"), [(EVAL_FRAME, "3.10"), (b"def other():\n  sys.version_info >= (3, 9)\n", ""), (None, "")]
+)
+def test_measured_torch_says_the_newest_python_of_torch_compile(tmp_path, text, python):
+    """As in 2.0.1; 1.13.1 has no such file."""
+    more = {"torch/_dynamo/eval_frame.py": text} if text else {}
+    found = measured(torch_wheel(tmp_path, more=more))
+    assert (found.compile_python, torch_facts.build_of(found).compile_python) == (python, python)
+    assert ('compile_python = "3.10"' in torch_facts.written([], [torch_facts.build_of(found)])) is (python == "3.10")
+
+
 def test_measured_architectures_are_those_of_the_deciding_libraries(tmp_path):
     """As in torch 2.12.1, whose MAGMA begins with 8.0, and in a torch that has such a library and needs it."""
     newer = make_elf(fatbin=code((SASS, 80)))

@@ -4,6 +4,7 @@ import hashlib
 import random
 import tarfile
 
+import msgspec
 import pytest
 
 from graphcrate.artifacts.formats.merged import Addition, with_additions
@@ -13,6 +14,7 @@ from graphcrate.artifacts.formats.squashfs_writer import write
 from graphcrate.host.cache import Cache
 from graphcrate.model.errors import CacheError, LayoutError
 from graphcrate.model.tree import Entry
+from graphcrate.oci.entries import Entries
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder, hardlink, overwrite, symlink
 
@@ -169,6 +171,13 @@ def test_packed_layer_in_the_cache_replaces_the_layer_until_damaged(tmp_path):
         squash(tmp_path, written)
     with pytest.raises(LayoutError, match="compressed data is broken"):
         squash(tmp_path, written)
+
+
+def test_entries_of_cached_layers_are_read_by_the_names_they_were_written_with():
+    cached = {"found": {"a": 1}, "folders": [], "implied": [], "removed": ["b"], "emptied": [], "links_below": {}}
+    entries = msgspec.convert(cached, Entries[int])
+    assert (entries.by_path, entries.removed) == ({"a": 1}, {"b"})
+    assert msgspec.to_builtins(entries) == cached
 
 
 def test_squashfs_additions_replace_files_and_keep_folders(tmp_path):

@@ -142,7 +142,7 @@ def read_blob(data, place):
         with contextlib.suppress(LayoutError):
             found = inspect_layer(LayerBlob(path=at(place, "layer", data), media_type=kind))
             assert found.digest == tars.sha256(data)
-            assert not [name for name in found.entries.found if name.startswith("/") or ".." in name.split("/")]
+            assert not [name for name in found.entries.by_path if name.startswith("/") or ".." in name.split("/")]
 
 
 def read_code(data, _):

@@ -10,16 +10,20 @@ import tomllib
 
 import pytest
 
+from doctor import __main__ as doctor
 from graphcrate.host.context import Context
 from graphcrate.model import command as commands
 from graphcrate.model.command import ETC, OPTIONS, SETTINGS, Command, Setting, command, setting
 from tests import ROOT
 from tests.commands import command_line, makefile, objections
+from tests.unit.made_up_host import MadeUp
+from tests.unit.test_doctor_explain import TEXTS
 from tests.unit.test_wiring import RECIPE
 
 MODULES = sorted((ROOT / "graphcrate").rglob("*.py"))
 #: makes the command of whatever was asked for: tests/unit/test_build.py has its rows
 OF_A_REQUEST = ROOT / "graphcrate/compat/request.py"
+OLD_KERNEL = {"/proc/sys/kernel/osrelease": "3.10.0-1160.el7.x86_64\n"}
 MAKERS = {"command": command, "setting": setting}
 
 
@@ -173,6 +177,10 @@ EXEMPT = {
         "sources are not asked for (EXTENSIONS=wheels)",
         "wheels are not asked for (EXTENSIONS=source)",
     },
+    "resolve/pyg_lib.py": {  # the same, and a note
+        "its sources are on GitHub, which is not reached; PYG_LIB=folder gives them",
+        "pyg_lib is a wheel of its channel: PYG_LIB was not needed (EXTENSIONS=source compiles it)",
+    },
 }
 
 
@@ -277,3 +285,45 @@ def test_installed_package_prints_graphcrate_commands(typed_words, next_step, tm
     assert code
     assert f"next:  {next_step}" in said
     assert not WRITTEN.search(said.replace("graphcrate", ""))
+
+
+@pytest.mark.parametrize(
+    ("is_installed", "fix"), [(True, "graphcrate image pyg --cuda 11.8"), (False, "make image CUDA=11.8")]
+)
+def test_doctor_of_an_installed_package_names_its_own_commands(typed, monkeypatch, is_installed, fix):
+    monkeypatch.setattr(commands, "INSTALLED", is_installed)
+    text = "The NVIDIA driver on your system is too old (found version 11040)"
+    for form in ((), ("--json",)):
+        _, out, said = typed("doctor", "--explain", text, *form)
+        assert (f"{fix}    (the newest of ours" in out, said) == (True, "")
+
+
+CHECKOUT = re.compile(r"\bmake (image|sif)\b|\./build\.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("make image …    has it; ./build.py check REF", "graphcrate image …    has it; graphcrate check REF"),
+        ("(make image CUDA=…, where they go together)", "(graphcrate image pyg --cuda …, where they go together)"),
+        ("make image CUDA=… FLAVOUR=devel    has it", "graphcrate image pyg --cuda … --flavour devel    has it"),
+        ("make image GPU=sm_110; more", "graphcrate image pyg --gpu sm_110; more"),
+        ("nothing of ours: make; build.py", "nothing of ours: make; build.py"),
+    ],
+)
+def test_commands_of_a_checkout_are_typed_as_this_package_lies(monkeypatch, text, words):
+    assert commands.as_typed(text) == text
+    monkeypatch.setattr(commands, "INSTALLED", True)
+    assert words in commands.as_typed(text)
+    assert not CHECKOUT.search(commands.as_typed(text))
+
+
+def test_no_text_of_an_installed_doctor_names_a_checkout(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(commands, "INSTALLED", True)
+    monkeypatch.setattr(doctor, "Host", lambda: MadeUp(tmp_path, OLD_KERNEL))
+    for _, _, text in TEXTS:
+        doctor.main(["--explain", text], commands.as_typed)
+    doctor.main([], commands.as_typed)
+    printed = capsys.readouterr().out
+    assert "graphcrate convert REF --to sif    (gzip, the default)" in printed
+    assert [line for line in printed.splitlines() if CHECKOUT.search(line) and not line.startswith("error:")] == []

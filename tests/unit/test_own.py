@@ -53,6 +53,14 @@ def test_with_and_apt_words_become_additions(folder, words, packages):
     assert given.apt == ("git", "graphviz", "tmux", "vim")
 
 
+def test_build_apt_is_read_from_command_line_and_recipe(folder):
+    assert own.given((), build_apt=("swig,libsuitesparse-dev",)).build_apt == ("swig", "libsuitesparse-dev")
+    with pytest.raises(UsageError, match="--build-apt: 'Swig!' is not a name of a Debian package"):
+        own.given((), build_apt=("Swig!",))
+    first, second = Additions(build_apt=("swig",)), Additions(build_apt=("swig", "m4"))
+    assert own.merge_additions(first, second).build_apt == ("swig", "m4")
+
+
 def test_requirements_file_gives_packages_constraints_and_projects(folder):
     (folder / "more.txt").write_text("wandb\n")
     (folder / "bounds.txt").write_text("numpy<2\n")
@@ -156,7 +164,8 @@ def test_random_with_words_are_packages_or_usage_errors(text):
 def test_own_recipe_is_read_with_all_its_fields(folder):
     (folder / "train.py").write_text("print(1)\n")
     (folder / "mine.toml").write_text(
-        'extends = "pyg"\ncuda = "11.8"\npip = ["lightning", "./mypkg"]\napt = ["git"]\n'
+        'extends = "pyg"\ncuda = "11.8"\npip = ["lightning", "./mypkg"]\napt = ["git"]\nbuild_apt = ["swig"]\n'
+        'build_env = { CMAKE_ARGS = "-DA=on -DB=off" }\n'
         'env = { WANDB_MODE = "offline" }\nfiles = { "/opt/mine/train.py" = "train.py" }\n'
         'smoke = ["python /opt/mine/train.py"]\n'
     )
@@ -165,6 +174,8 @@ def test_own_recipe_is_read_with_all_its_fields(folder):
     assert additions == Additions(
         packages=("lightning", str(folder.resolve() / "mypkg")),
         apt=("git",),
+        build_apt=("swig",),
+        build_environment={"CMAKE_ARGS": "-DA=on -DB=off"},
         environment={"WANDB_MODE": "offline"},
         files={"/opt/mine/train.py": "print(1)\n"},
         smoke=("python /opt/mine/train.py",),
@@ -177,6 +188,8 @@ def test_own_recipe_is_read_with_all_its_fields(folder):
     [
         ("pips = []", RecipeError, "mine.toml:2: pips: "),
         ('apt = ["Git"]', RecipeError, "mine.toml:2: apt: 'Git' is not a name"),
+        ('build_env = { MAX_JOBS = "64" }', RecipeError, "mine.toml:2: build_env: MAX_JOBS cannot be set"),
+        ('build_apt = ["Git"]', RecipeError, "mine.toml:2: build_apt: 'Git' is not a name"),
         ('env = { "a b" = "" }', RecipeError, "mine.toml:2: env: 'a b' is not a name"),
         ('files = { "opt/x" = "x" }', RecipeError, "mine.toml:2: files: 'opt/x' is not an absolute path"),
         ('files = { "/opt/x" = "absent" }', UsageError, "absent cannot be put into the image"),

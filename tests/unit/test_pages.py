@@ -24,11 +24,14 @@ from graphcrate.model.report import (
     PackageBytes,
     PackageLine,
     SmokeReport,
+    UpstreamResults,
+    UpstreamSuite,
 )
+from graphcrate.model.trial import TrialReport
 from graphcrate.model.words import size
 from graphcrate.oci.layout import read_layout
 from graphcrate.pages import catalog, report
-from graphcrate.pages.charts import curve, treemap
+from graphcrate.pages.charts import curve, rates, treemap
 from graphcrate.pages.html import page_words
 from tests import ROOT
 from tests.unit import small_layouts
@@ -88,6 +91,21 @@ def test_image_page_has_facts_suites_and_gpus_without_network(context, tmp_path)
     assert len(text.encode()) < 300_000
 
 
+def test_image_page_has_what_upstreams_tests_found_of_this_very_image(context, tmp_path):
+    path = written(tmp_path)
+    digest = read_report(path.parent / "report.json").digest
+    suites = (UpstreamSuite(title=EVIL, version="2.3.1", passed=3649, ran=3665),)
+    results = UpstreamResults(digest=digest, device=EVIL, date="2026-11-26T00:00:00Z", suites=suites)
+    (path.parent / "upstream.json").write_bytes(encode(results))
+    text = report.html(report.read(str(path), context, tmp_path / "dist"))
+    assert "2.3.1: 3,649 of 3,665 of its own tests" in text
+    assert "<script>alert" not in text
+    another = msgspec.structs.replace(results, digest=f"sha256:{'1' * 64}")
+    for content in (encode(another), b"{", b""):
+        (path.parent / "upstream.json").write_bytes(content)
+        assert report.read(str(path), context, tmp_path / "dist").upstream is None
+
+
 def test_image_page_sections_are_in_order_and_a_suite_without_a_curve_has_no_column(context, tmp_path):
     page = read(context, tmp_path)
     plain = dataclasses.replace(page.suites[0], curve=None)
@@ -97,6 +115,62 @@ def test_image_page_sections_are_in_order_and_a_suite_without_a_curve_has_no_col
     ]
     columns = re.search(r'<div class="curves">(.*?)</div>\n</div>', text, re.DOTALL)[1]
     assert (columns.count("<svg"), columns.count("<b>dna</b>")) == (1, 1)
+
+
+#: as the suite `nccl` gives them
+RATES = {
+    "rates": {
+        "all_reduce": [[8, 20.5, 0.0004, 0.0004, 100], [1 << 30, 52000.0, 20.6, 20.6, 19]],
+        EVIL: [[8, 1, 1, 1, 1]],
+    },
+    "ports_gb_s": 25.0,
+    "share_of_ports": 0.824,
+    "world": 2,
+    "nodes": 2,
+    "backend": "nccl",
+    "nccl": {"network": EVIL},
+}
+
+
+def test_page_draws_and_lists_the_bandwidth_that_test_measured_of_this_very_image(context, tmp_path):
+    path = written(tmp_path)
+    own = read_report(path.parent / "report.json")
+    suite = msgspec.structs.replace(SUITE, suite="nccl", metrics=RATES, reason="")
+    trial = TrialReport(reference="x", runner="slurm", artifact=own.artifact, suites=(suite,), layout=own.digest)
+    folder = path.parent / "trials/slurm/a100-2nodes"
+    folder.mkdir(parents=True)
+
+    def page(what):
+        (folder / "trial.json").write_bytes(encode(what))
+        return report.read(str(path), context, tmp_path / "dist")
+
+    shown = page(trial)
+    assert [each.report.suite for each in shown.suites] == ["dna", "nccl"]
+    assert shown.suites[1].figures == (
+        f"2 processes on 2 node(s), nccl, network {EVIL}, all_reduce 20.6 GB/s, {EVIL} 1 GB/s, 82% of the ports' rate"
+    )
+    text = report.html(shown)
+    assert text.count('<polyline class="rate-') == 2
+    assert '<td class="number">1073741824</td>' in text
+    assert "<script>alert" not in text
+    dna = msgspec.structs.replace(trial, suites=(SUITE,))
+    for other in (msgspec.structs.replace(trial, layout="sha256:" + "1" * 64), dna):
+        assert [each.report.suite for each in page(other).suites] == ["dna"]
+
+
+@pytest.mark.parametrize(
+    "measured", [{}, {"all_reduce": [[8, 1]]}, {"all_reduce": [[8, 1, 1, 1, 1]]}, 3, {"x": [["8", 1, 1, 1, 1]]}]
+)
+def test_bandwidths_of_another_form_are_not_drawn(measured):
+    assert rates({"rates": measured}) is None
+    assert rates({}) is None
+    assert rates({**RATES, "ports_gb_s": "fast"}) is None
+
+
+def test_bandwidths_are_drawn_over_the_logarithm_of_size():
+    drawn = rates(RATES)
+    assert (drawn.highest, drawn.ports) == (25.0, 25.0)
+    assert drawn.lines[0] == ("all_reduce", "0.0,100.0 100.0,17.6")
 
 
 def test_page_of_a_foreign_image_names_what_is_unknown(context, tmp_path):
@@ -195,6 +269,11 @@ def test_catalogue_links_lead_to_its_pages(site):
         for target in re.findall(r'href="([^"]*)"', text):
             assert (site / html.unescape(target)).is_file(), target
         assert "<script>alert" not in text
+
+
+def test_catalogue_says_of_which_day_a_lock_is(site):
+    for name, word in (("index.html", "locked"), ("index.zh.html", "已锁定")):
+        assert re.search(rf"{word} \d{{4}}-\d\d-\d\d", (site / name).read_text(encoding="utf-8"))
 
 
 @pytest.mark.usefixtures("site")

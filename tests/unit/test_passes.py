@@ -84,12 +84,13 @@ def test_registry_tag_has_no_stored_pass(tmp_path):
 
 #: what is run, by version: whoever changes a suite's commands raises its version and writes the new hash here
 COMMANDS = {
-    "torch 1.1": "0e6c7cc36b01696e",
+    "torch 1.2": "0e6c7cc36b01696e",
     "dna 1.1": "0bce8b8973dd308e",
     "ops 1.1": "c1f646243e1573ed",
     "ddp 1.1": "809e8805892c5a9c",
     "glt 1.1": "d5fa8da43e5eadf6",
     "glt-distributed 1.1": "ce38fe27c59dfd3f",
+    "nccl 1.1": "5700b3298fd55f58",
 }
 
 
@@ -137,7 +138,7 @@ class Image:
 
     def __init__(self, monkeypatch):
         self.ran, self.opened_times, self.failing, self.breaking, self.version = [], 0, set(), set(), "1.0"
-        monkeypatch.setattr(run_suites.table, "runner", {"layout": self}.__getitem__)
+        monkeypatch.setattr(run_suites.table, "runner", {"embedded": self}.__getitem__)
         monkeypatch.setattr(smoke.gpu, "detect", HostGpu)
         monkeypatch.setattr(smoke, "run", self.run)
 
@@ -203,6 +204,23 @@ def test_unchanged_image_is_tested_once_per_kind_of_node(tried, image):
     image.breaking = set()
     tried("glt", "ddp")
     assert image.ran == ["torch", "dna", "ops", "glt", "ddp"], "what passed before a break counts"
+
+
+def test_suite_that_measures_is_run_each_time_and_leaves_no_pass(tried, image, tmp_path):
+    for _ in range(2):
+        assert tried("torch", "nccl")[0][1] == ("nccl", "passed", False)
+    assert image.ran == ["torch", "nccl", "nccl"]
+    assert not list((tmp_path / memory.FOLDER).glob("nccl*"))
+
+
+def test_suite_gets_the_variables_that_it_inherits(monkeypatch):
+    monkeypatch.setattr(
+        smoke.settings,
+        "environment",
+        lambda: {"NCCL_IB_HCA": "mlx5", "FI_PROVIDER": "efa", "HOME": "/h", "A_NCCL_": "1"},
+    )
+    assert set(smoke.variables(True, SUITES["nccl"].inherits)) == {"NCCL_IB_HCA", "FI_PROVIDER", "OMP_NUM_THREADS"}
+    assert set(smoke.variables(True, SUITES["torch"].inherits)) == {"OMP_NUM_THREADS"}
 
 
 def test_suites_run_again_on_rerun_after_a_failure_or_a_change(tried, image):

@@ -69,6 +69,26 @@ def test_git_runs_without_prompts_and_with_a_timeout(cache, monkeypatch, mine):
     assert all(0 < timeout <= 1800 for *_, timeout in asked)
 
 
+@pytest.mark.parametrize("has_submodules", [False, True])
+def test_submodules_of_a_commit_are_fetched_with_it(cache, monkeypatch, has_submodules):
+    asked = []
+
+    def run(argv, **_):
+        asked.append(argv[1:])
+        if "checkout" in argv:
+            clone = project.Path(argv[2])
+            clone.mkdir()
+            if has_submodules:
+                (clone / ".gitmodules").touch()
+        return Completed(0, ())
+
+    monkeypatch.setattr(project.process, "run", run)
+    monkeypatch.setattr(project, "_make", lambda source, name, back_end, work, *_: make_wheel(work / "wheel", "demo"))
+    project.of_commit(f"git+https://git.example/x@{COMMIT}", lambda _: (), cache, {}, print)
+    after = [argv[2:] for argv in asked if "submodule" in argv]
+    assert after == [["submodule", "update", "--init", "--recursive", "--quiet"]] * has_submodules
+
+
 @pytest.mark.parametrize(
     ("address", "url", "revision"),
     [

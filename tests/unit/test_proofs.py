@@ -201,9 +201,9 @@ def test_image_that_fails_its_audit_runs_no_suites(ctx, monkeypatch, tmp_path):
     )
     monkeypatch.setattr(proving, "draw", lambda *_: None)
     monkeypatch.setattr(run_suites, "prove", lambda *_: pytest.fail("a suite ran"))
-    choice = VariantChoice(None, SimpleNamespace(cuda="11.8"), "", ())
+    choice = VariantChoice(None, SimpleNamespace(cuda="11.8", smoke=("ops",)), "", ())
     job = BuildJob(typed=build_request(output=tmp_path), choice=choice, engine=EMBEDDED)
     made = MadeImage(None, broken, is_new=True)
     with refused(AuditError, "cannot work as a whole: see torch", "torch: no code"):
-        proving.prove(job, made, None, ctx)
+        job.prover.prove(made, None, ctx)
     assert new_image.raise_if_broken(report(), tmp_path) is None

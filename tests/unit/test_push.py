@@ -262,7 +262,10 @@ def test_last_piece_of_a_damaged_blob_is_not_sent(registry, layout, at, whole, m
     # Of other blobs an upload may have begun beside it.
     (received,) = (piece for piece in registry.uploads.values() if piece and data.startswith(piece))
     last = layout.layers[0].size % upload.PIECE
-    assert len(received) == layout.layers[0].size - last < layout.layers[0].size
+    without_last = layout.layers[0].size - last
+    assert without_last < layout.layers[0].size
+    # A connection that ends amid a request may lose what the registry has not read of it yet.
+    assert len(received) <= without_last if whole else len(received) == without_last
     assert registry.received < blob_bytes(layout)
 
 

@@ -24,6 +24,34 @@ def test_pyxis_step_has_container_mounts_and_is_read_only(tmp_path):
     assert "env" not in plain
 
 
+def test_pyxis_step_on_several_nodes_makes_containers_without_a_name():
+    words = pyxis.step("a", Exec(["python", "x.py"], nodes=2), "/a.sqsh")
+    assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--container-image=/a.sqsh"} <= set(words)
+    assert not [word for word in words if word.startswith("--container-name")]
+
+
+@pytest.mark.parametrize(
+    ("driver", "chosen", "given"), [("mlx5_core", "", "all"), ("mlx5_core", "0", "0"), ("ice", "", ""), ("", "", "")]
+)
+def test_pyxis_step_on_several_nodes_asks_for_cards_that_are_there(tmp_path, monkeypatch, driver, chosen, given):
+    """enroot's hook ends the start on nodes without such a card."""
+    if driver:
+        (tmp_path / "ibp1s0/device").mkdir(parents=True)
+        (tmp_path / "ibp1s0/device/driver").symlink_to(f"/sys/bus/pci/drivers/{driver}")
+    monkeypatch.setattr(pyxis, "CARDS", tmp_path)
+    called = []
+    answer = Completed(0, ())
+    monkeypatch.setattr(pyxis.process, "run", lambda words, **more: called.append((words, more)) or answer)
+    variables = {"MELLANOX_VISIBLE_DEVICES": chosen} if chosen else {}
+    container = pyxis.Container("graphcrate-7", variables, "/a.sqsh")
+    for nodes in (2, 1):
+        container.run(Exec(["true"], nodes=nodes))
+    (several, options), (alone, others) = called
+    assert ("--container-image=/a.sqsh" in several, "--container-image=/a.sqsh" in alone) == (True, False)
+    assert options["environment"].get("MELLANOX_VISIBLE_DEVICES", "") == given
+    assert others["environment"] == variables
+
+
 JOB = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", "PATH": "/usr/bin", "MELLANOX_VISIBLE_DEVICES": "0", "SECRET": "1"}
 
 

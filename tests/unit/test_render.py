@@ -10,22 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate import render
-from graphcrate.compat import compilers, planning, recipes
+from graphcrate.compat import compilers, libraries, planning, recipes
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.planning import ADDED_FILES_TITLE, EXAMPLES, EXAMPLES_TITLE, PROGRAMS
 from graphcrate.compat.toolkits import assembly
 from graphcrate.host.context import Context
 from graphcrate.inputs.extensions import compile as embedded
+from graphcrate.inputs.extensions.libraries import library_order, package_order
 from graphcrate.model.errors import ResolutionError, UsageError
-from graphcrate.model.lock import RegistryBase, decode_lock
+from graphcrate.model.lock import Added, RegistryBase, decode_lock
 from graphcrate.model.plan import BaseStep, CompileStep, ConfigStep, FilesStep, PlannedFile, RequirementsStep
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import Additions, Channel
 from graphcrate.render import files
 from graphcrate.render.layout import double, quoted, written
 from graphcrate.render.steps import UV
 from tests import ROOT
 from tests.made import refused, sdist
-from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, TOOLKITS, plan
+from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, RECIPE, TOOLKITS, VARIANT, lock, plan
 
 PLACE = Context(root=ROOT, environment={})
 VARIANTS = [
@@ -106,7 +107,9 @@ def pinned(value):
         return [f"{value['reference']}@{value['digest']}"]
     name, version, file = (value.get(key) for key in ("name", "version", "file"))
     own = []
-    if "architecture" in value:
+    if value.get("architecture") == "source":
+        own = [f"source --download-only {name}", f"'{file['sha256']}  /root/{file['name']}'"]
+    elif "architecture" in value:
         own = [f"'{name}={version}'", f"'{file['sha256']}  /opt/toolkit/debs/{name}_"]
     elif file:
         own = [f"'{name}=={version} --hash=sha256:{file['sha256']}'"]
@@ -290,6 +293,60 @@ def test_rendered_headers_and_toolkit_equal_those_of_the_embedded_build(write):
     for kind in ("debian", "pypi"):
         flat = re.sub(r" \\\n +(&& )?", " ", write(PLANS[kind]))
         assert [line for line in assembly(TOOLKITS[kind]) if line not in flat] == []
+
+
+@every_form
+def test_rendered_library_is_made_as_in_the_embedded_build(write, monkeypatch):
+    monkeypatch.setenv("CC", "gcc-11")
+    flat = " ".join(re.sub(r"\\\n +(&& )?", "", write(PLANS["linked"])).split())
+    (how,) = libraries.of_packages(["torch-sparse"])
+    order = library_order(how, how.locked)
+    assert f"{' '.join(order['options'])} -Iinclude -c ${{source}} -o objects/$(echo ${{source}} | tr / _).o" in flat
+    assert f"mv /build/sources/{order['top']} {order['folder']} " in flat
+    assert "'ar rcsD libmetis.a objects/*.o'" in flat
+    for path, old, new in order["edits"]:
+        assert f"sed -i 's/^{old}$/{new}/' {order['folder']}/{path} " in flat
+    for path in order["without"]:
+        assert f"{order['folder']}/{path} " in flat
+    given = package_order("torch-sparse", compile_step(PLANS["linked"]).compilation)
+    settings = f"WITH_METIS=1 CPATH={given['include_dirs'][0]} LIBRARY_PATH={given['library_dirs'][0]} "
+    assert flat.count(settings) == 2, "torch-sparse alone, with small headers and with torch's own"
+    for name, path in given["texts"].items():
+        assert f"cp {path} /build/torch-sparse-0.6.18/{name} " in flat
+
+
+def test_rendered_library_is_a_stage_of_its_own_that_one_package_takes():
+    text = TEXTS["linked"]
+    assert "ar rcsD" in stage(text, "libmetis")
+    assert "COPY --from=libmetis /build/metis /build/metis" in stage(text, "torch-sparse")
+    assert "metis" not in stage(text, "torch-scatter").lower()
+    assert "WITH_METIS" not in TEXTS["debian"]
+
+
+def test_rendered_sources_name_what_they_are_linked_to():
+    sources = render.sources_text(PLANS["linked"])
+    assert "torch-sparse: linked to METIS 5.1.0" in sources
+    assert '\n#     export WITH_METIS="1"\n#     export CPATH=FOLDER/include LIBRARY_PATH=FOLDER\n' in sources
+    assert "METIS" not in render.sources_text(PLANS["debian"])
+
+
+def test_rendered_source_of_the_users_is_compiled_with_what_was_asked_for():
+    mine = msgspec.structs.replace(sdist("causal-conv1d", "1.0"), back_end=True)
+    locked = lock(TOOLKITS["debian"], (*PACKAGES, mine))
+    asked = {"with_apt": ("swig",), "with_env": ('CMAKE_ARGS=-DA="b c" -D$X', "CXXFLAGS=-DY")}
+    compilation = msgspec.structs.replace(locked.compilation, **asked)
+    locked = msgspec.structs.replace(locked, compilation=compilation, added=Added(packages=(mine.name,)))
+    additions = Additions(packages=(mine.name,))
+    known = planning.make_plan(RECIPE, locked, VARIANT.candidates[0], examples={}, additions=additions)
+    text, sources = render.dockerfile(known), render.sources_text(known)
+    assert " swig" in text
+    assert " pkg-config" in text
+    for form in (text, sources):
+        assert 'CMAKE_ARGS="-DA=\\"b c\\" -D\\$X"' in form
+        assert 'CAUSAL_CONV1D_FORCE_BUILD="TRUE"' in form
+        assert '-g0 -DY"' in form
+    of_stack = stage(text, "compile")
+    assert "CMAKE_ARGS" not in of_stack, "PyG's extensions are the stack's"
 
 
 @every_form

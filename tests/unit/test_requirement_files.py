@@ -8,6 +8,7 @@ import pytest
 
 from graphcrate.compat import own
 from graphcrate.compat.expected import compared, refuse_others
+from graphcrate.compat.next_steps import NextSteps
 from graphcrate.compat.request import BuildRequest
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import Expected, FurtherChannel
@@ -79,12 +80,12 @@ def test_pins_that_differ_from_the_stack_are_refused_with_lines_and_command(read
     request = BuildRequest(name="torch", cuda="11.8", requirements=(Path("r.txt"),), words=("tqdm",))
     text = "einops\ntorch==2.1.0+cu118\ntorch-geometric==2.0.4\ntorchvision==0.16\n"
     with refused(ResolutionError, "torch==2.1.0 (", "requirements.txt:2) and torch-geometric==2.0.4 (") as caught:
-        refuse_others(read(text).expected, plain_lock(), request.command_with)
+        refuse_others(read(text).expected, plain_lock(), NextSteps(request).with_packages)
     typed = "make image STACK=torch CUDA=11.8 WITH='tqdm torch torch-geometric' REQUIREMENTS=r.txt"
     assert shlex.split(caught.value.next_step.partition("    ")[0]) == shlex.split(typed)
     found = own.given(["torch torch-geometric"], [tmp_path / "requirements.txt"])
     assert found.packages == ("torch", "torch-geometric", "einops", "torchvision==0.16")
-    refuse_others(found.expected, plain_lock(), request.command_with)
+    refuse_others(found.expected, plain_lock(), NextSteps(request).with_packages)
     (line,) = compared(found.expected, plain_lock())
     assert "torch 2.1.0 (here 2.0.1) and torch-geometric 2.0.4 (here 2.3.1)" in line
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.assembly import making, planned, with_engine
+from graphcrate.assembly import planned, with_engine
 from graphcrate.assembly.job import BuildJob
 from graphcrate.compat import planning
 from graphcrate.compat.explain import VariantChoice
@@ -17,7 +17,7 @@ from graphcrate.model.lock import Compilation, Drift
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Variant
 from graphcrate.resolve import base
 from graphcrate.resolve.locks import Resolution
-from tests.made import bookworm, deb, refused
+from tests.made import bookworm, deb, refused, sdist
 from tests.unit.compiled_plans import plain_lock
 
 CANDIDATE = Candidate(name="pypi", channels=(Channel.PYPI,), torch="2.0.1", torch_cuda="11.7")
@@ -68,6 +68,20 @@ def test_gone_base_is_replaced_and_noted_as_drift_in_the_lock(place, today):
     assert not renewed(place, asked)[0]
 
 
+def test_gone_compiler_base_is_made_again_with_what_was_asked_for_and_rust(place, monkeypatch):
+    asked = resolution("5").lock
+    compilation = Compilation(architectures=(), compiler="g++-12", base=debian("1"), tools=(), with_apt=("swig",))
+    asked = msgspec.structs.replace(
+        asked, compilation=compilation, packages=(sdist("small", back_end=True, crates=()),)
+    )
+    specs = []
+    monkeypatch.setattr(base, "lock_base", lambda _, variant: specs.append(variant.base.packages) or debian("2"))
+    assert base.renew_base(place, VARIANT, asked, asked, compiler=True)
+    assert [set(packages) for packages in specs] == [
+        {"g++-12", "libpython3-dev", "swig", "cargo-web", "rustc-web", "pkg-config"}
+    ]
+
+
 def test_gone_compiler_base_is_replaced_alone(place):
     compilation = Compilation(architectures=(), compiler="g++-12", base=debian("1"), tools=())
     own = resolution("5")
@@ -104,7 +118,7 @@ def test_replacement_base_is_remembered_for_a_day(place, monkeypatch):
 
 def made(place, monkeypatch, build, output):
     """Build by another way than the embedded builder's."""
-    monkeypatch.setattr(planned, "lines", lambda *_: [])
+    monkeypatch.setattr(planned.Forecast, "lines", lambda *_: [])
     monkeypatch.setattr(planned, "make_plan", lambda *_: SimpleNamespace(name="pyg", tag="1", aliases=()))
     monkeypatch.setattr(planning, "compile_steps", lambda _: ())
     monkeypatch.setattr(with_engine, "build", build)
@@ -112,7 +126,7 @@ def made(place, monkeypatch, build, output):
     request = BuildRequest(name="pyg", cuda="11.8", output=output)
     choice = VariantChoice(None, VARIANT, "", ())
     job = BuildJob(typed=request, choice=choice, engine=engine)
-    return making.make(job, resolution("2"), place)
+    return job.maker.make(resolution("2"), place)
 
 
 @pytest.mark.parametrize(("worth", "builds"), [(None, 1), (True, 4)], ids=["today's is gone", "mirrors take turns"])

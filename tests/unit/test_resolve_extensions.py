@@ -76,7 +76,14 @@ def test_requirements_of_an_extension_source_are_resolved(server, lock):
     sdists(server, "torch_sparse", "0.6.18", metadata_requires=["tqdm", "x ; extra == 'y'"])
     found = lock(extensions=("torch_sparse", "torch_scatter"), requirements=())
     assert found.package("tqdm").version == "4.66"
-    assert "compiled without METIS" in found.notes[-1]
+
+
+def test_source_of_torch_sparse_is_locked_with_metis_and_others_without(server, lock):
+    sdists(server, "torch_sparse", "0.6.18")
+    found = lock(extensions=("torch_sparse", "torch_scatter"))
+    assert [(source.name, source.architecture) for source in found.compilation.linked] == [("metis", "source")]
+    assert not any("METIS" in note for note in found.notes)
+    assert lock(extensions=("torch_scatter",)).compilation.linked == ()
 
 
 def test_torch_sparse_without_torch_scatter_is_refused_or_missing(server, lock):
@@ -98,7 +105,9 @@ def test_missing_pyg_lib_costs_less_beside_torch_sparse(server, lock):
     assert missing(lock(), "pyg-lib").cost.endswith("; neighbour sampling unless torch_sparse is there")
     sdists(server, "torch_sparse", "0.6.18")
     found = lock(extensions=("pyg_lib", "torch_scatter", "torch_sparse"))
-    assert missing(found, "pyg-lib").cost.endswith(" training (NeighborLoader falls back to torch_sparse)")
+    cost = missing(found, "pyg-lib").cost
+    assert cost.endswith(" (NeighborLoader falls back to torch_sparse)")
+    assert "unless" not in cost
 
 
 def test_cpu_image_compiles_extensions_without_a_toolkit(lock, tmp_path):

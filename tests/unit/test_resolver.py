@@ -11,7 +11,7 @@ from graphcrate.host.process import Completed
 from graphcrate.model.errors import BuildError, NetworkError, ResolutionError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Candidate, Channel
-from graphcrate.resolve import built_for, channels, pinning, resolver
+from graphcrate.resolve import built_for, channels, pinning, pyg_lib, resolver
 from graphcrate.resolve.channels import Source, SourceKind, UserIndexes
 from graphcrate.resolve.offers import Sources, UnavailableError
 from graphcrate.resolve.pinning import UnsolvableError, parse_pylock
@@ -88,9 +88,10 @@ def test_extensions_are_locked_from_pygs_page(server, cache, lock):
     assert any("taken from the file itself" in note for note in locked.notes)
     assert cache.file(scatter.file.sha256, scatter.file.name).exists()
     (missing,) = locked.missing
-    on_page, on_index = missing.reason.split("; ")
+    on_page, on_index, on_github = missing.reason.split("; ", 2)
     assert on_page == "pyg channel: 127.0.0.1 has no project pyg-lib"
     assert on_index == "the package index has no source of it"
+    assert on_github == f"{pyg_lib.UNREACHED} (0.2.0)"
     assert "neighbour sampling" in missing.cost
 
 

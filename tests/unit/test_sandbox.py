@@ -1,8 +1,10 @@
 """What of the sandbox needs no process; the rest is in tests/engines/test_sandbox_run.py."""
 
 import errno
+import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -175,3 +177,22 @@ def test_starter_restarts_itself_through_a_loader_script_too(tmp_path, monkeypat
     namespaces.start_again(7, 100)
     assert done[:2] == [own, own], "what runs is read-only"
     assert done[2] == ((str(wrapper),) * 2 if through_a_loader else (own, own))
+
+
+@pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "before Linux 3.17"])
+def test_orders_of_a_sandbox_are_read_back_with_its_failure_and_leave_no_file(tmp_path, monkeypatch, in_memory):
+    def run(argv, descriptors):
+        (descriptor,) = descriptors
+        assert json.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0)) == {"kind": "user"}
+        os.lseek(descriptor, 0, os.SEEK_END)
+        os.write(descriptor, b'{"stage": "mount", "errno": 1, "what": "no"}')
+        assert argv[-1] == str(descriptor)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if in_memory:
+        monkeypatch.setattr(tempfile, "gettempdir", lambda: pytest.fail("a folder was tried, with a file"))
+    else:
+        monkeypatch.delattr(os, "memfd_create")
+    failure = sandbox._start({"kind": "user"}, run)[1]
+    assert (failure.stage, failure.errno, failure.what) == ("mount", 1, "no")
+    assert list(tmp_path.iterdir()) == []

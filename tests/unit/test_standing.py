@@ -218,7 +218,7 @@ def test_silent_servers_make_all_files_unknown_and_are_a_network_error(world):
     found = world.check(lock(NUMPY))
     assert {one.state for one in found.files} == {"unknown"}
     assert [one.host for one in found.silent] == ["127.0.0.1:1"]
-    with refused(NetworkError, "no place that may have them answers", "127.0.0.1:1: connection refused"):
+    with refused(NetworkError, "no server that may have them answers", "127.0.0.1:1: connection refused"):
         standing.raise_if_gone(found)
     assert found.suites[0].error
 

@@ -10,6 +10,7 @@ from graphcrate.assembly.summary import Upkeep, plan_lines, upkeep_of
 from graphcrate.checks import new_image
 from graphcrate.checks.contracts.contents import security_updates
 from graphcrate.compat import explain, suites
+from graphcrate.compat.next_steps import NextSteps
 from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.host import settings
 from graphcrate.host.settings import today as real_today
@@ -134,7 +135,7 @@ def test_today_is_the_utc_date(monkeypatch):
 
 def upkeep(lock=ON_BULLSEYE, machine=None, today=TODAY, **fields):
     request = build_request(**{"name": "glt", "cuda": lock.cuda, **fields})
-    return upkeep_of(lock, GLT, machine or Target(), lambda cuda: request.on(cuda).command(), today)
+    return upkeep_of(lock, GLT, machine or Target(), NextSteps(request).on, today)
 
 
 def test_plan_line_of_the_base_has_its_last_update_date():

@@ -4,12 +4,14 @@ import contextlib
 import json
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from types import SimpleNamespace
 
 import ddp
 import dna
 import glt_check
 import glt_distributed
+import nccl
 import ops
 import pytest
 import torch_check
@@ -24,7 +26,8 @@ from graphcrate.smoke import suites
 from tests import ROOT
 
 PARSERS = {
-    f"{program.__name__}.py": program.arguments for program in (dna, torch_check, ops, ddp, glt_check, glt_distributed)
+    f"{program.__name__}.py": program.arguments
+    for program in (dna, torch_check, ops, ddp, glt_check, glt_distributed, nccl)
 }
 
 
@@ -288,6 +291,85 @@ def test_ops_run_fails_without_an_extension_of_the_lock(stack, lacking):
     is_locked = lacking != "torch_cluster"
     with pytest.raises(Fault, match=f"{lacking} must be here") if is_locked else contextlib.nullcontext():
         ops.run(ops.arguments(program.argv[2:]), Proof("ops"))
+
+
+@pytest.fixture
+def geometric(monkeypatch):
+    """PyG as the check of ClusterData sees it: `parts` of the nodes, or the `error` that it raises."""
+    given = SimpleNamespace(parts=[], error=None, sparse=None, files=[], typing=SimpleNamespace())
+
+    def cluster_data(graph, *, num_parts, log):
+        if given.error:
+            raise given.error
+        return graph
+
+    def batch(nodes):
+        return SimpleNamespace(x=SimpleNamespace(flatten=lambda: SimpleNamespace(tolist=lambda: nodes)))
+
+    modules = {
+        "torch_geometric.loader": SimpleNamespace(
+            ClusterData=cluster_data, ClusterLoader=lambda graph, batch_size: map(batch, given.parts)
+        ),
+        "torch_geometric.data": SimpleNamespace(Data=SimpleNamespace),
+        "torch_geometric.typing": given.typing,
+    }
+    monkeypatch.setattr(ops.importlib, "import_module", modules.__getitem__)
+    monkeypatch.setattr(ops.stack, "installed", lambda _: given.sparse)
+    monkeypatch.setattr(ops.metadata, "files", lambda _: map(Path, given.files))
+    return given
+
+
+CLUSTERS = [[*range(first, first + 9)] for first in (18, 0, 27, 9)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        (CLUSTERS, None),
+        (CLUSTERS[1:], "ClusterLoader gives 27 nodes, not each of 36 once"),
+        ([[*range(17)], [17], *CLUSTERS[::2]], "METIS does not find 4 cliques"),
+    ],
+)
+def test_clusters_are_the_cliques_of_the_graph(geometric, parts, says):
+    findings, geometric.parts = ops.Findings(), parts
+    with pytest.raises(ops.Wrong, match=says) if says else contextlib.nullcontext():
+        ops.clusters(SimpleNamespace(tensor=list), findings, Proof("ops"))
+    assert findings.checked == ["PyG.ClusterData on cpu"]
+
+
+ABSENT = (
+    RuntimeError("Not compiled with METIS support"),
+    ImportError("'ClusterData' requires either 'pyg-lib' or 'torch-sparse'"),
+    ImportError("'SparseTensor' requires 'torch-sparse'"),
+)
+
+
+@pytest.mark.parametrize(
+    ("about", "brings"),
+    [
+        ({}, False),
+        ({"sparse": "0.6.18", "files": ["torch_sparse-0.6.18.dist-info/LICENSE"]}, False),
+        ({"sparse": "0.6.18", "files": ["torch_sparse-0.6.18.dist-info/licenses/LICENSE.METIS.txt"]}, True),
+        ({"sparse": "0.6.18+pt20cu118"}, True),
+        ({"typing": {"WITH_METIS": True}}, True),
+        ({"typing": {"WITH_METIS": False}}, False),
+    ],
+)
+@pytest.mark.parametrize("error", ABSENT, ids=str)
+def test_absent_metis_is_noted_or_wrong_where_the_image_is_to_have_it(geometric, about, brings, error):
+    geometric.error, geometric.sparse, geometric.files = error, about.get("sparse"), about.get("files", [])
+    vars(geometric.typing).update(about.get("typing", {}))
+    findings, proof = ops.Findings(), Proof("ops")
+    with pytest.raises(ops.Wrong, match="should bring") if brings else contextlib.nullcontext():
+        ops.clusters(SimpleNamespace(tensor=list), findings, proof)
+    assert findings.checked == []
+    assert proof.metrics.get("without", []) == ([] if brings else ["METIS"])
+
+
+def test_other_errors_of_cluster_data_are_raised(geometric):
+    geometric.error = RuntimeError("an index is out of range")
+    with pytest.raises(RuntimeError, match="out of range"):
+        ops.clusters(SimpleNamespace(tensor=list), ops.Findings(), Proof("ops"))
 
 
 def test_operator_exception_is_a_finding_and_a_cuda_error_ends_the_run(monkeypatch):

@@ -9,7 +9,7 @@ from graphcrate.compat import explain, facts, support
 from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.model.lock_proof import decode_proof
 from tests import ROOT
-from tests.made import RECIPES
+from tests.made import KNOWN, RECIPES
 from tools import pictures
 
 MAPS = {name: support.support(recipe) for name, recipe in RECIPES.items()}
@@ -22,14 +22,16 @@ def row_of(name, capability):
 
 
 def test_gpu_without_code_in_the_extensions_is_marked_built():
-    cells = row_of("pyg", "6.0").cells
+    rows = {name: support.support(KNOWN[name]).rows for name in ("pyg", "torch")}
+    by_capability = {name: {row.capability: row.cells for row in found} for name, found in rows.items()}
+    cells = by_capability["pyg"]["6.0"]
     assert {cuda: cell.mark for cuda, cell in cells.items()} == {
         **dict.fromkeys(("13.0", "12.8"), "rejected"),
         **dict.fromkeys(("12.6", "12.1", "11.8", "11.7", "11.6"), "built"),
     }
     assert "are compiled for 7.0, 8.0" in cells["11.8"].why
-    assert {cell.mark for cell in row_of("torch", "6.0").cells.values()} == {"native", "rejected"}
-    assert (row_of("pyg", "9.0").cells["11.8"].mark, row_of("pyg", "7.0").cells["11.8"].mark) == ("jit", "native")
+    assert {cell.mark for cell in by_capability["torch"]["6.0"].values()} == {"native", "rejected"}
+    assert [by_capability["pyg"][capability]["11.8"].mark for capability in ("9.0", "7.0")] == ["jit", "native"]
 
 
 @pytest.mark.parametrize("proof", PROOFS, ids=lambda proof: f"{proof.recipe}-{proof.cuda}-{proof.candidate}")

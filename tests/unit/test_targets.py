@@ -18,6 +18,10 @@ def test_committed_targets_have_description_gpus_runtime_and_source():
     assert found.keys() >= {"dgx2", "a100", "h100", "pai-gn6v", "laptop"}
     for name, target in found.items():
         assert target.known.startswith(("documented", "assumed", "GPUs and Singularity documented")), name
+        lines = (ROOT / "targets" / f"{name}.toml").read_text().splitlines()
+        for number, line in enumerate(lines):
+            if line.startswith("[fabric]"):  # in its line, or in those above it
+                assert "# documented: " in line or "# assumed: " in line or "documented: " in lines[number - 2], name
         assert (bool(target.description), target.gpus is None, len(target.runtimes)) == (True, False, 1), name
 
 
@@ -33,6 +37,11 @@ def test_committed_targets_have_description_gpus_runtime_and_source():
         ('[runtimes]\napptainer = "x"\n', "t.toml:2: runtimes.apptainer: 'x' is not a version"),
         ("\n[runtimes]\napptainer = 3.5\n", "t.toml:2: runtimes[...]: Expected `str`, got `float`"),
         ('[runtimes]\nsingularity = "3.5"\n', "it is called apptainer here"),
+        (
+            '[fabric]\nkind = "token ring"\n',
+            "t.toml:2: fabric.kind: there is no fabric 'token ring'; there are infiniband",
+        ),
+        ('[fabric]\nkind = "roce"\nrails = -1\n', "fabric: a number of rails and a rate in Gbit/s are 1 or more"),
         ('[runtimes]\nkubernetes = ""\n', "there are docker, apptainer, pyxis, pai"),
     ],
 )

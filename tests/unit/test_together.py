@@ -15,6 +15,8 @@ from graphcrate.compat import together
         ({"dgl": "2.1.0", "torchdata": "0.11.0"}, ["torchdata<0.10"]),
         ({"dgl": "2.1.0", "torchdata": "0.9.0", "torch": "2.0.1+cu118"}, ["torch>=2.3"]),
         ({"dgl": "2.1.0", "torchdata": "0.7.1", "torch": "2.0.1+cu118"}, []),
+        ({"causal-conv1d": "1.7.0", "torch": "2.0.1"}, ["torch>=2.4"]),
+        ({"causal-conv1d": "1.5.0.post8", "torch": "2.0.1"}, []),
         ({"transformers": "4.51.3", "torch": "2.0.1"}, ["torch>=2.1"]),
         ({"transformers": "4.49.0", "torch": "2.0.1"}, []),
         ({"dgl": "2.1.0", "torch": "2.3.1+cu121"}, ["torch>=2.0,<2.2.2"]),
@@ -28,6 +30,9 @@ from graphcrate.compat import together
         ({"pyarrow": "26.0.1", "numpy": "1.26.4"}, ["numpy>=2"]),
         ({"pyarrow": "26.0.1", "numpy": "2.0.0"}, []),
         ({"pyarrow": "26.0.1"}, []),
+        ({"torch-geometric": "2.5.3", "scikit-learn": "1.8.0"}, ["scikit-learn<1.8"]),
+        ({"torch-geometric": "2.5.3", "scikit-learn": "1.7.2"}, []),
+        ({"torch-geometric": "2.6.1", "scikit-learn": "1.9.1"}, []),
     ],
 )
 def test_incompatible_releases_are_broken_pairs(versions, broken):

@@ -108,6 +108,9 @@ def test_toolkit_from_packages_is_made_once(sandbox, packages, cache, tmp_path, 
     made = toolkits.prepare(toolkit, packages, tmp_path, place(cache))
     assert (made / "bin" / "nvcc").read_bytes() == b"nvcc"
     assert toolkits.prepare(toolkit, {}, tmp_path, place(cache)) == made == toolkits.cached(toolkit, cache)
+    if toolkit is DEBIAN:
+        later = msgspec.structs.replace(toolkit, listed="20261126T000000Z")
+        assert toolkits.cached(later, cache) == made, "a new lock, and the same packages"
     assert sandbox.runs == [("/opt/toolkit", inside, CUDA_HOME)]
 
 

@@ -15,6 +15,7 @@ from graphcrate.host.process import Completed
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, PackageLine
+from graphcrate.model.runtime import RUNNER_FORMS
 from graphcrate.model.trial import Resources
 from graphcrate.oci.layout import read_layout
 from graphcrate.render import jobs
@@ -177,6 +178,17 @@ def test_untestable_reference_is_refused_with_a_next_step(
         find(ref, ctx, ours, runner, suites)
 
 
+def test_several_nodes_are_for_suites_that_spread(ctx, ours):
+    order = find("torch:1", ctx, ours, suites=("nccl",), nodes=2)
+    assert order.nodes == 2
+    cell = new_cell(order, Resources(partition="a100", gres="gpu:8"))
+    assert cell.order.folder.endswith("/a100-gpu8-2nodes")
+    with refused(UsageError, "the suite torch runs on one node, and --nodes is 2", "--suite nccl"):
+        find("torch:1", ctx, ours, suites=("nccl", "torch"), nodes=2)
+    with refused(UsageError, "--nodes 0 are none", "--nodes 2 --suite nccl"):
+        find("torch:1", ctx, ours, suites=("nccl",), nodes=0)
+
+
 def test_output_of_docker_load_gives_the_reference(monkeypatch):
     def load(code, *lines):
         about = {"Id": "sha256:1", "Size": 2}
@@ -199,7 +211,7 @@ def test_trial_cell_has_absolute_paths_and_a_folder_per_partition(ctx, ours, mon
     assert cell.order.folder == str(ours / "torch" / "1" / "trials" / "slurm" / "a100-gpu1")
 
 
-def test_every_kind_of_artifact_has_a_runner():
-    for kind in Artifact.__annotations__["kind"].__args__:
-        runner = table.runner(kind)
+def test_engine_of_every_artifact_has_a_runner():
+    for engine in (*(name for name in RUNNER_FORMS if name != "slurm"), "pyxis"):
+        runner = table.runner(engine)
         assert all(map(callable, (runner.runtime, runner.opened)))

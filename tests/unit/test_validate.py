@@ -161,7 +161,7 @@ def test_hostile_layer_is_refused_and_a_tar_without_end_blocks_is_read(tmp_path,
         inspect_layer(layer)
     for plain, names in ((PLAIN[: 4 * 512], {"a", "b"}), (b"", set())):
         layer.path.write_bytes(tars.compressed(plain, media_type))
-        assert inspect_layer(layer).entries.found.keys() == names
+        assert inspect_layer(layer).entries.by_path.keys() == names
 
 
 def test_disk_device_is_a_warning_and_dev_null_is_not(tmp_path):

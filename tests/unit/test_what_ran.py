@@ -107,7 +107,7 @@ def test_own_files_over_files_of_the_stack_are_named_and_its_suites_run_in_the_i
         assert f"{path} ({whose})" in " ".join(built.report["notes"])
     assert "new.py (" not in built.said
     found = entries(built)
-    assert found.found[f"{PACKAGES}/torch/__init__.py"[1:]] == b"broken = True\n"
+    assert found.by_path[f"{PACKAGES}/torch/__init__.py"[1:]] == b"broken = True\n"
     # Its bytecode says nothing of its source: it would go on running.
     assert found.removed == {f"{PACKAGES}/torch/__pycache__/__init__.cpython-311.pyc"[1:]}
 

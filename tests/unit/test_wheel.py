@@ -50,6 +50,16 @@ def test_wheel_folders_and_signatures_need_no_row_in_record(tmp_path):
     assert "pkg/sub/" not in names
 
 
+def test_wheel_with_folders_in_record_is_opened_without_them(tmp_path):
+    """As those of cmake 3.27: auditwheel wrote folders as entries, with the hash of nothing."""
+    rows = "".join(f"{record_row(folder, b'')}\n" for folder in ("pkg/", "pkg/sub/", "pkg-1.0.dist-info/"))
+    folder = entry("pkg/sub/", stat.S_IFDIR | 0o755)
+    changed = make_wheel(tmp_path, entries=[(folder, b"")], record=lambda text: rows + text)
+    with open_wheel(changed) as wheel:
+        assert not [member.name for member in wheel.members if member.name.endswith("/")]
+        assert wheel.read(wheel.members[0]) is not None
+
+
 def refused(path, words):
     with pytest.raises(IntegrityError, match=words) as caught, open_wheel(path):
         pass

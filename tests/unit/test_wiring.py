@@ -20,6 +20,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import recipes
+from graphcrate.compat.facts import TorchBuild
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.engines.embedded import run as running
 from graphcrate.host import gpu, sandbox, settings
@@ -32,6 +33,8 @@ from graphcrate.model import errors
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import Added, Lock, encode
 from graphcrate.resolve import additions, base, channels, locks, search
+from graphcrate.update import run as updating
+from graphcrate.update.review import Review
 from tests.made import bookworm, deb
 from tests.unit import small_layouts, tars
 from tests.unit.audited import PYTHON
@@ -324,6 +327,13 @@ def what_nobody_expected(world):
     world.patch.delenv(TRACEBACK)
     world.completed = ZeroDivisionError("division by zero")
     return BUILD
+
+
+@row(20, "there is news: torch 2.99.0")
+def new_release(world):
+    build = TorchBuild(torch="2.99.0", cuda="13.0", sm=("8.0",), known="measured")
+    world.patch.setattr(updating, "run", lambda *_: Review(day="2026-11-26", facts=(build,)))
+    return "update", "--check"
 
 
 @row(7, "too little memory")

@@ -42,14 +42,18 @@ class Page:
     sizes: bool = True
     forms: tuple[str, ...] = ("json", "html")
     yanked: tuple[str, ...] = ()
+    uploaded: str = ""  # when, where the JSON says so (PEP 700)
+    later: tuple[str, ...] = ()  # files that were uploaded in 2030
     stale: dict[str, bytes] | None = None  # what a cache on the way shows to who does not say no-cache
 
     def json(self):
-        """PEP 691, with sizes by PEP 700."""
+        """PEP 691, with sizes and times by PEP 700."""
         files = []
         for name, content in self.files.items():
             entry = {"filename": name, "url": self.base + urllib.parse.quote(name), "yanked": name in self.yanked}
             entry["hashes"] = {"sha256": sha256(content)} if self.hashes else {}
+            time = "2030-01-01T00:00:00Z" if name in self.later else self.uploaded
+            entry |= {"upload-time": time} if self.uploaded else {}
             files.append(entry | ({"size": len(content)} if self.sizes else {}))
         return json.dumps({"meta": {"api-version": "1.1"}, "name": "x", "files": files}).encode()
 
@@ -186,6 +190,14 @@ def small_sdist(name, version, *, pyproject, metadata_requires=(), requires_txt=
         texts[f"{name}.egg-info/requires.txt"] = requires_txt
     files = [tars.file(f"{stem}/{path}", text.encode()) for path, text in texts.items()]
     return f"{stem}.tar.gz", gzip.compress(tars.tar(files), mtime=0)
+
+
+def small_crate(name, version, more=()):
+    """A valid little crate, as crates.io has them: (file name, bytes)."""
+    stem = f"{name}-{version}"
+    texts = {"Cargo.toml": f'[package]\nname = "{name}"\nversion = "{version}"\n', "src/lib.rs": "", **dict(more)}
+    files = [tars.file(f"{stem}/{path}", text.encode()) for path, text in texts.items()]
+    return f"{stem}.crate", gzip.compress(tars.tar(files), mtime=0)
 
 
 def core_metadata(name, version, requires):

@@ -176,14 +176,14 @@ def _tree(root: Path) -> Entries[_Node]:
         for on_disk in (at, *(f"{at}/{name}" for name in (*folders, *names))):
             path, status = on_disk.removeprefix(str(root)).lstrip("/"), os.lstat(on_disk)
             if not stat.S_ISDIR(status.st_mode):
-                tree.found[path] = _Node(_LINKED, 0, on_disk, stays=True)
+                tree.by_path[path] = _Node(_LINKED, 0, on_disk, stays=True)
             elif path not in tree.folders:
                 xattrs = tuple(
                     (f"{XATTR}{key}", os.getxattr(on_disk, key).decode(*_BYTES)) for key in os.listxattr(on_disk)
                 )
                 mode, uid, gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
                 inode = Inode(kind=tarfile.DIRTYPE, mode=mode, uid=uid, gid=gid, xattrs=xattrs)
-                tree.found[path] = _Node(inode, status.st_mtime_ns)
+                tree.by_path[path] = _Node(inode, status.st_mtime_ns)
                 tree.folders.add(path)
     return tree
 

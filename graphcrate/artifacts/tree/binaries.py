@@ -1,5 +1,6 @@
 """What an audit asks about, of images, wheels and folders: programs and libraries, packages' metadata, links."""
 
+import itertools
 import mmap
 import os
 import re
@@ -17,6 +18,7 @@ from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.artifacts.formats.elf import Extent, ForeignError, UnlistedError, system_folders
 from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools, whole_file
 from graphcrate.artifacts.wheel import open_wheel
+from graphcrate.compat import verbs
 from graphcrate.compat.facts import numbers
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model import codec
@@ -27,7 +29,7 @@ from graphcrate.model.plan import VENV
 from graphcrate.model.platform import supported
 
 #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` asks for
-_VERSION = 7
+_VERSION = 8
 _LARGEST_TEXT = 1 << 26
 _SMALLEST_BINARY = 64  #: bytes: an ELF header
 _SITE = re.compile(r"(?P<site>(?:/.*)?/(?:site|dist)-packages)/(?P<rest>.*)")
@@ -40,6 +42,14 @@ RELEASES = ("/etc/os-release", "/usr/lib/os-release")  #: which system it is (os
 _INTERPRETER = re.compile(r"/.*/bin/python(3\.\d+)")
 _MODULE = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[^/]*\.so$")
 _LOADER_FOLDERS = re.compile(r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?")
+#: which providers libibverbs opens, for cards (rdma-core, libibverbs/dynamic_driver.c)
+VERBS_DRIVER = re.compile(r"/.*/libibverbs\.d/[^/]+\.driver")
+#: what NCCL is in, and rdma-core with what it needs besides the C library
+_NETWORK = re.compile(
+    r".*/lib(nccl|torch_cuda(_[a-z]+)?|ibverbs|rdmacm|nl(-route)?-3|mlx[45]|efa|hns|mana|.*-rdmav\d+)\.so[.\d]*"
+)
+_SYSTEM_LIBRARY = re.compile(r"(/usr)?/lib(64)?/([a-z\d_]+-linux-gnu/)?[^/]+\.so[.\d]*")
+_LARGEST_OF_SYSTEM = 1 << 23
 _TOOLKIT = re.compile(r"(/usr/local/cuda(?:-[\d.]+)?|.*/pkgs/cuda-toolkit[^/]*)/.+")
 _CACHED = re.compile(r".*/pkgs/[^/]+-[^/]+-[^/]+/")  #: name-version-build in conda's cache, where no Python looks
 _LABELS = "graphcrate."  #: an image of ours keeps a toolkit on purpose alone (FLAVOUR=devel)
@@ -47,6 +57,8 @@ _ARCHITECTURES = f"{_LABELS}architectures"
 _MAGIC = b"\x7fELF"
 _LOADABLE = ("ET_DYN", "ET_EXEC")
 _ENDING, _STEM, _LONGEST = re.compile(rb"(\.so(?:\.\d+)*)\0"), re.compile(rb"[A-Za-z0-9_+.\-]+\Z"), 80
+_VERB = re.compile(rb"(?<![A-Za-z0-9_])(?:ibv|mlx5dv)_[a-z0-9_]{1,60}(?=\0)")
+_MOST_VERBS = 1000  #: names; libibverbs and libmlx5 have fewer together
 #: what no loader takes, by name: most of an image's files
 _TEXTS = (
     *(".py", ".pyc", ".pyi", ".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".txt", ".md", ".rst", ".json", ".js"),
@@ -63,23 +75,24 @@ def nothing(path: str, size: int) -> bool:
     return False
 
 
-def selection(folder: Path, below: str = "", kept_whole: Keep = nothing) -> Selection:
+def selection(folder: Path, below: str = "", kept_whole: Keep = nothing, chosen: Keep | None = None) -> Selection:
     """What a reader has to keep. `folder`: for temporary files; `below`: where in an image the artifact would lie.
 
-    `kept_whole`: whose content, by path and size, others ask for too.
+    `kept_whole`: whose content, by path and size, others ask for too; `chosen`: which files are read, else `keeps`.
     """
+    chosen = chosen or keeps
 
     def distil(path: str, size: int, content: Iterable[bytes] | Path) -> bytes:
         """Keep of a program or library what the loader goes by, of METADATA and its like the text, else nothing."""
         if _is_text(f"{below}{path}") or kept_whole(path, size):
             return whole_file(path, size, content)
-        binary = read_binary(content, path, folder)
+        binary = read_binary(content, path, folder, with_code=chosen is keeps)
         return msgspec.msgpack.encode(binary) if binary else b""
 
     return Selection(
-        keep=lambda path, size: keeps(f"{below}{path}", size) or kept_whole(path, size),
+        keep=lambda path, size: chosen(f"{below}{path}", size) or kept_whole(path, size),
         distil=distil,
-        name="" if below else f"binaries-{_VERSION}",
+        name="" if below or chosen is not keeps else f"binaries-{_VERSION}",
         hashes=False,
     )
 
@@ -93,6 +106,15 @@ def keeps(path: str, size: int) -> bool:
     return size >= _SMALLEST_BINARY and not path.endswith(_TEXTS)
 
 
+def is_of_network(path: str, size: int) -> bool:
+    """Whether a file tells what NCCL gets for the network: NCCL, libibverbs, what these need of the system."""
+    if not keeps(path, size):
+        return False
+    if _LOADER_FOLDERS.fullmatch(path) or VERBS_DRIVER.fullmatch(path) or _NETWORK.fullmatch(path):
+        return True
+    return size <= _LARGEST_OF_SYSTEM and _SYSTEM_LIBRARY.fullmatch(path) is not None
+
+
 def of_opened(
     name: str,
     opened: OpenedTree,
@@ -100,9 +122,11 @@ def of_opened(
     *,
     below: str = "",
     kept_whole: Keep = nothing,
+    chosen: Keep | None = None,
     settings: Settings | None = None,
 ) -> Contents:
-    """Of an artifact that was opened with what `selection` says of `below` and `kept_whole`."""
+    """Of an artifact that was opened with what `selection` says of `below`, `kept_whole` and `chosen`."""
+    chosen = chosen or keeps
     links: dict[str, str] = {}
     toolkit: dict[str, int] = {}
     kept: dict[str, int] = {}
@@ -113,7 +137,7 @@ def of_opened(
         elif entry.kind == "file":
             if match := _TOOLKIT.fullmatch(path):
                 toolkit[match[1]] = toolkit.get(match[1], 0) + entry.size
-            if keeps(path, entry.size):
+            if chosen(path, entry.size):
                 kept[path] = entry.size
 
     def content(path: str, advance: Advance) -> bytes:
@@ -192,15 +216,18 @@ def _described(contents: Contents) -> Contents:
     )
 
 
-def read_binary(content: Iterable[bytes] | Path, name: str, folder: Path | None = None) -> Binary | None:
+def read_binary(
+    content: Iterable[bytes] | Path, name: str, folder: Path | None = None, *, with_code: bool = True
+) -> Binary | None:
     """Read a file; None where no loader would take it: no ELF, an object file, a core.
 
     `folder`: where what comes in pieces is copied to for the while. A file that is damaged or of 32 bits has a `fault`,
-    one whose GPU code is not understood a `code_fault`.
+    one whose GPU code is not understood a `code_fault`. Without `with_code` neither this nor mentions are read, which
+    are all over a file.
     """
     if isinstance(content, Path):
         with content.open("rb") as file:
-            return _judged(file, name) if file.read(len(_MAGIC)) == _MAGIC else None
+            return _judged(file, name, with_code) if file.read(len(_MAGIC)) == _MAGIC else None
     pieces = iter(content)
     first = next(pieces, b"")
     if not first.startswith(_MAGIC):
@@ -209,10 +236,10 @@ def read_binary(content: Iterable[bytes] | Path, name: str, folder: Path | None 
         temporary.write(first)
         temporary.writelines(pieces)
         temporary.flush()
-        return _judged(cast("BinaryIO", temporary), name)
+        return _judged(cast("BinaryIO", temporary), name, with_code)
 
 
-def _judged(file: BinaryIO, name: str) -> Binary | None:
+def _judged(file: BinaryIO, name: str, with_code: bool) -> Binary | None:
     size = file.seek(0, os.SEEK_END)
     try:
         file_facts = elf.read_stream(file, name)
@@ -222,12 +249,15 @@ def _judged(file: BinaryIO, name: str) -> Binary | None:
         return Binary(size=size, fault=error.what, foreign=isinstance(error, ForeignError))
     if file_facts.type not in _LOADABLE:
         return None
+    binary = msgspec.structs.replace(file_facts.binary, verbs=asked_of_verbs(file, file_facts.data))
+    if not with_code:
+        return binary
     try:
         code, fault = fatbin.read(file, file_facts.fat_binaries, name) if file_facts.fat_binaries else [], ""
     except IntegrityError as error:  # a CUDA yet to come may write it otherwise, and the library loads all the same
         code, fault = [], error.what
     named = mentions(file, file_facts.fat_binaries)
-    return msgspec.structs.replace(file_facts.binary, code=fatbin.usual(code), code_fault=fault, mentions=named)
+    return msgspec.structs.replace(binary, code=fatbin.usual(code), code_fault=fault, mentions=named)
 
 
 def mentions(file: BinaryIO, code: Extent | None) -> tuple[str, ...]:
@@ -244,6 +274,21 @@ def mentions(file: BinaryIO, code: Extent | None) -> tuple[str, ...]:
                 # What has no byte before it may be the end of a longer name.
                 if stem and stem.start() > start and not _STEM.match(data, stem.start() - 1, stem.start()):
                     names.add(stem[0] + ending[1])
+    return tuple(sorted(name.decode() for name in names))
+
+
+def asked_of_verbs(file: BinaryIO, extents: Iterable[Extent]) -> tuple[str, ...]:
+    """Symbols that NCCL, where it is in this data of a file, looks up by name in libibverbs and libmlx5, sorted.
+
+    It alone asks for them in a version; gloo, which is in torch's libraries too, takes any.
+    """
+    names: set[bytes] = set()
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for extent in extents:
+            end = extent.offset + extent.size
+            if data.find(b"\0%b\0" % verbs.needed().version.encode(), extent.offset, end) >= 0:
+                matches = itertools.islice(_VERB.finditer(data, extent.offset, end), _MOST_VERBS)
+                names.update(match[0] for match in matches)
     return tuple(sorted(name.decode() for name in names))
 
 
@@ -264,7 +309,8 @@ def _python_of(contents: Contents) -> str:
 def _is_text(path: str) -> bool:
     if match := _SITE.fullmatch(path):
         return bool(_METADATA.fullmatch(match["rest"]) or _RECORD.fullmatch(match["rest"]))
-    return bool(path in RELEASES or _LOADER_FOLDERS.fullmatch(path) or _SYSTEM.fullmatch(path))
+    named = (_LOADER_FOLDERS, _SYSTEM, VERBS_DRIVER)
+    return path in RELEASES or any(pattern.fullmatch(path) for pattern in named)
 
 
 def _installed(name: str, site: str) -> str:

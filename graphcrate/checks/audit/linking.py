@@ -48,6 +48,14 @@ class Linking:
         yield from self._opened()
         yield from self._programs()
 
+    def why_not(self, path: str) -> str:
+        """Why the loader does not take a library that is opened by name, or one that it needs; empty: it takes it."""
+        for library in self._loader.closure(path)[0]:
+            findings = list(self._file(library, self._contents.binaries[library]))
+            if library in self.broken:
+                return f"{basename(library)} {findings[0].what}"
+        return ""
+
     def _files(self) -> Iterator[AuditFinding]:
         """Yield those of files that are broken themselves, then those of files that need a broken one."""
         for path in self._paths:

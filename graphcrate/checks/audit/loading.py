@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from graphcrate.artifacts.formats.elf import is_driver
-from graphcrate.checks.audit.packages import BASE, InstalledPackage, Packages
+from graphcrate.checks.audit.packages import BASE, InstalledPackage, Packages, short
 from graphcrate.checks.contracts.paths import resolve_path
+from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import Binary, Contents, NeededSymbol
 from graphcrate.model.platform import Platform
 from graphcrate.model.tree import Entry
@@ -64,6 +65,9 @@ class Loader:
         for folder in (*run_path, *self._contents.preferred, *self._contents.folders):
             if library := self.at(f"{folder}/{name}"):
                 return library
+        beside = f"{self._packages.environment(package)}/lib/{name}"
+        if package_facts.opens_of_environment(package.name, short(seeker)) and (library := self.at(beside)):
+            return library
         # what the seeker's package, or one that it requires, has somewhere and opens by itself first
         others = (other for other in (package, *self._packages.required(package)) if other != BASE)
         return next(filter(None, (self._brought(self._packages.binaries(other)).get(name) for other in others)), "")

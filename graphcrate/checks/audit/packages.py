@@ -98,6 +98,11 @@ class Packages:
         match = _FOLDER.fullmatch(world)
         return tuple(self._interpreters.get(match["prefix"], ())) if match else ()
 
+    def environment(self, package: InstalledPackage) -> str:
+        """The folder of its virtual environment or interpreter ("/opt/venv"); empty where nothing tells."""
+        match = _FOLDER.fullmatch(package.world)
+        return match["prefix"] if match else ""
+
     def _pythons(self, path: str) -> tuple[str, ...]:
         """The Pythons ("3.11") that a file or folder of packages is for; empty where nothing tells.
 

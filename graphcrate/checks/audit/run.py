@@ -8,12 +8,13 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.tree import binaries, opening
-from graphcrate.checks.audit import code, metadata, space
+from graphcrate.checks.audit import code, metadata, space, verbs
 from graphcrate.checks.audit.linking import Linking
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.checks.reading import read_image, tools
 from graphcrate.compat import allowances, facts
+from graphcrate.host import trace
 from graphcrate.host.context import Context
 from graphcrate.model.allowance import CHECKS, Check
 from graphcrate.model.audit import SEVERITIES, Audit, AuditFinding, Contents, GpuVerdict
@@ -101,6 +102,7 @@ def _packages(folder: Path) -> Path | None:
     return min(folder.glob("lib/python3*/site-packages"), default=None) if is_environment else None
 
 
+@trace.span("audit")
 def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
     """Audit what was read. `gpus`: models that it shall run on; without, those that it says it is compiled for."""
     capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
@@ -117,6 +119,7 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
         *code.findings(contents, packages, gpus),
         *space.findings(contents, packages, loader),
         *metadata.findings(contents, packages),
+        *verbs.findings(contents, packages, verbs.seen_by(contents, loader, linking)),
     ]
     if contents.left:
         note = AuditFinding("files", "note", BASE.name, "", f"not looked at: {'; '.join(contents.left)}")

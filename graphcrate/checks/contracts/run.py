@@ -2,11 +2,11 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import ModuleType
 
 from graphcrate.checks import contracts
-from graphcrate.checks.contracts import contents, gpu, start
+from graphcrate.checks.contracts import contents, fabric, gpu, start
 from graphcrate.checks.contracts.check import Check, asked_by
 from graphcrate.model.contract import ContractFinding, Host, ImageView
 from graphcrate.model.runtime import RUNTIMES, RuntimeName
@@ -14,7 +14,7 @@ from graphcrate.model.runtime import RUNTIMES, RuntimeName
 
 def _modules() -> Iterator[ModuleType]:
     """Modules with checks: of every runtime, then those that a runtime's module has, which is named like it."""
-    yield from (start, contents, gpu)
+    yield from (start, contents, gpu, fabric)
     names = {module.name for module in pkgutil.iter_modules(contracts.__path__)}
     for runtime in RUNTIMES:
         if runtime in names:
@@ -27,10 +27,13 @@ CHECKS = tuple(check for module in _modules() for check in vars(module).values()
 ASKED = asked_by(CHECKS)
 
 
-def judge(view: ImageView, host: Host, runtimes: Sequence[RuntimeName]) -> tuple[ContractFinding, ...]:
-    """Every finding for these runtimes; a check that several of them share is made once."""
+def judge(
+    view: ImageView, host: Host, runtimes: Sequence[RuntimeName], only: Collection[str] = ()
+) -> tuple[ContractFinding, ...]:
+    """Every finding for these runtimes; a check that several of them share is made once. `only`: checks, else all."""
     chosen = tuple(runtime for runtime in RUNTIMES if runtime in runtimes)
-    return tuple(check.find(view, host, chosen) for check in CHECKS if set(check.runtimes) & set(chosen))
+    checks = (check for check in CHECKS if not only or check.id in only)
+    return tuple(check.find(view, host, chosen) for check in checks if set(check.runtimes) & set(chosen))
 
 
 def targets(view: ImageView) -> tuple[RuntimeName, ...]:

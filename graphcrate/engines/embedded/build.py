@@ -17,7 +17,7 @@ import msgspec
 from graphcrate.compat.planning import ADDED_FILES_TITLE
 from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.embedded.layers import WheelsLayer, Workshop, make
-from graphcrate.host import process, settings
+from graphcrate.host import process, settings, trace
 from graphcrate.host.cache import Cache
 from graphcrate.host.hashing import file_digest
 from graphcrate.host.parallel import parallel
@@ -72,6 +72,7 @@ def build_layout(order: BuildOrder) -> Layout:
     return write_layout(order.folder / FOLDER, image, order.cache.blob, order.plan.tag)
 
 
+@trace.span("check older layers")
 def _check_older(layers: Sequence[LayerRecord], cache: Cache, start: float) -> None:
     """Read the layers that are older than this build. Raises LayoutError for a damaged one, which is removed."""
     older = [layer for layer in layers if cache.blob(layer.digest).stat().st_mtime < start]
@@ -87,6 +88,7 @@ def _check_older(layers: Sequence[LayerRecord], cache: Cache, start: float) -> N
             )
 
 
+@trace.span("make layers")
 def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
     """The layers above the base, lowest first; their blobs are in the cache. `jobs` 0: all work in this process."""
     plan, base = order.plan, order.base

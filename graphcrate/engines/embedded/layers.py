@@ -70,7 +70,8 @@ class Workshop:
         """The record of a finished layer whose blob is there with all its bytes; None otherwise."""
         record = kept(self.cache.path("layers", f"{key}.json"), LayerRecord)
         with contextlib.suppress(FileNotFoundError):
-            if record is not None and self.cache.blob(record.digest).stat().st_size == record.size:
+            if record is not None and (blob := self.cache.blob(record.digest)).stat().st_size == record.size:
+                self.cache.use(blob)
                 return record
         return None
 

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -18,22 +18,13 @@ from graphcrate.host.hashing import file_digest
 from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport, OwnTests
-from graphcrate.model.runtime import RUNNERS, runtime_name
+from graphcrate.model.runtime import RUNNER_FORMS, RUNNERS, runtime_name
 from graphcrate.model.suite import SUITES
-from graphcrate.model.tree import Form
 from graphcrate.model.trial import Device, TrialOrder
 from graphcrate.smoke import memory
 
 #: of an image, who makes it what a runner opens; None where it cannot be. True: Slurm starts containers itself
 Opener = Callable[[Located, Context, bool], Artifact | None]
-
-
-class RunnerRow(NamedTuple):
-    """A runner of `test`: a further one is a row here, and its name in `model.runtime`."""
-
-    opens: str  #: in a sentence
-    forms: tuple[Form, ...]  #: that it opens with --runner auto
-    artifact: Opener
 
 
 def find(
@@ -46,38 +37,39 @@ def find(
     device: Device = "auto",
     rerun: bool = False,
     pyxis: bool = False,
+    nodes: int = 1,
 ) -> TrialOrder:
     """Find an image, make it what the runner opens, and order its suites.
 
     `runner`: one of RUNNERS; `suites` empty: those of its recipe; `rerun`: also those that it passed before; `pyxis`:
-    Slurm starts containers itself. Raises UsageError for a missing image or one that the runner cannot open, HostError
-    where an engine does not answer.
+    Slurm starts containers itself; `nodes`: of the job, for suites that spread over them. Raises UsageError for a
+    missing image or one that the runner cannot open, HostError where an engine does not answer.
     """
     runner = _check_names(suites, runner)
     source = locate(reference, output)
-    default = next((name for name, row in ROWS.items() if source.form in row.forms), "")
+    default = next((name for name, form in RUNNER_FORMS.items() if source.form in form.forms), "")
     chosen = default if runner == "auto" else runner
-    row = ROWS.get(chosen, _NO_RUNNER)
-    artifact = row.artifact(source, ctx, pyxis)
+    artifact = _opener(chosen)(source, ctx, pyxis) if chosen else None
     if artifact is None:
+        opens = RUNNER_FORMS[chosen].opens if chosen else "an image, and this is a folder of files"
         step = f"--runner {default}    opens it" if default != chosen else str(command("list"))
         if (default, chosen) == ("slurm", "slurm"):
             step = "--runner slurm --partition NAME    where srun has --container-image; elsewhere give a .sif"
-        raise UsageError(
-            f"{chosen or 'no runner'} cannot open {reference}", cause=f"It opens {row.opens}.", next_step=step
-        )
+        raise UsageError(f"{chosen or 'no runner'} cannot open {reference}", cause=f"It opens {opens}.", next_step=step)
     home = _image_folder(source, output)
     reports = (read_report(folder / "report.json") for folder in (home / artifact.engine, home))
     report = next((report for report in reports if report), None)
     packages = tuple(package.name for package in report.packages) if report else ()
     _refuse_unfit(suites, packages, reference)
+    chosen_suites = tuple(suites) or _recipe_suites(reference, report, ctx)
+    _refuse_nodes(nodes, chosen_suites)
     folder = source.ours / "trials" if source.ours else output / "trials" / _name(source).replace(":", "-")
     passes = home if (home / "report.json").is_file() else output / "trials"
     return TrialOrder(
         reference=reference,
         runner=chosen,
         artifact=artifact,
-        suites=tuple(suites) or _recipe_suites(reference, report, ctx),
+        suites=chosen_suites,
         device=device,
         folder=str((folder / chosen).absolute()),
         passes=str((passes / memory.FOLDER).absolute()),
@@ -85,6 +77,7 @@ def find(
         layout=source.layout().digest if source.has_layout else "",
         rerun=rerun,
         own=report.own if report and not suites else OwnTests(),
+        nodes=nodes,
     )
 
 
@@ -116,13 +109,29 @@ def _refuse_unfit(suites: Sequence[str], packages: Sequence[str], reference: str
             )
 
 
+def _refuse_nodes(nodes: int, suites: Sequence[str]) -> None:
+    """Raise UsageError for several nodes and a suite that uses one."""
+    able = [name for name in SUITES if SUITES[name].spreads]
+    if nodes < 1:
+        raise UsageError(f"--nodes {nodes} are none", next_step=f"--nodes 2 --suite {able[0]}")
+    if nodes > 1 and (alone := [name for name in suites if name not in able]):
+        raise UsageError(
+            f"the suite {alone[0]} runs on one node, and --nodes is {nodes}", next_step=f"--suite {' or '.join(able)}"
+        )
+
+
 def _embedded(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
     return embedded.artifact(source.layout()) if source.has_layout else None
 
 
-def _sif(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
-    is_file = source.has_layout or source.form == "sif"
-    return _file(source, "apptainer", "sif", ctx) if is_file else _built(source, "apptainer")
+def _of_file(engine: str, form: Literal["sif", "sqsh"]) -> Opener:
+    """The opener of an engine that runs a file which `convert` makes of a layout."""
+
+    def artifact(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
+        is_file = source.has_layout or source.form == {"sif": "sif", "sqsh": "squashfs"}[form]
+        return _file(source, engine, form, ctx) if is_file else _built(source, engine)
+
+    return artifact
 
 
 def _slurm(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
@@ -131,7 +140,7 @@ def _slurm(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
         return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
     if pyxis and (source.form == "squashfs" or source.has_layout):
         return _file(source, "pyxis", "sqsh", ctx)
-    return _sif(source, ctx, pyxis)
+    return _opener("apptainer")(source, ctx, pyxis)
 
 
 def _store(name: Literal["docker", "podman"]) -> Opener:
@@ -204,17 +213,15 @@ def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> 
     )
 
 
-_NO_RUNNER = RunnerRow("an image, and this is a folder of files", ("folder",), lambda source, ctx, pyxis: None)
-ROWS: Mapping[str, RunnerRow] = {
-    "embedded": RunnerRow("NAME:TAG below dist/, or the path of an OCI layout", ("layout",), _embedded),
-    "docker": RunnerRow(
-        "NAME:TAG, a layout, docker:NAME:TAG, or the tar of `docker save`", ("archive", "docker"), _store("docker")
-    ),
-    "podman": RunnerRow("NAME:TAG, a layout, podman:NAME:TAG, or a tar", ("podman",), _store("podman")),
-    "apptainer": RunnerRow("NAME:TAG below dist/, a layout, or the path of a .sif", ("sif",), _sif),
-    "slurm": RunnerRow(
-        "NAME:TAG below dist/, a layout, the path of a .sif; with pyxis a .sqsh or an image on a registry",
-        ("squashfs", "registry"),
-        _slurm,
-    ),
+#: runners that take something else than a file
+_OPENERS: Mapping[str, Opener] = {
+    "embedded": _embedded,
+    "docker": _store("docker"),
+    "podman": _store("podman"),
+    "slurm": _slurm,
 }
+
+
+def _opener(runner: str) -> Opener:
+    file = RUNNER_FORMS[runner].file
+    return _of_file(runner, file) if file else _OPENERS[runner]

@@ -16,6 +16,7 @@ from graphcrate.host import process, settings
 from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, SmokeError
+from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import MatrixCell, Resources, Returned, State, TrialOrder, TrialReport
 from graphcrate.render import slurm_batch
 from graphcrate.smoke import memory
@@ -29,7 +30,8 @@ CLEARING = 9  #: looks at whether a job that gave its result has removed its con
 
 def new_cell(order: TrialOrder, resources: Resources) -> MatrixCell:
     """Make a cell without a job, with a folder for its logs and its report."""
-    name = "-".join(part for part in (resources.partition, resources.gres.replace(":", "")) if part)
+    nodes = f"{order.nodes}nodes" if order.nodes > 1 else ""
+    name = "-".join(part for part in (resources.partition, resources.gres.replace(":", ""), nodes) if part)
     return MatrixCell(order=msgspec.structs.replace(order, folder=f"{order.folder}/{name}"), resources=resources)
 
 
@@ -54,7 +56,8 @@ def recall(cell: MatrixCell) -> MatrixCell:
     order = cell.order
     report = kept(Path(order.folder) / run_suites.REPORT, TrialReport)
     # of a tag on a registry, which may name another image by now, a pass counts for nothing
-    if report is None or order.rerun or not memory.content(order.artifact.digest):
+    measures = any(SUITES[name].measures for name in order.suites)
+    if report is None or order.rerun or measures or not memory.content(order.artifact.digest):
         return cell
     same = (report.artifact.digest, report.proof) == (order.artifact.digest, run_suites.proof_of(order))
     passed = {suite.suite for suite in report.suites if suite.status == "passed"}

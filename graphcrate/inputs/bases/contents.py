@@ -1,13 +1,15 @@
-"""Which Debian package has a library, by the name that programs ask for: from Debian's own index of all files.
+"""Which Debian package has a library, by the name that programs ask for, or a file that a build lacks: from Debian's
+own index of all files.
 
 The index (11 MB, 150 inflated) counts only by its hash in a Release file that Debian signed. What is kept of it
 is which packages have which library where the loader looks (ld.so(8)). How a package for a library is named is Debian's
 policy, 8.1. Security updates have no index of their own, and bring no new names.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -18,13 +20,14 @@ from graphcrate.host.connections import host_of, redacted
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.inflating import pieces
-from graphcrate.inputs.bases.archive import SignedRelease, mains
+from graphcrate.inputs.bases.archive import Listed, SignedRelease, mains
 from graphcrate.inputs.bases.mirrors import archives
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.limits import INDEX, Gauge
 from graphcrate.model.lock import encode
 from graphcrate.model.platform import DEFAULT, Platform
 
+_Made = TypeVar("_Made")
 FRESH = 30 * 86_400.0  #: seconds that an index counts without asking again: suites hardly change once they are out
 _TRIES = 1  #: more of one request, while another mirror may answer
 _CONNECTING = 3.0  #: seconds: this is advice, and nobody waits long for it
@@ -32,6 +35,13 @@ _LONGEST = 1 << 16  #: bytes of a line of the index
 _LINE = r"^(?:usr/)?lib(?:64)?/(?:{triplet}/)?(?:([^/\s]+)/)?([^/\s]+\.so(?:\.[^/\s]+)?)[ \t]+(\S+)$"  #: of the index
 #: packages for whoever compiles or debugs: nothing that runs should depend on one
 _NOT_TO_RUN = re.compile(r"(?:[^,]*/)?(?:debug|libdevel)/|.*-(?:dev|dbg|dbgsym|cross)$")
+#: what a build lacks → its files in the index, by which programs find it; `{name}` in any case of letters
+_OF_BUILDS = {
+    "header": r"usr/include/(?:\S*/)?{name}",
+    "library": r"usr/(?:lib|share)/(?:\S*/)?(?:pkgconfig/(?:lib)?{name}\.pc|lib{name}\.so|{name}-?config\.cmake)",
+    "program": r"usr/s?bin/{name}",
+}
+_DEVELOPMENT = re.compile(r"(?:[^,]*/)?libdevel/|.*-dev$")
 
 
 class ContentsIndex(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +74,32 @@ def index(suite: str, ctx: Context, platform: Platform = DEFAULT, *, ask: bool =
     return latest
 
 
+def bringing(kind: str, name: str, suite: str, ctx: Context, platform: Platform = DEFAULT) -> tuple[str, ...]:
+    """Packages of a suite with a header, library or program (`kind`) of this name, any of which will do.
+
+    Those with the file nearest to where compilers look, and to compile with rather than to run. The index is read
+    for it, and nothing is kept. Empty where no package has it, or nobody answers.
+    """
+    pattern = _OF_BUILDS[kind].format(name=re.escape(name.removeprefix("lib") if kind == "library" else name))
+    line = re.compile(rf"^({pattern})[ \t]+(\S+)$".encode(), re.MULTILINE | re.IGNORECASE)
+
+    def read(pieces: Iterable[bytes]) -> list[tuple[str, str]]:
+        matches = (match for block in _whole_lines(pieces) for match in line.findall(block))
+        return [(path.decode("utf-8", "replace"), names.decode("utf-8", "replace")) for path, names in matches]
+
+    def of(release: SignedRelease, client: Client) -> list[tuple[str, str]]:
+        return _inflated(release, _listed(release, suite, platform), suite, ctx, client.download, read)
+
+    with contextlib.suppress(NetworkError, IntegrityError):
+        places = [(path, location) for path, names in _first(suite, ctx, of) for location in names.split(",")]
+        develops = [entry for entry in places if _DEVELOPMENT.match(entry[1])]
+        chosen = places if kind == "program" else develops or places
+        nearest = min((path.count("/") for path, _ in chosen), default=0)
+        packages = {location.rpartition("/")[2] for path, location in chosen if path.count("/") == nearest}
+        return _one_of(sorted(packages, key=lambda package: (len(package), package)))
+    return ()
+
+
 def choice(name: str, packages: Iterable[str]) -> tuple[str, ...]:
     """Of packages that have a library of this name the one to install; several where each is another thing.
 
@@ -72,9 +108,13 @@ def choice(name: str, packages: Iterable[str]) -> tuple[str, ...]:
     """
     names, usual = sorted(packages, key=len), package_name(name)
     named = [package for package in names if package in (usual, f"{usual}t64")]
-    if named or not names:
-        return tuple(named[:1])
-    return tuple(names[:1] if all(package.startswith(names[0]) for package in names) else sorted(names))
+    return tuple(named[:1]) if named else _one_of(names)
+
+
+def _one_of(packages: list[str]) -> tuple[str, ...]:
+    """The first where the others go on from its name; else all, sorted. `packages`: the shortest first."""
+    is_first = all(package.startswith(packages[0].removesuffix("-dev")) for package in packages)
+    return tuple(packages[:1] if is_first else sorted(packages))
 
 
 def package_name(library: str) -> str:
@@ -119,6 +159,19 @@ def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _today(suite: str, ctx: Context, stored: ContentsIndex | None, platform: Platform) -> ContentsIndex:
     """What the first mirror says that has it. Raises what the last one did that has not."""
+
+    def of(release: SignedRelease, client: Client) -> ContentsIndex:
+        listed = _listed(release, suite, platform)
+        if stored is not None and stored.sha256 == listed.sha256:
+            return msgspec.structs.replace(stored, read=settings.now())
+        packages = _inflated(release, listed, suite, ctx, client.download, lambda them: libraries(them, platform))
+        return ContentsIndex(suite=suite, sha256=listed.sha256, read=settings.now(), packages=packages)
+
+    return _first(suite, ctx, of)
+
+
+def _first(suite: str, ctx: Context, of: Callable[[SignedRelease, Client], _Made]) -> _Made:
+    """What is made of the first mirror's release that has it. Raises what the last one did that has not."""
     client = Client(ctx.environment, note=ctx.progress.note)
     failures: list[NetworkError | IntegrityError] = []
     for source in mains(suite, archives(ctx.environment, suite=suite)):
@@ -126,7 +179,7 @@ def _today(suite: str, ctx: Context, stored: ContentsIndex | None, platform: Pla
             failures.append(_unreached(f"{host_of(source.url)} takes no connection", suite))
             continue
         try:
-            return _of(SignedRelease.of(source, client, tries=_TRIES), suite, ctx, client.download, stored, platform)
+            return of(SignedRelease.of(source, client, tries=_TRIES), client)
         except (NetworkError, IntegrityError) as error:
             failures.append(error)
     reasons = "; ".join(dict.fromkeys(error.what for error in failures)) or "no mirror is named"
@@ -141,20 +194,23 @@ def _unreached(what: str, suite: str) -> NetworkError:
     )
 
 
-def _of(
+def _listed(release: SignedRelease, suite: str, platform: Platform) -> Listed:
+    """The index that a release names. Raises NetworkError where it names none."""
+    listed = release.file(suites.distribution_of(suite).contents.format(architecture=platform.debian))
+    if listed is None:
+        raise _unreached(f"{redacted(release.url)} has no index of its files", suite)
+    return listed
+
+
+def _inflated(
     release: SignedRelease,
+    listed: Listed,
     suite: str,
     ctx: Context,
     download: Callable[..., str],
-    stored: ContentsIndex | None,
-    platform: Platform,
-) -> ContentsIndex:
-    stem = suites.distribution_of(suite).contents.format(architecture=platform.debian)
-    listed = release.file(stem)
-    if listed is None:
-        raise _unreached(f"{redacted(release.url)} has no index of its files", suite)
-    if stored is not None and stored.sha256 == listed.sha256:
-        return msgspec.structs.replace(stored, read=settings.now())
+    read: Callable[[Iterable[bytes]], _Made],
+) -> _Made:
+    """What `read` makes of an index, fetched now, in pieces."""
     what = f"the index {listed.name} of {host_of(release.url)}"
     with (
         ctx.cache.folder() as folder,
@@ -163,6 +219,4 @@ def _of(
         packed = folder / "index"
         download(listed.address, packed, size=listed.size, sha256=listed.sha256, advance=task.advance)
         with packed.open("rb") as stream:
-            gauge = Gauge(INDEX, what, packed=listed.size)
-            packages = libraries(pieces(what, listed.packing, stream, gauge), platform)
-    return ContentsIndex(suite=suite, sha256=listed.sha256, read=settings.now(), packages=packages)
+            return read(pieces(what, listed.packing, stream, Gauge(INDEX, what, packed=listed.size)))

@@ -9,7 +9,7 @@ import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat import identities, suites
-from graphcrate.compat.planning import DEBIAN_PACKAGES, SYSTEM_PATH
+from graphcrate.compat.planning import SYSTEM_PATH, base_packages
 from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
@@ -33,7 +33,7 @@ SCRATCH_BYTES = 500_000_000  #: what inflated .debs, the tree and the layer take
 def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     """What the suite has today for this base. Raises ResolutionError (Python, packages), NetworkError, HostError."""
     ctx.progress.note(f"base: asking {suites.titled(spec.suite)} for its packages")
-    names = sorted({*DEBIAN_PACKAGES, *suites.base_of(spec.suite).packages, *spec.packages})
+    names = sorted({*base_packages(spec.suite), *suites.base_of(spec.suite).packages, *spec.packages})
     with ctx.cache.guard():
         archive = SuiteArchive(spec.suite, ctx, platform=spec.runs_on)
         base = DebianBase(suite=spec.suite, packages=archive.resolve(names), listed=archive.listed)

@@ -24,13 +24,13 @@ from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.inputs.bases.mirrors import ABSENT, Archives, addresses, archives, is_path, is_time
 from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
-from graphcrate.model.lock import DebianPackage, LockedFile
+from graphcrate.model.lock import DebianPackage, DebianSource, LockedFile
 from graphcrate.model.words import joined, printable
 
 _THREADS = 8  #: small files from one server
 _TRIES = 1  #: more of one request, while another server may have the file
 _HOPELESS = 8  #: files that a server lacked, and it had none: it is asked last from then on
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.~_%-]*\.deb")
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.~_%-]*\.(?:deb|orig\.tar\.(?:gz|bz2|xz))")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _Failure = HttpError | IntegrityError
@@ -66,6 +66,15 @@ def fetch_debs(
         if gone := [package for package, is_there in zip(absent, fetched, strict=True) if not is_there]:
             raise search.failure(gone, f"{suites.titled(suite)} {what}")
     return list(paths.values())
+
+
+def fetch_sources(sources: Sequence[DebianSource], ctx: Context) -> list[Path]:
+    """The locked source archives in the cache, in this order, found and checked as .debs. Raises as `fetch_debs`."""
+    return [
+        path
+        for source in sources
+        for path in fetch_debs([source], source.suite, ctx, listed=source.listed, what="libraries to link with")
+    ]
 
 
 def _refuse_odd(packages: Iterable[DebianPackage], listed: str) -> None:

@@ -18,7 +18,7 @@ from graphcrate.compat.suites import Distribution
 
 APT = Path("/etc/apt")
 _POOL = "pool/"  #: where files are below the root of a main archive
-_PATH = re.compile(r"pool(?:/[A-Za-z0-9][A-Za-z0-9+.~_-]*)+\.deb")
+_PATH = re.compile(r"pool(?:/[A-Za-z0-9][A-Za-z0-9+.~_-]*)+\.(?:deb|orig\.tar\.(?:gz|bz2|xz))")
 ABSENT = frozenset({401, 403, 404, 410, 451})  #: statuses of a server that does not give a file
 NONE = "none"  #: of a variable that names servers: ask none
 

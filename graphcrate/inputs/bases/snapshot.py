@@ -8,16 +8,18 @@ import msgspec
 from graphcrate.model import codec
 from graphcrate.model.lock import DebianPackage
 
+SOURCE = "source"  #: the architecture of a package's sources
+
 
 class _Binfile(msgspec.Struct, frozen=True):
-    """A .deb at the service, by its SHA-1."""
+    """A file at the service, by its SHA-1. `architecture`: of a .deb; files of a source package have none there."""
 
     hash: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")]
-    architecture: str
+    architecture: str = SOURCE
 
 
 class _Binfiles(msgspec.Struct, frozen=True):
-    """The answer to /mr/binary/NAME/VERSION/binfiles."""
+    """The answer to /mr/binary/NAME/VERSION/binfiles, and to /mr/package/NAME/VERSION/srcfiles."""
 
     result: tuple[_Binfile, ...]
 
@@ -25,6 +27,8 @@ class _Binfiles(msgspec.Struct, frozen=True):
 def question(service: str, package: DebianPackage) -> str:
     """The address at which the service lists the files of a package; a lock's odd characters are quoted."""
     name, version = urllib.parse.quote(package.name, safe=""), urllib.parse.quote(package.version, safe=":+~")
+    if package.architecture == SOURCE:
+        return f"{service}/mr/package/{name}/{version}/srcfiles"
     return f"{service}/mr/binary/{name}/{version}/binfiles"
 
 

@@ -6,19 +6,27 @@ Wheels lie under a hash of all that they depend on; `extensions.compile.provide`
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphcrate.compat import back_ends
 from graphcrate.compat.compilers import STAND_INS, folder_for, variables
+from graphcrate.compat.libraries import linked
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base
 from graphcrate.model.lock import LockedPackage
-from graphcrate.model.plan import CompileStep, content_id
+from graphcrate.model.plan import CompileStep, toolkit_id
 
 #: Raise it whenever the same inputs would give another wheel.
 WHEELHOUSE_FORMAT = 2
+#: Seconds. Each compiled file and each linked package is a line. The longest file that was measured (`compiling.toml`)
+#: takes a minute: what says nothing for an hour hangs.
+SILENCE = 3600.0
+#: the same of what is compiled by its own back-end
+BACK_END_FORMAT = 2
+ISOLATED_FORMAT = 6  #: the same of what users add
 #: Debian's packages that what a compiler makes depends on: itself, assembler and linker, headers. Others may have had a
 #: security update since, and the wheel is the same.
 _COMPILING = re.compile(r"(gcc|g\+\+|cpp)-\d+|binutils|libc6(-dev)?|libstdc\+\+-\d+-dev|lib(gcc-\d+|python3\.\d+)-dev")
@@ -34,14 +42,27 @@ def origin(package: LockedPackage, step: CompileStep) -> str:
         "torch": [other.file.sha256 for other in step.against if other.name == "torch"],
         "python": step.python,
         "variables": variables(compilation),
-        "toolkit": content_id(compilation.toolkit) if compilation.toolkit else "",
+        "toolkit": toolkit_id(compilation.toolkit) if compilation.toolkit else "",
         "debian": sorted(
             f"{item.name} {item.version}" for item in compilation.base.packages if _COMPILING.fullmatch(item.name)
         ),
         "tools": sorted(tool.file.sha256 for tool in compilation.tools),
     }
+    if of_libraries := [[source.file.sha256, how.key] for how, source in linked(package.name, compilation)]:
+        inputs["libraries"] = of_libraries
     if package.build:
         inputs["build"] = sorted(item.file.sha256 for item in package.build)
+    if package.rust:
+        inputs["crates"] = sorted(crate.file.sha256 for crate in package.vendored)
+    if package.isolated and (compilation.besides or package.rust):  # with their headers and libraries, and rustc
+        inputs["debian"] = sorted(f"{item.name} {item.version}" for item in compilation.base.packages)
+    known = back_ends.package(package.name)
+    if package.isolated and (asked := known.variables | compilation.environment):
+        inputs["asked"] = sorted(asked.items())
+    if package.isolated and (options := known.settings(cuda=compilation.toolkit is not None)):
+        inputs["options"] = options
+    if package.back_end:
+        inputs["back end"] = ISOLATED_FORMAT if package.isolated else BACK_END_FORMAT
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
@@ -53,7 +74,7 @@ def cached(step: CompileStep, cache: Cache) -> dict[str, Path]:
 
 def folder(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
     """Where the wheel of a package lies in the cache (or will lie)."""
-    return cache.root / "compiled" / origin(package, step)
+    return cache.path("compiled", origin(package, step))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +85,10 @@ class CompileJob:
     base: Base  #: the image's base, where the wheels have to work
     build_base: Base  #: `step.compilation.base`: the same with a compiler
     toolkit: Path | None  #: the folder of the step's CUDA toolkit
-    files: Mapping[str, Path]  #: sha256 → the sdists, tools and wheels that the step names
+    files: Mapping[str, Path]  #: sha256 → the sdists, tools, wheels and libraries' sources that the step names
     cache: Cache
     progress: Progress
     jobs: int  #: cores to use
     log_folder: Path  #: where the output of a compile that fails goes
+    #: kind and name of what a build lacks → packages of Debian, any of which brings it
+    bringing: Callable[[str, str], tuple[str, ...]] = lambda kind, name: ()

@@ -14,24 +14,27 @@ from pathlib import Path
 
 from graphcrate.artifacts.formats import elf
 from graphcrate.artifacts.wheel import check_tags, open_wheel
+from graphcrate.compat import back_ends
 from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import beneath, sandbox
 from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
 from graphcrate.host.steps import Step
 from graphcrate.host.workers import Advance, Pool
-from graphcrate.inputs.extensions import CompileJob, cached, folder, import_check, worker
+from graphcrate.inputs.bases.contents import package_name
+from graphcrate.inputs.extensions import SILENCE, CompileJob, back_end, cached, folder, import_check, worker
+from graphcrate.inputs.extensions.libraries import library_order, package_order, used
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.wheels.install import place
 from graphcrate.inputs.wheels.sdist import check_sdist, repack
-from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN
+from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN, command, setting
 from graphcrate.model.errors import BuildError, HostError
-from graphcrate.model.lock import LockedPackage
-from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
+from graphcrate.model.lock import Compilation, LockedPackage
+from graphcrate.model.plan import BUILD, CUDA_HOME, LAYER_MTIME, VENV
+from graphcrate.model.words import listed
 
 #: Most that compiling one file with torch's headers takes: 2.6 GB was measured for nvcc's cicc, 1.5 for cc1plus.
 MEMORY_PER_JOB = 3_000_000_000
-BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
 #: what sources, objects and wheels of one package take at most
 _ROOM_PER_PACKAGE = 500_000_000
 #: Unpacked over packed size: 1.94 was measured for torch 2.0.1 with its CUDA libraries.
@@ -40,11 +43,10 @@ _GROWTH = 2.2
 _UNREAD = "/site-packages/torch/test/"
 _PROGRAM, _ORDERS, _HEADERS = "worker.py", "orders.json", "headers"
 _LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
+_ABSENT = re.compile(r"(lib[\w+.-]{1,80}\.so[\w.]{0,20}): cannot open shared object file")  #: dlopen(3)
+_OTHER_TORCH = re.compile(r"(module|partially initialized module) 'torch[\w.]*' has no attribute")
 _TRIAL = "/tmp/graphcrate-trial"  #: the wheels are here while they are loaded
 _TRIAL_SECONDS = 900.0
-#: Each compiled file and each linked package is a line. The longest file that was measured (`compiling.toml`) takes a
-#: minute: what says nothing for an hour hangs.
-SILENCE = 3600.0
 
 
 def provide(job: CompileJob) -> dict[str, Path]:
@@ -71,7 +73,19 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
             header = build / _HEADERS / path
             header.parent.mkdir(parents=True, exist_ok=True)
             header.write_text("".join(f"{line}\n" for line in lines))
-        return keep(job, _compile(job, absent, build, venv), venv, build)
+        together = [package for package in absent if not package.back_end]
+        made = keep(job, _compile(job, together, build, venv), venv, build) if together else {}
+        for package in absent:
+            if package.back_end:
+                alone, requirements = work / package.name / "build", None
+                if package.isolated:
+                    requirements = work / package.name / "requirements"
+                    requirements.mkdir(parents=True)  # that it asks for nothing is no fault
+                    for item in package.build:
+                        unpack_wheel(lambda _: None, job.files[item.file.sha256], requirements, job.step.python)
+                wheel = back_end.build(job, package, alone, venv, environment(job, job.jobs), requirements)
+                made |= keep(job, {package: wheel}, venv, alone)
+        return made
 
 
 def make_venv(job: CompileJob, venv: Path, packages: Sequence[LockedPackage]) -> None:
@@ -86,15 +100,16 @@ def make_venv(job: CompileJob, venv: Path, packages: Sequence[LockedPackage]) ->
     total = sum(package.file.size for package in packages)
     with job.progress.task("unpacking torch to compile against", total) as task, Pool(job.jobs, task.advance) as pool:
         for package in packages:
-            pool.submit(package.file.size, _unpack_wheel, job.files[package.file.sha256], venv, job.step.python)
+            pool.submit(package.file.size, unpack_wheel, job.files[package.file.sha256], venv, job.step.python)
         for _ in pool.results():
             pass
 
 
-def _unpack_wheel(advance: Advance, wheel: Path, venv: Path, python: str) -> None:
+def unpack_wheel(advance: Advance, wheel: Path, venv: Path, python: str) -> None:
     """Put a wheel's files below `venv`, which stands for `/opt/venv`. Content is checked while it is written."""
     with open_wheel(wheel) as opened:
-        for placed in place(opened, python).files:
+        installation = place(opened, python)
+        for placed in installation.files:
             advance(placed.member.packed if placed.member else 0)
             if placed.path.endswith(".a") or _UNREAD in placed.path:
                 continue
@@ -104,6 +119,9 @@ def _unpack_wheel(advance: Advance, wheel: Path, venv: Path, python: str) -> Non
             with target.open("wb") as stream:
                 stream.writelines(opened.archive.chunks(member, placed.identity) if member else [content])
                 os.fchmod(stream.fileno(), placed.mode)
+        # cmake's program finds itself by it
+        record = venv / installation.record_path.removeprefix(f"{VENV}/")
+        record.write_bytes(installation.record((), python, {}))
 
 
 def environment(job: CompileJob, jobs: int) -> dict[str, str]:
@@ -162,16 +180,23 @@ def _compile(job: CompileJob, packages: Sequence[LockedPackage], build: Path, ve
         if hangs:
             raise _hanging(names) from hangs
         unfinished = [package for package in packages if package not in wheels] or packages
-        failed = next((package for package in packages if package.name == watcher.failed), unfinished[0])
+        blamed = {watcher.failed, *_linked_to(watcher.failed, packages, compilation)}
+        failed = next((package for package in packages if package.name in blamed), unfinished[0])
         raise _failure(job, failed, build, watcher, returncode)
     return wheels
+
+
+def _linked_to(library: str, packages: Sequence[LockedPackage], compilation: Compilation) -> list[str]:
+    """Names of the packages that are linked to a library of this name."""
+    return [package.name for package in packages if library in used([package], compilation)]
 
 
 def _lay_out(job: CompileJob, packages: Sequence[LockedPackage], build: Path, jobs: int) -> None:
     """Put the sources, the program that compiles them and its orders into the folder that it works in."""
     for name in ("logs", "tmp", "wheels"):
         (build / name).mkdir()
-    orders = [
+    compilation = job.step.compilation
+    orders: list[dict[str, object]] = [
         {
             "headers": f"{BUILD}/{_HEADERS}" if folder_for(package.name) else "",
             "seconds": SECONDS,
@@ -180,13 +205,16 @@ def _lay_out(job: CompileJob, packages: Sequence[LockedPackage], build: Path, jo
             "folder": f"{BUILD}/{package.name}-{package.version}",
             "log": f"{BUILD}/logs/{package.name}",
             "wheels": f"{BUILD}/wheels/{package.name}",
+            **package_order(package.name, compilation),
         }
         for package in packages
     ]
-    for package in packages:
-        check_sdist(job.files[package.file.sha256], package.file.name)
-        shutil.copyfile(job.files[package.file.sha256], build / package.file.name)
-    (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": orders}))
+    libraries = used(packages, compilation).values()
+    for file in (*(package.file for package in packages), *(source.file for _, source in libraries)):
+        check_sdist(job.files[file.sha256], file.name)
+        shutil.copyfile(job.files[file.sha256], build / file.name)
+    made = [library_order(*library) for library in libraries]
+    (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "libraries": made, "packages": orders}))
     shutil.copyfile(worker.__file__, build / _PROGRAM)
 
 
@@ -252,13 +280,29 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
         # The one fault that neither an import nor the audit can see: a setup.py that looks for a GPU finds none here.
         kernels = any((build / f"{package.name}-{package.version}").rglob("*.cu"))
         if job.step.compilation.architectures and kernels and not any(map(_has_gpu_code, libraries)):
-            complaints.append(f"{package.name} has CUDA sources and no GPU code: it was compiled for the CPU alone.")
+            alone = f"{package.name} has CUDA sources and no GPU code: it was compiled for the CPU alone."
+            if package.isolated and not any(map(_links_to_torch, libraries)):  # its build asks for CUDA by an option
+                turn_on = back_ends.package(package.name).turn_on
+                job.progress.warn(f"{alone} For GPUs: {setting(build_env=turn_on).both()}" if turn_on else alone)
+            else:
+                complaints.append(alone)
     if complaints := complaints or _load(job, venv, site.parent):
         names = ", ".join(f"{package.name} {package.version}" for package in made)
+        cause = "It was compiled against something else than the image has, or not for what was asked."
+        next_step = f"{LOCK_AGAIN}    (locks compiler, toolkit and torch again, so that they fit)"
+        if absent := sorted({name for complaint in complaints for name in _ABSENT.findall(complaint)}):
+            cause = f"It is linked to {listed(absent)}, which the base with the compiler has and the image has not."
+            next_step = f"the same command with {setting(apt=' '.join(map(package_name, absent)))}"
+        elif any(_OTHER_TORCH.search(complaint) for complaint in complaints):
+            torch = next((package.version for package in job.step.against if package.name == "torch"), "")
+            first = next(iter(made)).name
+            cause = f"It was written for another torch than the image has ({torch}), and its metadata does not say so."
+            older, newer = setting(with_=f"{first}<{next(iter(made)).version}"), command("list")
+            next_step = f"an older release of it: {older}; or an image with a newer torch    ({newer} shows which)"
         raise BuildError(
             f"{names} compiled, and would not work in the image: " + "\n    ".join(complaints),
-            cause="It was compiled against something else than the image has, or not for what was asked.",
-            next_step=f"{LOCK_AGAIN}    (locks compiler, toolkit and torch again, so that they fit)",
+            cause=cause,
+            next_step=next_step,
         )
     kept = {}
     for package, wheel in ready.items():
@@ -271,6 +315,13 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
 def _has_gpu_code(library: Path) -> bool:
     with library.open("rb") as stream:
         return elf.read_stream(stream, library.name).fat_binaries is not None
+
+
+def _links_to_torch(library: Path) -> bool:
+    with library.open("rb") as stream:
+        return any(
+            name.startswith(("libtorch", "libc10")) for name in elf.read_stream(stream, library.name).binary.needed
+        )
 
 
 def _load(job: CompileJob, venv: Path, trial: Path) -> list[str]:

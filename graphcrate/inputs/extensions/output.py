@@ -7,20 +7,29 @@ from collections.abc import Sequence
 
 from graphcrate.host import settings
 from graphcrate.host.progress import Progress
-from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN, command
+from graphcrate.model.command import IMAGE_AGAIN, LOCK_AGAIN, command, setting
 from graphcrate.model.lock import Compilation
 
 #: an error as gcc, nvcc and its parts, the linker and the shell write it
 _ERROR = re.compile(
     r"(:\s*(fatal\s+)?error\s*:|\):\s*(catastrophic\s+)?error\b|^nvcc (fatal|error)\b|^ptxas (fatal|error)\b|"
     r"^(nvlink|fatbinary) (fatal|error)\b|undefined reference to|\bld: cannot find|^#error|: out of memory\b|"
-    r"Killed\b|died due to signal|No space left on device|Disk quota exceeded|: command not found)"
+    r"Killed\b|died due to signal|No space left on device|Disk quota exceeded|: command not found|: ERROR: |"
+    r"^CMake Error\b|^error(\[E\d+\])?: )"
 )
 #: the last line of Python's traceback
 _RAISED = re.compile(r"^\s*([A-Za-z_][\w.]*(Error|Exception|Exit)|DistutilsExecError)\b.*")
 #: Python's words for a child that failed, which say less than the child's own
 _HOLLOW = re.compile(r"could not be (built|compiled)|CompileError|LinkError|exit code|CalledProcessError")
-_WHEELS_ALONE = command("image", "…", extensions="wheels")
+WHEELS_ALONE = str(command("image", "…", extensions="wheels"))
+#: a header or library of CUDA that is absent
+OF_TOOLKIT = re.compile(
+    r"\.cuh?: No such file|(cu\w+|nv\w+|nccl|thrust/\S+|cub/\S+)\.(h|cuh|hpp): No such file|cannot find -l(cu|nv)"
+)
+_UNKNOWN = (
+    "Its sources do not go with this torch or this compiler, most likely.",
+    f"{WHEELS_ALONE}    (an image without what must be compiled), or lock another version of it",
+)
 #: in an error line → cause, next step
 _CAUSES = (
     (
@@ -47,19 +56,47 @@ _CAUSES = (
         f"GRAPHCRATE_CACHE=/path {IMAGE_AGAIN}",
     ),
     (
-        r"\.cuh?: No such file|(cu\w+|nv\w+|thrust/\S+|cub/\S+)\.(h|cuh|hpp): No such file|cannot find -l(cu|nv)",
+        OF_TOOLKIT.pattern,
         "The toolkit of {cuda} lacks a header or library that the package wants.",
         f"{command('image', '…', toolkit='image')}    (another provider of the toolkit)",
     ),
     (
+        r'namespace "thrust" has no member',  # MinkowskiEngine 0.5.4: its issues 594 and 601
+        "Its sources are of before CUDA 12, whose thrust no longer includes all of its own headers.",
+        f"an older CUDA ({setting(cuda='11.8')}), or those headers by a variable: "
+        + setting(
+            build_env="NVCC_PREPEND_FLAGS=-include thrust/execution_policy.h -include thrust/remove.h "
+            "-include thrust/unique.h"
+        ).both(),
+    ),
+    (
+        r"incomplete type .{1,3}(PyFrameObject|struct _frame)|longintrepr\.h: No such|"
+        r"has no member named .{0,3}(tp_print|curexc_type|exc_type|use_tracing|ob_refcnt)\b",
+        "It, or what Cython or pybind11 made of it, is written for an older Python than the image has.",
+        _UNKNOWN[1],
+    ),
+    (
+        r"urlopen error|[Nn]ame resolution|[Cc]ould not resolve host|Network is unreachable|Name or service not known",
+        "Its build fetches something, and what is compiled reaches no network.",
+        f"{setting(build_env='NAME=VALUE')} with the variable by which it compiles instead, if it has one; or a folder "
+        f"that has what it fetches: {setting(with_='./folder')}",
+    ),
+    (
+        r"PyArray_[A-Z][A-Z0-9]*\b.{1,3} undeclared|PyArray_Descr.{1,40} has no member named|old_defines\.h: No such",
+        "It is written for numpy 1, and is compiled against numpy 2.",
+        f"{command('image', '…', cuda='11.8')}    (its stack has numpy 1), or ask for a newer version of it",
+    ),
+    (
         r"No module named|ImportError",
         "The build needs a Python package that is neither torch's nor one of the tools.",
-        f"{_WHEELS_ALONE}    (an image without what must be compiled)",
+        f"{WHEELS_ALONE}    (an image without what must be compiled)",
     ),
 )
-_UNKNOWN = (
-    "Its sources do not go with this torch or this compiler, most likely.",
-    f"{_WHEELS_ALONE}    (an image without what must be compiled), or lock another version of it",
+_BUILD_SCRIPT = "error: failed to run custom build command"
+#: of the crate pkg-config, before 0.3.26 and since
+_LACKING = re.compile(
+    r"could not find system library '[^']+' required by the '[^']+' crate|"
+    r"The system library `[^`]+` required by crate `[^`]+` was not found"
 )
 _LIMIT = 400  #: characters of a line
 SECONDS = 20.0  #: between two lines
@@ -127,13 +164,31 @@ class Watcher:
 def first_error(output: str) -> str:
     """The first line that looks like an error; the last one where none does."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    chosen = next((line for line in lines if _ERROR.search(line)), "")
+    at = next((number for number, line in enumerate(lines) if _ERROR.search(line)), None)
+    chosen = "" if at is None else lines[at]
+    if at is not None and chosen.startswith("CMake Error"):  # what is wrong is in the lines below
+        chosen = " ".join(lines[at : at + 3])
+    if at is not None and chosen.startswith(_BUILD_SCRIPT):  # of a crate: what it wrote is below what it was asked
+        chosen = f"{chosen}: {_of_build_script(lines[at:])}"
+    if at is not None and chosen.endswith("not supported by the following packages:"):  # by this rustc
+        chosen = " ".join(lines[at : at + 2])
     if not chosen:
         raised = [line for line in lines if _RAISED.match(line)]
         chosen = next((line for line in raised if not _HOLLOW.search(line)), "")
+    if not chosen:  # of a step that ninja ran: below the step and its command
+        failed = next((number for number, line in enumerate(lines) if line.startswith("FAILED: ")), len(lines))
+        chosen = next(iter(lines[failed + 2 : failed + 3]), "")
     if not chosen:
         chosen = lines[-1] if lines else "it said nothing"
     return chosen if len(chosen) <= _LIMIT else chosen[: _LIMIT - 1] + "…"
+
+
+def _of_build_script(lines: Sequence[str]) -> str:
+    """What is wrong by the words of a crate's build.rs: the library that pkg-config lacks, else its panic."""
+    if lacking := next(filter(None, map(_LACKING.search, lines)), None):
+        return lacking[0]
+    panic = next((number for number, line in enumerate(lines) if "panicked at " in line), -1)
+    return lines[panic + 1] if 0 <= panic < len(lines) - 1 else lines[-1]
 
 
 def diagnose(output: str, compilation: Compilation) -> tuple[str, str, str]:

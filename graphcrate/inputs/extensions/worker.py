@@ -4,13 +4,15 @@ setuptools would compile file after file. So each package's setup.py runs in a p
 compilers' commands in place of starting them; then the files of all packages are compiled side by side, longest first,
 and each package links and makes its wheel. A file whose compiler the kernel ended for want of memory is compiled again
 with half as many beside it. `headers` of an order stand in front of torch's, precompiled for the host compiler; where
-that fails the file is compiled as setup.py has it.
+that fails the file is compiled as setup.py has it. Files of libraries that packages are linked to are compiled among
+the others; a package links when its own are there and the library is put together.
 
 Python 3.9, standard library, torch, setuptools. Orders come in the file that the argument names; events go to stdout,
 one JSON object a line, all other output to logs.
 """
 
 import contextlib
+import fnmatch
 import functools
 import glob
 import hashlib
@@ -20,6 +22,7 @@ import multiprocessing
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +45,7 @@ WHOLE = "torch/extension.h"
 #: options that differ from package to package, and change nothing in torch's headers
 ITS_OWN = re.compile(r"-DTORCH_EXT|-DWITH_|-I[^/]")
 NATIVE = re.compile(r"-m(arch|tune|cpu)=native")
+OBJECTS = "objects"  #: below a library's folder
 #: Estimates in seconds for files that no order knows.
 CUDA_SECONDS, CPP_SECONDS = 12.0, 3.0
 #: what compilers and drivers print when the kernel ended a part of them for want of memory
@@ -100,15 +104,85 @@ def main(orders: Orders) -> int:
     importlib.import_module("setuptools")  # first, so that distutils is its own
     importlib.import_module("torch.utils.cpp_extension")
     os.umask(0o022)
+    libraries = {order["name"]: order for order in orders.get("libraries", [])}
+    listed = {name: prepare(order) for name, order in libraries.items()}
     packages = [Package(order) for order in orders["packages"]]
-    listed = {package.name: package.works() for package in packages}
+    listed |= {package.name: package.works() for package in packages}
     for name, works in listed.items():
         report("files", package=name, count=len(works), weight=sum(work.seconds for work in works))
     files = Compiler(orders["jobs"], run_compiler).start([work for works in listed.values() for work in works])
-    linking = ThreadPoolExecutor(max_workers=len(packages))
-    links = [linking.submit(link, package, files.get(package.name, [])) for package in packages]
+    linking = ThreadPoolExecutor(max_workers=len(packages) + len(libraries))
+    # Each of these waits in a thread of its own, so that what waits for a library keeps nothing from being made.
+    archives = {name: linking.submit(put_together, order, files[name]) for name, order in libraries.items()}
+    needed = {order["name"]: [archives[name] for name in order.get("libraries", [])] for order in orders["packages"]}
+    links = [
+        linking.submit(link, package, [*files.get(package.name, []), *needed[package.name]]) for package in packages
+    ]
     done = wait(links, return_when=FIRST_EXCEPTION).done
     return 1 if any(link.exception() for link in done) else 0
+
+
+def prepare(order: dict[str, Any]) -> list[Work]:
+    """List what is to be compiled of a library, and report where its sources are not those of the order; raises it."""
+    try:
+        return unpack_library(order)
+    except (OSError, tarfile.TarError):
+        report("failed", package=order["name"])
+        raise
+
+
+def unpack_library(order: dict[str, Any]) -> list[Work]:
+    """Unpack a library's sources to the folder of the order, edit them, and list what is to be compiled.
+
+    Raises OSError for sources that are not those that the order is for.
+    """
+    folder, inside = Path(order["folder"]), f"{order['folder']}.unpacked"
+    with tarfile.open(order["archive"]) as archive:
+        archive.extractall(inside)
+    Path(inside, order["top"]).rename(folder)
+    for path, old, new in order["edits"]:
+        lines = (folder / path).read_text().split("\n")
+        if lines.count(old) != 1:
+            raise OSError(f"{order['name']}: {path} has no line of its own {old!r}")
+        (folder / path).write_text("\n".join(new if line == old else line for line in lines))
+    for name, text in order["texts"].items():
+        (folder / name).write_text(text)
+    paths = sorted(path.relative_to(folder).as_posix() for pattern in order["files"] for path in folder.glob(pattern))
+    sources = [path for path in paths if not any(fnmatch.fnmatchcase(path, pattern) for pattern in order["without"])]
+    if not sources:
+        raise OSError(f"{order['name']} has no file to compile")
+    (folder / OBJECTS).mkdir()
+    compiler = [os.environ.get("CC", "cc"), *order["options"], *(f"-I{path}" for path in order["include"])]
+    works = []
+    for source in sources:
+        target = f"{OBJECTS}/{source.replace('/', '_')}.o"
+        command = [*compiler, "-c", source, "-o", target]
+        log = f"{order['log']}.{source.replace('/', '_')}.log"
+        name, seconds = order["name"], order["seconds"] / len(sources)
+        works.append(Work(name, f"{name}/{source}", target, command, str(folder), log, "", seconds))
+    return works
+
+
+def put_together(order: dict[str, Any], files: "list[Future[None]]") -> None:
+    """Make the static library of its objects, now that they are compiled. Raises what one of them raised, OSError."""
+    for file in files:
+        file.result()
+    objects = sorted(path.name for path in Path(order["folder"], OBJECTS).glob("*.o"))
+    log = f"{order['log']}.log"
+    # D: no times and owners, the same bytes each time
+    command = ["ar", "rcsD", f"../lib{order['name']}.a", *objects]
+    with Path(log).open("w") as output:
+        done = subprocess.run(
+            command,
+            cwd=f"{order['folder']}/{OBJECTS}",
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    if done.returncode != 0:
+        report("failed", package=order["name"], source="", log=log)
+        raise OSError(order["name"])
 
 
 def link(package: Package, files: "list[Future[None]]") -> None:
@@ -142,12 +216,20 @@ def unpack(order: dict[str, Any]) -> None:
     raise FileNotFoundError("it has no setup.py in a folder of its own, by which setuptools compiles")
 
 
+def link_to_libraries(order: dict[str, Any]) -> None:
+    """Set what makes a setup.py take its libraries, and put their licences where setuptools takes such files from."""
+    os.environ.update(order.get("variables", {}))
+    for name, path in order.get("texts", {}).items():
+        shutil.copyfile(path, Path(order["folder"], name))
+
+
 def build(order: dict[str, Any], pipe: "Connection") -> None:
     """Make the wheel of an sdist by its setup.py, through setuptools' back-end, as an installer would."""
     log = os.open(f"{order['log']}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     unpack(order)
+    link_to_libraries(order)
     os.chdir(order["folder"])
     sys.path.insert(0, order["folder"])
     Path(order["wheels"]).mkdir()
@@ -160,6 +242,9 @@ def build(order: dict[str, Any], pipe: "Connection") -> None:
 
     def build_extensions(self: Any) -> None:  # noqa: ANN401
         self.check_extensions_list(self.extensions)
+        for extension in self.extensions:
+            extension.include_dirs.extend(order.get("include_dirs", ()))
+            extension.library_dirs.extend(order.get("library_dirs", ()))
         pipe.send([work_of(order, *command) for command in list_commands(self)])
         pipe.recv()  # the files are compiled
         names = self.compiler.object_filenames

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from graphcrate.compat.own import git_address
@@ -19,7 +19,7 @@ from graphcrate.inputs.wheels.sdist import make_wheel, once, write_sdist
 from graphcrate.model.errors import BuildError, NetworkError
 
 #: Raise it whenever the same project would give another wheel.
-PROJECT_FORMAT = 1
+PROJECT_FORMAT = 2
 #: what tools leave in a project and no wheel is made of
 _NOT_SOURCE = re.compile(
     r"\.git|\.hg|\.venv|venv|__pycache__|build|dist|\.tox|\.nox|\.eggs|.*\.egg-info|.*\.pyc|\.\w+_cache"
@@ -64,6 +64,8 @@ def of_commit(
         clone = work / "clone"
         _git(["clone", "--quiet", "--no-checkout", url, str(clone)], url, environment)
         _git(["-C", str(clone), "checkout", "--quiet", commit], url, environment)
+        if (clone / ".gitmodules").is_file():
+            _git(["-C", str(clone), "submodule", "update", "--init", "--recursive", "--quiet"], url, environment)
         return _make(clone, redacted(address), back_end, work, environment, note)
 
     return once(cache.path("built", f"commit-{key}"), redacted(address), make, cache)
@@ -86,15 +88,18 @@ def _make(
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
     # .git stays: versions may be read from it
-    return {name for name in names if _NOT_SOURCE.fullmatch(name) and name != ".git"}
+    return {name for name in names if _is_made(name, names) and name != ".git"}
+
+
+def _is_made(name: str, beside: Collection[str]) -> bool:
+    """Whether tools left it: what they all do, or cargo beside its manifest."""
+    return bool(_NOT_SOURCE.fullmatch(name)) or (name == "target" and "Cargo.toml" in beside)
 
 
 def _files(folder: Path) -> Iterator[Path]:
     for at, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _NOT_SOURCE.fullmatch(name))
-        yield from (
-            path for name in sorted(names) if not _NOT_SOURCE.fullmatch(name) and (path := Path(at, name)).is_file()
-        )
+        folders[:] = sorted(name for name in folders if not _is_made(name, names))
+        yield from (path for name in sorted(names) if not _is_made(name, names) and (path := Path(at, name)).is_file())
 
 
 def _commit(url: str, revision: str, environment: Mapping[str, str]) -> str:
@@ -110,15 +115,24 @@ def _commit(url: str, revision: str, environment: Mapping[str, str]) -> str:
 
 
 def _git(arguments: Sequence[str], url: str, environment: Mapping[str, str]) -> Sequence[str]:
+    return run_git(
+        arguments,
+        url,
+        environment,
+        cause="No network, no such repository or commit, or one that asks for a password or a key.",
+        next_step=f"git clone {redacted(url)}    (and give the folder: ./NAME)",
+    )
+
+
+def run_git(
+    arguments: Sequence[str], url: str, environment: Mapping[str, str], *, cause: str, next_step: str
+) -> list[str]:
+    """Run git on the repository at `url`, without a question; what it prints. Raises NetworkError with these words."""
     lines: list[str] = []
     # A question for a password, or whether a host is known, would wait for ever.
     variables = {"SSH_ASKPASS": "/bin/false", **environment, "GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "force"}
     done = process.run(["git", *arguments], environment=variables, on_line=lines.append, timeout=10 * _MINUTE)
     if done.returncode:
         tail = "".join(f"\n    {line}" for line in done.lines[-4:])
-        raise NetworkError(
-            f"git cannot fetch {redacted(url)}{tail}",
-            cause="No network, no such repository or commit, or one that asks for a password or a key.",
-            next_step=f"git clone {redacted(url)}    (and give the folder: ./NAME)",
-        )
+        raise NetworkError(f"git cannot fetch {redacted(url)}{tail}", cause=cause, next_step=next_step)
     return lines

@@ -28,6 +28,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.artifacts.wheel import Wheel, open_wheel
+from graphcrate.compat import back_ends, crates, cuda_sources
+from graphcrate.compat.back_ends import BuildNeeds
+from graphcrate.compat.crates import CargoNeeds
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host import beneath, own_root, process, sandbox
 from graphcrate.host.cache import Cache
@@ -181,26 +184,34 @@ def check_pure(name: str, wheel: Wheel) -> None:
 LEGACY_BUILD = ("setuptools>=40.8", "wheel")
 LARGEST = 1 << 20  #: bytes of a metadata file that is still read
 _REQUIRES = ".egg-info/requires.txt"
+_MOST_DOCUMENTS = 50  #: of cargo that are read; a source has some two, and each takes memory
 _MAGICS = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz"}
 
 
 _ASIDE = {"test", "tests", "doc", "docs", "examples"}
 _SETUPTOOLS = "setuptools.build_meta"
-_COMPILED = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".f", ".f90", ".rs")
+#: by a compiler, or by what makes C of them (Cython, SWIG, f2py); in small letters
+_COMPILED = (
+    *(".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".i", ".rs"),
+    *(".f", ".for", ".f77", ".f90", ".f95", ".f03", ".f08", ".pyf"),
+)
 
 
 class SdistMetadata(NamedTuple):
-    """PEP 508 requirements to run and to build."""
+    """PEP 508 requirements to run and to build, those too that its setup.py has as a literal (setup_requires)."""
 
     requires: tuple[str, ...]
     build_requires: tuple[str, ...]
     is_setup: bool  #: setuptools builds it, by a setup.py
-    tool: str = ""  #: what its setup.py calls to compile, which no base has: CMake
+    asked: BuildNeeds = BuildNeeds()
+    back_end: str = f"{_SETUPTOOLS}:__legacy__"  #: object that has the hooks of PEP 517
+    back_end_path: tuple[str, ...] = ()  #: folders of the sdist that it is in (PEP 517)
 
 
 class _BuildSystem(msgspec.Struct, rename="kebab"):
     requires: list[str] = []
     build_backend: str = ""
+    backend_path: list[str] = []
 
 
 class _Project(msgspec.Struct):
@@ -210,11 +221,20 @@ class _Project(msgspec.Struct):
     dynamic: list[str] = []
 
 
+class _Maturin(msgspec.Struct, rename="kebab"):
+    manifest_path: str = ""
+
+
+class _Tool(msgspec.Struct):
+    maturin: _Maturin = msgspec.field(default_factory=_Maturin)
+
+
 class _Pyproject(msgspec.Struct, rename="kebab"):
     """What is read of a pyproject.toml."""
 
     build_system: _BuildSystem = msgspec.field(default_factory=_BuildSystem)
     project: _Project = msgspec.field(default_factory=_Project)
+    tool: _Tool = msgspec.field(default_factory=_Tool)
 
 
 def read_sdist(path: Path, name: str) -> SdistMetadata:
@@ -226,12 +246,59 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
         listed = next((files[path] for path in files if path.endswith(_REQUIRES)), b"").decode()
         if not info:
             raise _broken(name, "it has no PKG-INFO")
-        build = tuple(pyproject.get("build-system", {}).get("requires", LEGACY_BUILD))
+        system = pyproject.get("build-system", {})
+        build = tuple(system.get("requires", LEGACY_BUILD))
         for requirement in build:
             Requirement(requirement)
-        by_cmake = "CMakeLists.txt" in files and b"cmake" in files.get("setup.py", b"").lower()
-        tool = "CMake" if by_cmake else ""
-        return SdistMetadata(_requires(pyproject, info, listed), build, _is_setup(pyproject, files), tool)
+        back_end = system.get("build-backend", f"{_SETUPTOOLS}:__legacy__")
+        folders = tuple(system.get("backend-path", ()))
+        requires, is_setup = _requires(pyproject, info, listed), _is_setup(pyproject, files)
+        build += _setup_requires(files) if is_setup else ()
+        asked = back_ends.asked(back_end, build, files, is_setup=is_setup)
+        return SdistMetadata(requires, build, is_setup, asked, back_end, folders)
+
+
+def read_cargo(path: Path, name: str) -> CargoNeeds:
+    """What cargo takes for an sdist in Rust, by its Cargo.lock. Raises IntegrityError where that cannot be read."""
+    files = _files(path, name)
+    with _explained(name):
+        pyproject = _toml(files.get("pyproject.toml", b"").decode())
+        paths = {inside for inside in files if not _ASIDE & set(inside.lower().split("/"))}
+        begin = crates.manifest_of(paths, _manifest(pyproject)) if _is_maturin(pyproject) else ""
+        documents = crates.documents(paths, begin)[:_MOST_DOCUMENTS]
+        texts = _files(path, name, lambda inside: LARGEST if inside in documents else 0)
+        for inside in documents:
+            if len(texts[inside]) >= LARGEST:
+                raise _broken(name, f"its {inside} has a megabyte or more")
+        return crates.needs({inside: texts[inside] for inside in documents})
+
+
+def _is_maturin(pyproject: Mapping[str, Any]) -> bool:
+    back_end: str = pyproject.get("build-system", {}).get("build-backend", "")
+    return back_end.partition(":")[0].partition(".")[0] == "maturin"
+
+
+def _manifest(pyproject: Mapping[str, Any]) -> str:
+    named: str = pyproject.get("tool", {}).get("maturin", {}).get("manifest-path", "")
+    return named
+
+
+def _setup_requires(files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """What setup.py or setup.cfg ask for besides, where it is a literal: nobody runs setup.py to lock a source."""
+    literal: object = None
+    # A setup.py for Python 2, or with brackets within brackets without end.
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        literal = _setup_arguments(ast.parse(files.get("setup.py", b""))).get("setup_requires")
+    config = configparser.RawConfigParser()
+    with contextlib.suppress(configparser.Error, UnicodeDecodeError):
+        config.read_string(files.get("setup.cfg", b"").decode())
+        literal = literal or config.get("options", "setup_requires", fallback=None)
+    lines = literal.strip().splitlines() if isinstance(literal, str) else literal
+    requirements = []
+    for line in lines if isinstance(lines, list | tuple) else ():
+        with contextlib.suppress(InvalidRequirement, TypeError):
+            requirements.append(str(Requirement(line)))
+    return tuple(requirements)
 
 
 #: what readers of archives raise for damaged ones, and Python's for what is in them
@@ -271,7 +338,10 @@ def build_requires(folder: Path) -> tuple[str, ...]:
 def _pyproject(folder: Path) -> dict[str, Any]:
     path = folder / "pyproject.toml"
     try:
-        return _toml(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        pyproject = _toml(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        for line in pyproject.get("build-system", {}).get("requires", ()):
+            Requirement(line)
+        return pyproject
     except (OSError, ValueError, msgspec.ValidationError, RecursionError) as error:
         raise IntegrityError(f"{path} cannot be read: {error}") from error
 
@@ -284,32 +354,51 @@ def compiled_sources(path: Path) -> list[str]:
     return _to_compile(files)
 
 
+def wants_cuda(path: Path) -> bool:
+    """Whether a file of an sdist, outside of tests and documents, is compiled with CUDA. Raises IntegrityError."""
+    files = _files(path, path.name, cuda_sources.to_read)
+    return any(cuda_sources.wants(name, head) for name, head in files.items() if _is_own(name))
+
+
 def _to_compile(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.endswith(_COMPILED) and not _ASIDE & set(name.lower().split("/"))]
+    return [name for name in names if name.lower().endswith(_COMPILED) and _is_own(name)]
+
+
+def _is_own(name: str) -> bool:
+    return not _ASIDE & set(name.lower().split("/"))
 
 
 def write_sdist(folder: Path, files: Iterable[Path], target: Path) -> Path | None:
     """Write these files of a project as an sdist into the folder `target`; the same files give the same bytes.
 
-    None where a setup.py has nothing to compile, or name, version or dependencies are known only once it ran.
+    None where it has nothing to compile, or name, version or dependencies are known only once a setup.py ran.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in files}
     pyproject = _pyproject(folder)
-    if not (_is_setup(pyproject, paths) and _to_compile(paths) and (stated := _stated(folder, pyproject))):
+    system = pyproject.get("build-system", {})
+    is_compiled = _is_setup(pyproject, paths) and bool(_to_compile(paths))
+    asked = back_ends.asked(system.get("build-backend", ""), system.get("requires", ()), {}, is_setup=False)
+    is_compiled = is_compiled or asked.compiles
+    if not (is_compiled and (stated := _stated(folder, pyproject))):
         return None
     name, version, requires = stated
     stem = f"{name.replace('-', '_')}-{version}"
     lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {requirement}" for requirement in requires)]
+    info = "".join(f"{line}\n" for line in ("Metadata-Version: 2.1", *lines)).encode()
+    return pack_sdist(target / f"{stem}.tar.gz", stem, {**paths, "PKG-INFO": info})
+
+
+def pack_sdist(archive: Path, stem: str, files: Mapping[str, Path | bytes]) -> Path:
+    """Write files (path below the folder `stem` → file or content) in this order, without times, owners and modes."""
     # Stored, since other versions of zlib pack to other bytes.
-    with gzip.GzipFile(target / f"{stem}.tar.gz", "wb", compresslevel=0, mtime=0) as packed:
-        with tarfile.open(fileobj=packed, mode="w") as archive:
-            info = "".join(f"{line}\n" for line in ("Metadata-Version: 2.1", *lines)).encode()
-            for inside, path in {**paths, "PKG-INFO": None}.items():
-                content = path.read_bytes() if path else info
+    with gzip.GzipFile(archive, "wb", compresslevel=0, mtime=0) as packed:
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for inside, file in files.items():
+                content = file if isinstance(file, bytes) else file.read_bytes()
                 member = tarfile.TarInfo(f"{stem}/{inside}")
                 member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-    return target / f"{stem}.tar.gz"
+                tar.addfile(member, io.BytesIO(content))
+    return archive
 
 
 class _Stated(NamedTuple):
@@ -321,8 +410,9 @@ class _Stated(NamedTuple):
 def _stated(folder: Path, pyproject: Mapping[str, Any]) -> _Stated | None:
     """What [project], or setup.cfg and the literals in setup.py, say of a project without running anything."""
     if project := pyproject.get("project"):
-        is_known = {"name", "version"} <= project.keys() and "dependencies" not in project.get("dynamic", ())
-        return _normalised(project["name"], project["version"]) if is_known else None
+        version = project.get("version") or _cargo_version(folder, pyproject)
+        is_known = "name" in project and version and "dependencies" not in project.get("dynamic", ())
+        return _normalised(project["name"], version) if is_known else None
     values: dict[str, Any] = {"install_requires": []}
     config = configparser.RawConfigParser()
     # What is absent or computed is None or no version, as `attr: package.__version__` is.
@@ -336,6 +426,21 @@ def _stated(folder: Path, pyproject: Mapping[str, Any]) -> _Stated | None:
         requires = requires.strip().splitlines() if isinstance(requires, str) else requires
         return _normalised(values["name"], values["version"], map(str, requires))
     return None
+
+
+def _cargo_version(folder: Path, pyproject: Mapping[str, Any]) -> str:
+    """The version that maturin takes of Cargo.toml where [project] has none; empty for other back-ends."""
+    if not _is_maturin(pyproject):
+        return ""
+    named = (
+        path for path in {*crates.MANIFESTS, _manifest(pyproject)} if path[:1] != "/" and ".." not in path.split("/")
+    )
+    there = [path for path in named if path and beneath.is_plain(folder / path, folder)]
+    path = crates.manifest_of(there, _manifest(pyproject))
+    try:
+        return crates.version_of((folder / path).read_bytes()) if path else ""
+    except (OSError, ValueError, msgspec.ValidationError, RecursionError) as error:
+        raise IntegrityError(f"{folder / path} cannot be read: {error}") from error
 
 
 def _normalised(name: str, version: str, requires: Iterable[str] = ()) -> _Stated:
@@ -398,20 +503,21 @@ def check_sdist(path: Path, name: str) -> None:
     _files(path, name)
 
 
-def _files(path: Path, name: str) -> dict[str, bytes]:
-    """Paths of an sdist's files below its folder, with the contents of those that say what it is.
+def _says(inside: str) -> int:
+    says = inside in ("pyproject.toml", "PKG-INFO", "setup.py", "setup.cfg") or inside.endswith(_REQUIRES)
+    return LARGEST if says else 0
+
+
+def _files(path: Path, name: str, to_read: Callable[[str], int] = _says) -> dict[str, bytes]:
+    """Paths of an sdist's files below its folder, with what each begins with, `to_read` bytes of it.
 
     A .zip by its name, as pip goes by it, else a tar. Raises IntegrityError.
     """
     with _explained(name):
-        return _zipped(path, name) if name.endswith(".zip") else _tarred(path, name)
+        return (_zipped if name.endswith(".zip") else _tarred)(path, name, to_read)
 
 
-def _says(inside: str) -> bool:
-    return inside in ("pyproject.toml", "PKG-INFO", "setup.py") or inside.endswith(_REQUIRES)
-
-
-def _zipped(path: Path, name: str) -> dict[str, bytes]:
+def _zipped(path: Path, name: str, to_read: Callable[[str], int]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     gauge = Gauge(SOURCES, name, packed=path.stat().st_size)
     with zipfile.ZipFile(path) as archive:
@@ -422,14 +528,14 @@ def _zipped(path: Path, name: str) -> dict[str, bytes]:
             if info.filename.endswith("/"):
                 continue
             with archive.open(info) as stream:
-                files[inside] = stream.read(LARGEST if _says(inside) else 0)
+                files[inside] = stream.read(to_read(inside))
                 gauge.inflated(len(files[inside]))
                 while piece := stream.read(_CHUNK):  # headers may say less than comes out
                     gauge.inflated(len(piece))
     return files
 
 
-def _tarred(path: Path, name: str) -> dict[str, bytes]:
+def _tarred(path: Path, name: str, to_read: Callable[[str], int]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     gauge = Gauge(SOURCES, name, packed=path.stat().st_size)
     with path.open("rb") as file:
@@ -443,8 +549,8 @@ def _tarred(path: Path, name: str) -> dict[str, bytes]:
             for member, _ in members(stream):
                 inside = member.name.partition("/")[2]
                 if member.isfile():
-                    size = member.size if _says(inside) and not member.issparse() else 0
-                    files[inside] = b"".join(stream.chunks(min(size, LARGEST)))
+                    size = 0 if member.issparse() else member.size
+                    files[inside] = b"".join(stream.chunks(min(size, to_read(inside))))
         except LayoutError as error:
             raise _broken(name, error.what) from error
     return files

@@ -25,13 +25,16 @@ from graphcrate import __version__
 from graphcrate.checks.bundled import Bundled
 from graphcrate.checks.licences import PackageFacts
 from graphcrate.checks.system import SystemPackage
-from graphcrate.compat import addresses, licences, suites
+from graphcrate.compat import addresses, libraries, licences, pyg_lib, suites
+from graphcrate.compat.libraries import Library
 from graphcrate.model.lock import (
     DebianBase,
     DebianPackage,
+    DebianSource,
     DebianToolkit,
     ImageToolkit,
     Lock,
+    LockedCrate,
     LockedFile,
     LockedPackage,
     Toolkit,
@@ -122,7 +125,7 @@ def _bom(
 def _describe(component: Component, facts: PackageFacts) -> None:
     """Add what a Python package says of itself: its licences, and what its wheel brought along of others."""
     component.licenses = _licences(facts.licences)
-    component.components = [_nested(component, bundled, number) for number, bundled in enumerate(facts.bundled)]
+    component.components.update(_nested(component, bundled, number) for number, bundled in enumerate(facts.bundled))
 
 
 def _nested(component: Component, bundled: Bundled, number: int) -> Component:
@@ -189,7 +192,8 @@ def _all(lock: Lock, devel: bool, system: System | None) -> Iterator[Component]:
         yield _image(base.reference, base.digest, base.platform, in_image=True)
     for package in lock.packages:
         back_end = [_python(tool, lock, in_image=False) for tool in package.build]
-        details = {"built-with": " ".join(str(tool.bom_ref) for tool in back_end)}
+        details = {"packed-of": _packed_of(package, lock)} if package.commit else {}
+        details |= {"built-with": " ".join(str(tool.bom_ref) for tool in back_end)}
         if compilation is not None and package.compiled:
             toolkit = compilation.toolkit
             details |= {
@@ -197,12 +201,48 @@ def _all(lock: Lock, devel: bool, system: System | None) -> Iterator[Component]:
                 "compiled:architectures": " ".join(compilation.architectures) or "cpu",
                 "compiled:toolkit": f"{toolkit.__struct_config__.tag} {toolkit.version}" if toolkit is not None else "",
             }
-        yield _python(package, lock, in_image=True, details=details)
+        component = _python(package, lock, in_image=True, details=details)
+        if compilation is not None and package.compiled:
+            linked = libraries.linked(package.name, compilation)
+            component.components.update(_linked(component, library, source) for library, source in linked)
+            component.components.update(_crate(component, crate) for crate in package.vendored)
+        yield component
         yield from back_end
     if compilation is not None and (devel or any(package.compiled for package in lock.packages)):
         yield from _debian(compilation.base.packages, compilation.base.suite, devel, system)
         yield from (_python(tool, lock, in_image=devel) for tool in compilation.tools)
+        for source in compilation.linked:
+            yield from _debian([source], source.suite, False, None)
         yield from _toolkit(compilation.toolkit, lock, devel, system)
+
+
+def _linked(component: Component, library: Library, source: DebianSource) -> Component:
+    """A library inside a package that is linked to it statically: no file of the image tells."""
+    qualifiers = {"arch": source.architecture, "distro": source.suite}
+    purl = PackageURL("deb", suites.distribution_of(source.suite).name, source.name, source.version, qualifiers)
+    return Component(
+        name=library.name,
+        version=source.version,
+        type=ComponentType.LIBRARY,
+        bom_ref=f"{component.bom_ref.value}#linked-{library.name}",
+        purl=purl,
+        scope=component.scope,
+        licenses=_licences([library.licence]),
+        properties=_properties({"linked": "static", "source": source.file.name, "source:sha256": source.file.sha256}),
+    )
+
+
+def _crate(component: Component, crate: LockedCrate) -> Component:
+    """A crate that a package in Rust is compiled with; some are for other systems, and not in it."""
+    return Component(
+        name=crate.name,
+        version=crate.version,
+        type=ComponentType.LIBRARY,
+        bom_ref=f"{component.bom_ref.value}#crate-{crate.name}-{crate.version}",
+        purl=PackageURL("cargo", None, crate.name, crate.version),
+        scope=component.scope,
+        properties=_properties({"source": crate.file.name, "source:sha256": crate.file.sha256}),
+    )
 
 
 def _toolkit(toolkit: Toolkit | None, lock: Lock, in_image: bool, system: System | None) -> Iterator[Component]:
@@ -219,6 +259,13 @@ def _python(
 ) -> Component:
     about = {"channel": package.channel.value, **(details or {})}
     return _part(_python_purl(package, lock), package.file.sha256, in_image, about, package.file)
+
+
+def _packed_of(package: LockedPackage, lock: Lock) -> str:
+    """The repositories and commits that a source archive was packed of."""
+    release = pyg_lib.release_at(package.commit)
+    parts = release.of(lock.torch_cuda) if release else ()
+    return " ".join(f"{part.repository}@{part.commit}" for part in parts) or package.commit
 
 
 def _python_purl(package: LockedPackage, lock: Lock) -> PackageURL:

@@ -1,0 +1,145 @@
+"""What a source asks for to be built besides what its pyproject.toml names (`data/back_ends.toml`). Pure."""
+
+import functools
+import re
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from graphcrate.compat.facts import table
+
+_TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
+
+
+class _BackEnd(msgspec.Struct, frozen=True, kw_only=True):
+    module: str
+    asks: tuple[str, ...]
+    source: str
+    rust: bool = False
+
+
+class _Tool(msgspec.Struct, frozen=True, kw_only=True):
+    asks: tuple[str, ...]
+    source: str
+    requires: str = ""
+    file: str = ""
+    calls: str = ""
+    rust: bool = False
+
+
+class Package(msgspec.Struct, frozen=True, kw_only=True):
+    """What one package is built by besides: `variables`, and `options` of its setup.py, `for_cuda` where code for GPUs
+    is made. `turn_on`: the variable by which the user gets code for GPUs, where its build makes none by itself.
+    """
+
+    name: str
+    source: str
+    variables: dict[str, str] = {}
+    options: tuple[str, ...] = ()
+    for_cuda: tuple[str, ...] = ()
+    turn_on: str = ""
+
+    def settings(self, *, cuda: bool) -> tuple[str, ...]:
+        """The options of its setup.py."""
+        return (*self.options, *(self.for_cuda if cuda else ()))
+
+
+class KnownFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A package's build that ends with such a `line`, for a reason that the line does not have."""
+
+    package: str
+    line: str
+    because: str
+    instead: str
+    source: str
+
+
+class BuildNeeds(NamedTuple):
+    """What is needed besides. `compiles`: the back-end makes nothing else; `rust`: it starts cargo.
+
+    `torch`: its setup.py imports torch; `parallel`: several files are compiled at a time. setuptools by itself compiles
+    one after another; CMake and meson start ninja, and so does torch's BuildExtension.
+    """
+
+    requires: tuple[str, ...] = ()
+    compiles: bool = False
+    rust: bool = False
+    torch: bool = False
+    parallel: bool = False
+
+
+_back_ends = functools.cache(functools.partial(table, "back_ends", tuple[_BackEnd, ...], "back_end"))
+_tools = functools.cache(functools.partial(table, "back_ends", tuple[_Tool, ...], "tool"))
+_packages = functools.cache(functools.partial(table, "back_ends", tuple[Package, ...], "package"))
+
+
+_failures = functools.cache(functools.partial(table, "back_ends", tuple[KnownFailure, ...], "failure"))
+
+
+def failure(name: str, line: str) -> KnownFailure | None:
+    """What is known of a package's build that ended with this line."""
+    return next((row for row in _failures() if row.package == name and row.line in line), None)
+
+
+def package(name: str) -> Package:
+    """What is known of a package by its normalised name; of most it is nothing."""
+    return next((row for row in _packages() if row.name == name), Package(name=name, source=""))
+
+
+def asked(back_end: str, requires: Collection[str], files: Mapping[str, bytes], *, is_setup: bool) -> BuildNeeds:
+    """What the back-end of a source asks for. `requires`: its build requirements; `files`: path → content, as read."""
+    module = back_end.partition(":")[0].partition(".")[0]
+    if row := next((row for row in _back_ends() if row.module == module), None):
+        return BuildNeeds(_lacking(row.asks, requires), compiles=True, rust=row.rust, parallel=True)
+    names, setup = _names(requires), files.get("setup.py", b"").decode(errors="replace").lower()
+    tools = [row for row in _tools() if row.requires in names or (is_setup and _is_called(row, setup, files))]
+    asks = [line for row in tools for line in row.asks]
+    asks += ["cython"] * (is_setup and any(_is_cython_alone(path, files) for path in files))
+    return BuildNeeds(
+        _lacking(dict.fromkeys(asks), requires),
+        bool(tools),
+        rust=any(row.rust for row in tools),
+        torch=is_setup and _TORCH.search(setup) is not None,
+        parallel=bool(tools) or (is_setup and "buildextension" in setup),
+    )
+
+
+def for_stack(line: str) -> str:
+    """A build requirement as it is for one image, whose numpy stays: what is compiled with another may not load there.
+
+    `oldest-supported-numpy` is for wheels that are to work with all; it pins numpy 1.
+    """
+    requirement = Requirement(line)
+    if _name(line) != "oldest-supported-numpy":
+        return line
+    return f"numpy ; {requirement.marker}" if requirement.marker else "numpy"
+
+
+def _is_called(tool: _Tool, setup: str, files: Mapping[str, bytes]) -> bool:
+    """Whether a setup.py starts this tool: it names it beside the tool's file, or starts it as a program elsewhere."""
+    if not tool.calls or tool.calls not in setup:
+        return False
+    is_program = re.search(rf"""["']{re.escape(tool.calls)}["']""", setup) is not None
+    return tool.file in files or (is_program and any(path.rpartition("/")[2] == tool.file for path in files))
+
+
+def _is_cython_alone(path: str, files: Mapping[str, bytes]) -> bool:
+    """Whether a file is Cython's without what it makes of it: setuptools takes that where there is no Cython."""
+    stem, dot, ending = path.rpartition(".")
+    return ending == "pyx" and not any(f"{stem}{dot}{other}" in files for other in ("c", "cpp", "cxx"))
+
+
+def _lacking(asks: Collection[str], requires: Collection[str]) -> tuple[str, ...]:
+    names = _names(requires)
+    return tuple(line for line in asks if _name(line) not in names)
+
+
+def _names(requires: Collection[str]) -> set[str]:
+    return {_name(line) for line in requires}
+
+
+def _name(line: str) -> str:
+    return str(canonicalize_name(Requirement(line).name))

@@ -1,0 +1,63 @@
+"""What a failed build misses, by the words of its compiler or back-end, and Debian's package with it. Pure."""
+
+import functools
+import re
+from typing import NamedTuple
+
+from graphcrate.compat.facts import table
+
+_headers = functools.cache(functools.partial(table, "build_packages", dict[str, str], "header"))
+_libraries = functools.cache(functools.partial(table, "build_packages", dict[str, str], "library"))
+_programs = functools.cache(functools.partial(table, "build_packages", dict[str, str], "program"))
+
+_NAME = r"(?P<name>[\w.+/-]{1,80})"
+#: of gcc, ld, meson, CMake, the crate pkg-config, Python and the shell, in this order
+_HEADER = (rf"fatal error: {_NAME}: No such file",)
+_LIBRARY = (
+    rf"cannot find -l{_NAME}",
+    rf"ERROR: (?:C|C\+\+) shared or static library '{_NAME}' not found",
+    rf"ERROR: Dependency \"{_NAME}\" not found",
+    rf"Could NOT find {_NAME}",
+    rf"package configuration file provided by \"{_NAME}\"",
+    rf"could not find system library '{_NAME}'",
+    rf"The system library `{_NAME}` required by crate",
+)
+_PROGRAM = (
+    rf"ERROR: Program '{_NAME}' not found",
+    rf"ERROR: Unknown compiler\(s\): \[\['{_NAME}'",
+    rf"No such file or directory: '{_NAME}'",
+    rf"command '{_NAME}' failed: No such file or directory",
+    r"build program corresponding to \"(?P<name>Unix Makefiles)\"",
+    rf"Error: {_NAME} must be installed\b",
+    rf"(?:^|[\s:]){_NAME}: (?:command )?not found",
+)
+
+
+#: headers of every Python, or of those of before: no package besides brings them
+_OF_PYTHON = re.compile(r"Python\.h|longintrepr\.h")
+#: which the lock names
+_COMPILER = re.compile(r"(?:.*[/-])?(?:gcc|cc|g\+\+|c\+\+|nvcc)(?:-\d+)?")
+
+
+class Missing(NamedTuple):
+    """A header, library or program; `package`: of Debian, empty where none is known."""
+
+    kind: str
+    name: str
+    package: str = ""
+
+
+def missing(error: str) -> Missing | None:
+    """What this error says that is absent."""
+    for kind, patterns, packages in (
+        ("header", _HEADER, _headers()),
+        ("library", _LIBRARY, _libraries()),
+        ("program", _PROGRAM, _programs()),
+    ):
+        for pattern in patterns:
+            match = re.search(pattern, error)
+            if match and not (_OF_PYTHON.fullmatch(match["name"]) or _COMPILER.fullmatch(match["name"])):
+                name = match["name"]
+                known = name.lower().removeprefix("lib") if kind == "library" else name
+                return Missing(kind, name, packages.get(known) or packages.get(name.lower(), ""))
+    return None

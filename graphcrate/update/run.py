@@ -1,0 +1,252 @@
+"""An update from end to end: channels are asked, new torches measured, variants weighed, and each change is tried.
+
+All of it happens in a copy of the checkout. `check` throws that away; else what holds is written at the end, at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+from packaging.version import Version
+
+from graphcrate.compat import catalog, facts, glt, packages, recipes
+from graphcrate.compat.facts import TorchBuild
+from graphcrate.compat.request import SourceOptions
+from graphcrate.host import settings
+from graphcrate.host.atomic import write_file
+from graphcrate.host.context import Context
+from graphcrate.model.command import command
+from graphcrate.model.errors import NewsError, RecipeError
+from graphcrate.model.lock import Lock, decode_lock
+from graphcrate.model.platform import DEFAULT
+from graphcrate.model.recipe import Channel, Recipe
+from graphcrate.resolve.offers import Sources
+from graphcrate.update import known as known_news
+from graphcrate.update import listings, recipe_text, staged
+from graphcrate.update.listings import COMPANIONS, PYG, STACK, TORCH, Answers
+from graphcrate.update.releases import ListedRelease
+from graphcrate.update.review import LockChange, Review, lock_change
+from graphcrate.update.staged import FailedCommandError, StagedCheckout
+from graphcrate.update.weighing import HeldBack, News, VariantChange, weigh
+
+#: since when torch.toml has every release
+_SINCE = Version("1.13")
+_ATTEMPTS = 4  #: for one variant
+
+
+class UpdateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is updated: one recipe, or all (empty). `check`: nothing is written."""
+
+    recipe: str = ""
+    check: bool = False
+    mirror: str | None = None
+
+
+def run(request: UpdateRequest, ctx: Context) -> Review:
+    """Ask, measure, weigh and try. Raises UsageError, NetworkError where no index lists torch, BuildError."""
+    ctx.require_checkout("its recipes and facts")
+    known = [catalog.find_recipe(ctx, request.recipe)] if request.recipe else catalog.all_recipes(ctx)
+    sources = Sources(SourceOptions(mirror=request.mirror), ctx.cache, ctx.environment, ctx.progress.note)
+    with ctx.progress.task("asking what is new", len(listings.PROJECTS), "projects") as task:
+        answers = listings.ask(known, sources, task)
+    with staged.copied(ctx) as stage:
+        fresh, unmeasured = _measure(answers.projects[TORCH], stage, request, ctx)
+        news = News(
+            torch=answers.projects[TORCH],
+            builds=_builds(stage),
+            pyg=answers.projects[PYG],
+            today=settings.today(),
+            packages={name: answers.projects[name] for name in STACK},
+            companions={name: answers.projects[name] for name in COMPANIONS},
+        )
+        weighed = [weigh(recipe, news, _locks(recipe, ctx)) for recipe in known]
+        review = Review(
+            day=str(settings.today()),
+            changes=tuple(change for each in weighed for change in each.changes),
+            held=tuple(held for each in weighed for held in each.held),
+            facts=fresh,
+            by_hand=(*unmeasured, *_by_hand(answers, news)),
+            unanswered=answers.unanswered,
+        )
+        if not request.check and review.is_news:
+            review = _tried(review, _weighing_again(known, news, ctx), stage, ctx)
+            stage.take_over()
+    known_news.remember(review, known, ctx)
+    return review
+
+
+def raise_if_news(review: Review) -> None:
+    """Raises NewsError where an update would write something."""
+    if review.is_news:
+        names = [change.title for change in review.changes] + [f"torch {build.torch}" for build in review.facts]
+        raise NewsError(f"there is news: {', '.join(names)}", next_step=command("update"))
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
+
+def _measure(
+    torches: Iterable[ListedRelease], stage: StagedCheckout, request: UpdateRequest, ctx: Context
+) -> tuple[tuple[TorchBuild, ...], list[str]]:
+    """Facts of torches of the package index that nobody measured, and what could not be measured, in sentences.
+
+    To look whether anything is new, libraries of less than 32 MB are read: tens of megabytes of a wheel.
+    """
+    have = {build.source for build in _builds(stage) if build.known == "measured"}
+    missing = [
+        release
+        for release in torches
+        if release.channel is Channel.PYPI and release.number >= _SINCE and have.isdisjoint(release.files)
+        if any(name.endswith(f"{DEFAULT.machine}.whl") for name in release.files)
+    ]
+    failures = []
+    with ctx.progress.task("measuring torch", len(missing), "wheels") as task:
+        for release in missing:
+            small = ["--libraries", "small"] if request.check else []
+            try:
+                stage.tool("tools.measure_wheel", TORCH, release.version, "--update", *small)
+            except FailedCommandError as error:
+                failures.append(f"torch {release.version} could not be measured: {error.what}")
+            task.advance(1)
+    versions = {str(release.number) for release in missing}
+    builds = [build for build in _builds(stage) if build.source not in have and build.known == "measured"]
+    return tuple(build for build in builds if build.torch in versions), failures
+
+
+def _builds(stage: StagedCheckout) -> tuple[TorchBuild, ...]:
+    """What the copy's torch.toml has."""
+    return facts.builds_in((stage.root / "graphcrate/compat/data/torch.toml").read_text(encoding="utf-8"))
+
+
+def _by_hand(answers: Answers, news: News) -> Iterator[str]:
+    """What is new, and is not in any file that this program writes."""
+    torches = [release for release in answers.projects[TORCH] if release.channel is Channel.PYPI]
+    drivers = facts.toolkit_drivers()
+    cudas = {news.cuda_of(release) for release in torches[-1:]}
+    runtime = [release.number for release in answers.projects["nvidia-cuda-runtime"]]
+    cudas |= {f"{number.major}.{number.minor}" for number in runtime[-1:]}
+    for cuda in sorted(cudas - drivers.keys() - {"", "cpu"}):
+        yield (
+            f"CUDA {cuda} is on the index, and compat/data/drivers.toml ends with {[*drivers][-1]}: "
+            "which driver came with it is in NVIDIA's release notes"
+        )
+    if (releases := answers.projects[glt.NAME]) and releases[-1].number > Version(glt.releases()[-1].version):
+        yield (
+            f"{glt.NAME} {releases[-1].version} is on the index, and compat/data/glt.toml ends with "
+            f"{glt.releases()[-1].version}: python -m tools.measure_wheel {glt.NAME} {releases[-1].version} --every"
+        )
+    if (releases := answers.projects[PYG]) and packages.pyg_release(releases[-1].version) is None:
+        yield (
+            f"torch_geometric {releases[-1].version} has no row in compat/data/pyg.toml: "
+            f"python -m tools.measure_wheel torch_geometric {releases[-1].version}"
+        )
+    if releases := answers.projects["pyg-lib"]:
+        yield f"pyg-lib {releases[-1].version} is on the index, which compat/data/pyg_lib.toml takes for not there"
+
+
+# --- trying -----------------------------------------------------------------------------------------------------------
+
+
+#: what is left for a change's variant without releases that were refused
+_Again = Callable[[VariantChange, frozenset[str]], VariantChange | None]
+
+
+def _weighing_again(known: Iterable[Recipe], news: News, ctx: Context) -> _Again:
+    recipes_by_name = {recipe.name: recipe for recipe in known}
+
+    def again(change: VariantChange, refused: frozenset[str]) -> VariantChange | None:
+        recipe = recipes_by_name[change.recipe]
+        left = weigh(recipe, news._replace(refused=refused), _locks(recipe, ctx)).changes
+        return next((other for other in left if other.cuda == change.cuda), None)
+
+    return again
+
+
+def _locks(recipe: Recipe, ctx: Context) -> dict[str, Lock]:
+    """CUDA → the lock of the first candidate that has one."""
+    locks: dict[str, Lock] = {}
+    for variant in recipe.variants:
+        for way in variant.candidates:
+            if lock := catalog.read_lock(ctx, recipe, variant, way):
+                locks.setdefault(variant.cuda, lock)
+    return locks
+
+
+def _tried(review: Review, again: _Again, stage: StagedCheckout, ctx: Context) -> Review:
+    """The review with what each change came to; what failed is held back, and its variant is as it was."""
+    changes, held, locks = list[VariantChange](), list(review.held), dict[str, LockChange]()
+    with ctx.progress.task("locking what changes", len(review.changes), "variants") as task:
+        for change in review.changes:
+            outcome = _first_that_locks(change, again, stage, ctx)
+            held += outcome.held
+            if outcome.change is not None and outcome.lock is not None:
+                changes.append(outcome.change)
+                locks[change.title] = outcome.lock
+            task.advance(1)
+    if changes:
+        stage.build_py("render")
+    stage.tool("tools.generate")
+    return msgspec.structs.replace(review, changes=tuple(changes), held=tuple(held), locks=locks, tried=True)
+
+
+class _Outcome(NamedTuple):
+    """What a variant came to. Without a lock it stays as it is."""
+
+    change: VariantChange | None
+    lock: LockChange | None
+    held: tuple[HeldBack, ...]
+
+
+def _first_that_locks(change: VariantChange, again: _Again, stage: StagedCheckout, ctx: Context) -> _Outcome:
+    """Try a change, and where that fails what is left for its variant without what failed."""
+    held: list[HeldBack] = []
+    next_change: VariantChange | None = change
+    while next_change is not None and len(held) < _ATTEMPTS:
+        outcome = _try(next_change, stage, ctx)
+        if not isinstance(outcome, HeldBack):
+            return _Outcome(next_change, outcome, tuple(held))
+        held.append(outcome)
+        next_change = None if next_change.kind == "renew" else again(change, frozenset(each.release for each in held))
+    return _Outcome(None, None, tuple(held))
+
+
+def _try(change: VariantChange, stage: StagedCheckout, ctx: Context) -> LockChange | HeldBack | None:
+    """What the new lock has; why there is none; None where it is what it was."""
+    recipe_file = stage.root / "recipes" / f"{change.recipe}.toml"
+    text = recipe_file.read_text(encoding="utf-8")
+    path = catalog.path_of_lock(stage.root, change.recipe, change.cuda, change.candidate)
+    like = catalog.path_of_lock(ctx.root, change.recipe, change.like, change.candidate)
+    before = like.read_bytes() if like.is_file() else None
+    reasons: Sequence[str]
+    try:
+        write_file(recipe_file, recipe_text.changed(text, change).encode())
+        recipe = recipes.load(recipe_file)
+        variant = recipe.variant(change.cuda)
+        assert variant is not None  # the text was read again
+        way = next(way for way in variant.candidates if way.name == change.candidate)
+        stage.build_py("lock", change.recipe, "--cuda", change.cuda, "--channel", way.channels[0])
+        after = decode_lock(path.read_bytes())
+        outcome = lock_change(decode_lock(before) if before else None, after)
+        reasons = outcome.lost
+        if not reasons:
+            if change.kind == "renew" and not outcome.moved:
+                _put_back(change, stage, ctx)
+                return None
+            catalog.proof_path(path).unlink(missing_ok=True)  # of the lock before
+            return outcome
+    except (FailedCommandError, RecipeError) as error:
+        reasons = (error.what,)
+    write_file(recipe_file, text.encode())
+    _put_back(change, stage, ctx)
+    return HeldBack(recipe=change.recipe, cuda=change.cuda, release=change.brings, reasons=tuple(reasons))
+
+
+def _put_back(change: VariantChange, stage: StagedCheckout, ctx: Context) -> None:
+    """Have the lock of before in the copy again, or none."""
+    path, original = (
+        catalog.path_of_lock(root, change.recipe, change.cuda, change.candidate) for root in (stage.root, ctx.root)
+    )
+    if original.is_file():
+        write_file(path, original.read_bytes())
+    else:
+        path.unlink(missing_ok=True)

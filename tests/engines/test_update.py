@@ -1,0 +1,110 @@
+"""From "a new torch is on the index" to a lock, an image and a text: the whole command against a loopback index."""
+
+import shutil
+
+import pytest
+
+from graphcrate.compat import facts, recipes
+from graphcrate.model.lock import decode_lock
+from tests.conftest import ROOT
+from tests.engines.workplace import Workplace, copy_project
+from tests.unit.elfmaker import SASS, make_elf
+from tests.unit.test_measure_wheel import code
+from tests.unit.wheel_server import WheelServer, small_wheel
+from tests.unit.wheelmaker import make_wheel
+
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("uv", "user namespaces")]
+
+ARCHITECTURES = (75, 80, 86, 90, 100, 120)
+RECIPE = """name = "made"
+description = "a torch that nobody made"
+smoke = ["torch"]
+requirements = ["pip"]
+
+# as it was
+[[variant]]
+cuda = "13.0"
+python = "3.11"
+base = { provider = "debian", suite = "bookworm" }
+requirements = ["tqdm"]
+
+[[variant.candidate]]
+name = "pypi"
+channels = ["pypi"]
+torch = "2.98.0"
+torch_cuda = "13.0"
+"""
+
+
+def torch_wheel(folder, version, cuda, *architectures, requires=()):
+    """A torch in little: its version, its own list of architectures, code for them, its C++ ABI."""
+    string = "_ZN3c105ErrorC1ENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+    kernels = code(*((SASS, number) for number in architectures))
+    listed = " ".join(f"sm_{number}" for number in architectures).encode() + b"\0"
+    libraries = {
+        "torch/lib/libc10.so": make_elf(soname="libc10.so", defined=[string], needs={"libc.so.6": ["GLIBC_2.14"]}),
+        "torch/lib/libtorch_cuda.so": make_elf(needs={"libc.so.6": ["GLIBC_2.17"]}, fatbin=kernels),
+        "torch/lib/libtorch_python.so": make_elf() + listed,
+    }
+    files = {
+        "torch/__init__.py": b"",
+        "torch/version.py": f"cuda: Optional[str] = '{cuda}'\n".encode(),
+        **libraries,
+    }
+    metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\nRequires-Python: >=3.10\n"
+    metadata += "".join(f"Requires-Dist: {line}\n" for line in requires)
+    tag = "cp311-cp311-manylinux_2_28_x86_64"
+    path = make_wheel(folder, "torch", version, files, tag=tag, metadata=metadata.encode(), purelib=False)
+    return path.name, path.read_bytes()
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A clone with one recipe more, and an index with torch 2.99: one that fits, one without T4, one that locks not."""
+    with WheelServer() as server:
+        torches = [
+            torch_wheel(tmp_path, "2.98.0", "13.0", *ARCHITECTURES),
+            torch_wheel(tmp_path, "2.99.0", "13.0", *ARCHITECTURES, requires=["filelock"]),
+            torch_wheel(tmp_path, "2.99.1", "13.0", *ARCHITECTURES[1:]),
+            torch_wheel(tmp_path, "2.99.2", "13.2", *ARCHITECTURES, requires=["nothing-has-it"]),
+        ]
+        server.simple("torch", dict(torches), uploaded="2026-11-01T00:00:00Z")
+        for name in ("filelock", "tqdm", "pip"):
+            server.simple(name, dict([small_wheel(name, "25.0")]), uploaded="2026-11-01T00:00:00Z")
+        root = tmp_path / "clone"
+        copy_project(root)
+        for name in ("docs", "tests"):
+            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        (root / "recipes/made.toml").write_text(RECIPE)
+        environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1"}
+        yield Workplace(root, tmp_path / "cache", environment)
+
+
+def test_a_torch_of_an_index_becomes_facts_a_lock_an_image_and_a_text(project):
+    root, known = project.folder, {path: path.read_bytes() for path in project.folder.rglob("*.toml")}
+    checked = project.run("update", "made", "--check")
+    assert (checked.code, "made CUDA 13.0" in checked.err) == (20, True), checked.err
+    assert {path: path.read_bytes() for path in root.rglob("*.toml")} == known
+
+    text = project.run("update", "made").ok().out
+    for words in (
+        "| made CUDA 13.0 | 2.98.0 → 2.99.0 |",
+        "- made CUDA 13.0: no torch 2.99.1: it has no code for T4 (sm_75), which torch 2.98.0 runs on.",
+        "- made CUDA 13.2: no torch 2.99.2: ",
+        "- torch 2.99.0: CUDA 13.0, code for 7.5, 8.0, 8.6, 9.0, 10.0, 12.0",
+    ):
+        assert words in text, text
+    variant = recipes.load(root / "recipes/made.toml").variants
+    assert [(each.cuda, each.candidates[0].torch) for each in variant] == [("13.0", "2.99.0")]
+    assert "# as it was\n" in (root / "recipes/made.toml").read_text()
+    builds = {(build.torch, build.cuda) for build in facts.builds_in(
+        (root / "graphcrate/compat/data/torch.toml").read_text())}  # fmt: skip
+    assert {("2.98.0", "13.0"), ("2.99.0", "13.0"), ("2.99.1", "13.0"), ("2.99.2", "13.2")} <= builds
+    lock = decode_lock((root / "images/made/cu130/pypi.lock.json").read_bytes())
+    assert lock.package("filelock"), "what the new torch requires"
+    assert (root / "images/made/cu130/Dockerfile").is_file()
+    assert not (root / "images/made/cu132").exists() or not any((root / "images/made/cu132").iterdir())
+
+    report = project.run("image", "made", "--cuda", "13.0", "--no-smoke", "--engine", "embedded", "--json").ok().json
+    assert {package["name"]: package["version"] for package in report["packages"]}["torch"] == "2.99.0"
+    assert project.run("update", "made", "--check").code == 20, "2.99.2 may lock another day"
