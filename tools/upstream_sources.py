@@ -4,8 +4,10 @@ What is taken is the tests alone: in a checkout Python would import the uncompil
 """
 
 import hashlib
+import shutil
 import subprocess
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +102,40 @@ def _git(*words: str) -> bytes:
     return done.stdout
 
 
+def _below(name: str, suite: Suite) -> str:
+    """Return a name that is one of a suite's paths or below one, of any other nothing."""
+    return name if any(name == path or name.startswith(f"{path}/") for path in suite.paths) else ""
+
+
+def _unpack(archive: tarfile.TarFile, into: Path, named: Callable[[str], str]) -> None:
+    """Write an archive's folders, files and symbolic links to where `named` says; nothing is not written.
+
+    The `filter` of tarfile would do it from Python 3.11.4 on; Debian 12 has 3.11.2.
+    Raises tarfile.ReadError on what would leave the folder, or is neither.
+    """
+    for member in archive:
+        if not (name := named(member.name.removeprefix("./").rstrip("/"))):
+            continue
+        target = into / name
+        is_known = member.isreg() or member.isdir() or member.issym()
+        if not is_known or not _is_inside(target.parent, into):
+            raise tarfile.ReadError(f"{member.name} is not a file, folder or link inside the folder")
+        (target if member.isdir() else target.parent).mkdir(parents=True, exist_ok=True)
+        if member.issym():
+            target.symlink_to(member.linkname)
+        elif content := archive.extractfile(member):
+            with content, target.open("xb") as written:
+                shutil.copyfileobj(content, written)
+            target.chmod(0o755 if member.mode & 0o100 else 0o644)
+    for path in into.rglob("*"):  # only now is it known where a link leads that goes by another
+        if path.is_symlink() and not _is_inside(path, into):
+            raise tarfile.ReadError(f"{path.relative_to(into)} leads out of the folder")
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
+
+
 def _of_git(repository: Path, suite: Suite, tag: str, into: Path) -> str:
     """Take the tests of a tag out of a repository."""
     here = f"--git-dir={repository}"
@@ -115,7 +151,7 @@ def _of_git(repository: Path, suite: Suite, tag: str, into: Path) -> str:
     try:
         _git(here, "archive", "--format=tar", f"--output={archive}", commit, "--", *suite.paths)
         with tarfile.open(archive) as opened:
-            opened.extractall(into, filter="data")
+            _unpack(opened, into, str)
     except tarfile.TarError as error:
         raise IntegrityError(f"{repository}: {error}") from error
     finally:
@@ -134,11 +170,7 @@ def _copy(source: Path, suite: Suite, into: Path) -> None:
                     packed.add(source / path, path)
     try:
         with tarfile.open(source if is_whole else archive) as opened:
-            for member in opened:
-                name = member.name.removeprefix("./")
-                name = name.partition("/")[2] if is_whole else name
-                if any(name == path or name.startswith(f"{path}/") for path in suite.paths):
-                    opened.extract(member.replace(name=name), into, filter="data")
+            _unpack(opened, into, lambda name: _below(name.partition("/")[2] if is_whole else name, suite))
     except (tarfile.TarError, EOFError, OSError) as error:
         raise IntegrityError(f"{source} cannot be read: {error}", next_step="give a clone, or pack it again") from error
     finally:

@@ -264,11 +264,42 @@ def test_tests_of_an_archive_are_those_below_its_only_folder(given, tmp_path):
     assert taken(given / "other", tmp_path / "again")[1] == commit
 
 
-def test_archive_that_leaves_its_folder_is_refused(given, tmp_path):
+def member(name, kind=tarfile.REGTYPE, leads_to=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, leads_to
+    return info
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member("x/test/../../../evil")],
+        [member("x/test/a", tarfile.SYMTYPE, "../../evil")],
+        [member("x/test/a", tarfile.SYMTYPE, "/etc/passwd")],
+        [member("x/test/a", tarfile.LNKTYPE, "/etc/passwd")],
+        [member("x/test/a", tarfile.CHRTYPE)],
+        [member("x/test/a", tarfile.SYMTYPE, "b/../../evil"), member("x/test/b", tarfile.SYMTYPE, "..")],
+    ],
+    ids=["dots", "link-out", "link-absolute", "hard-link", "device", "link-by-link"],
+)
+def test_archive_that_leaves_its_folder_is_refused(given, tmp_path, members):
     with tarfile.open(given / "pytorch_cluster.tar.gz", "w:gz") as made:
-        made.addfile(tarfile.TarInfo("x/test/../../../evil"))
+        for one in members:
+            made.addfile(one)
     with pytest.raises(IntegrityError, match="cannot be read"):
         taken(given, tmp_path)
+
+
+def test_link_inside_an_archive_is_kept(given, tmp_path):
+    with tarfile.open(given / "pytorch_cluster.tar.gz", "w:gz") as made:
+        made.addfile(member("x/test", tarfile.DIRTYPE))
+        made.addfile(member("x/test/a", tarfile.SYMTYPE, "../test/b"))
+        made.addfile(member("x/test/b"))
+    into, _ = taken(given, tmp_path)
+    assert (into / "test" / "a").resolve() == (into / "test" / "b").resolve()
+
+
+def test_archive_that_is_none_is_refused(given, tmp_path):
     (given / "pytorch_cluster.tar.gz").write_bytes(b"\x1f\x8b none")
     with pytest.raises(IntegrityError, match="cannot be read"):
         taken(given, tmp_path)
