@@ -24,7 +24,7 @@ from graphcrate.model.lock import LockedFile, decode_lock
 from graphcrate.resolve.channels import Link, local_path
 from graphcrate.resolve.offers import Sources
 from tools.generate import ROOT
-from tools.measure_wheel import offered
+from tools.measure_wheel import listed
 from tools.ranged_file import RangedFile
 from tools.wheel_contents import CHUNK
 
@@ -81,7 +81,7 @@ def libraries(stream: BinaryIO) -> Iterator[tuple[str, Library]]:
 
 def link_of(sources: Sources, project: str, file: LockedFile) -> Link:
     """Where the index has this file. Raises ResolutionError."""
-    for link in offered(sources, project):
+    for link in listed(sources, project):
         if link.name == file.name and link.sha256 in ("", file.sha256):
             return link
     raise ResolutionError(f"the package index has no {file.name}", next_step="./build.py lock --all")

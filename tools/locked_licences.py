@@ -1,6 +1,7 @@
 """Reads the licences of all packages in the committed locks, for the label that an image has of them.
 
     python -m tools.locked_licences          renews graphcrate/compat/data/package_licences.toml
+    python -m tools.locked_licences --new    adds versions that it lacks, and drops those of no lock; reads no others
 
 Files come from the cache, else from the user's package index. A version has all that any of its files says, and what
 its wheels bring along of others. One whose licence has no id of SPDX's is left out.
@@ -9,6 +10,7 @@ its wheels bring along of others. One whose licence has no id of SPDX's is left 
 import re
 import sys
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
 from typing import BinaryIO
@@ -19,7 +21,7 @@ from graphcrate.checks import licences as packages
 from graphcrate.compat import licences
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
-from graphcrate.model.errors import GraphcrateError
+from graphcrate.model.errors import GraphcrateError, ResolutionError
 from graphcrate.model.lock import LockedFile, decode_lock
 from graphcrate.resolve.offers import Sources
 from tools.generate import ROOT
@@ -69,6 +71,15 @@ def said(project: str, texts: Mapping[str, bytes]) -> Iterator[str]:
         yield from part.licences
 
 
+def has_link(sources: Sources, project: str, file: LockedFile) -> bool:
+    """Return whether the index has a file."""
+    try:
+        link_of(sources, project, file)
+    except ResolutionError:
+        return False
+    return True
+
+
 def written(package: str, expressions: set[str]) -> str:
     """One expression of these; empty for none."""
     unknown = sorted(one for one in expressions if not licences.spdx(one))
@@ -78,19 +89,28 @@ def written(package: str, expressions: set[str]) -> str:
 
 
 def main() -> None:
-    """Read every locked file."""
-    ctx = Context.here()
+    """Read every locked file; with `--new` those that the table does not know, and pass over what no index has."""
+    ctx, only_new = Context.here(), sys.argv[1:] == ["--new"]
     sources = Sources(SourceOptions(), ctx.cache, ctx.environment)
+    known_before = tomllib.loads(TABLE.read_text(encoding="utf-8")) if only_new else {}
     found: dict[str, dict[str, set[str]]] = {}
+    kept: dict[str, dict[str, str]] = {}
     for (project, version, name), file in locked().items():
         path = ctx.cache.file(file.sha256, name)
+        if before := known_before.get(canonicalize_name(project), {}).get(version):
+            kept.setdefault(canonicalize_name(project), {})[version] = before
+            continue
+        if only_new and not path.exists() and not has_link(sources, project, file):
+            sys.stderr.write(f"{project} {version}: the package index does not have {name}\n")
+            continue
         with path.open("rb") if path.exists() else opened(sources, link_of(sources, project, file)) as stream:
             known = set(said(project, texts_of(stream, name)))
         found.setdefault(canonicalize_name(project), {}).setdefault(version, set()).update(known)
     lines = []
-    for project, versions in sorted(found.items()):
-        made = {version: written(f"{project} {version}", known) for version, known in sorted(versions.items())}
-        if known := {version: text for version, text in made.items() if text}:
+    for project in sorted({*found, *kept}):
+        read = found.get(project, {})
+        made = kept.get(project, {}) | {version: written(f"{project} {version}", read[version]) for version in read}
+        if known := {version: text for version, text in sorted(made.items()) if text}:
             lines += [f"\n[{project}]\n", *(f'"{version}" = "{text}"\n' for version, text in known.items())]
     TABLE.write_text(HEAD + "".join(lines), encoding="utf-8")
 

@@ -40,16 +40,20 @@ SMALL = 32 << 20  #: packed bytes
 PYTHONS = ("cp311", "cp310", "cp39", "cp312", "py3")
 
 
-def offered(sources: Sources, project: str) -> Iterator[Link]:
-    """All wheels for Linux on x86-64 of the user's index."""
+def listed(sources: Sources, project: str) -> Iterator[Link]:
+    """All files of a project on the user's index."""
     for place in Offers(sources, "", "cpu").of_channel(Channel.PYPI):
         try:
-            links = sources.listings.project(place, project)
+            yield from sources.listings.project(place, project)
         except GraphcrateError:
             continue
-        for link in links:
-            if not link.yanked and re.search(r"(linux\w*_x86_64|none-any)\.whl$", link.name):
-                yield link
+
+
+def offered(sources: Sources, project: str) -> Iterator[Link]:
+    """All wheels for Linux on x86-64 of the user's index."""
+    for link in listed(sources, project):
+        if not link.yanked and re.search(r"(linux\w*_x86_64|none-any)\.whl$", link.name):
+            yield link
 
 
 def chosen(links: Iterable[Link], versions: list[str], since: str, *, every: bool) -> list[Link]:

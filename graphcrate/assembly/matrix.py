@@ -19,7 +19,7 @@ from graphcrate.compat import catalog, facts
 from graphcrate.compat.planning import make_plan
 from graphcrate.compat.programs import examples
 from graphcrate.compat.request import BuildRequest, SourceOptions
-from graphcrate.host import cleaning, process, settings
+from graphcrate.host import checkout, cleaning, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
@@ -31,6 +31,7 @@ from graphcrate.model.errors import (
     NetworkError,
     ResolutionError,
     UsageError,
+    class_of,
 )
 from graphcrate.model.lock import Lock, encode
 from graphcrate.model.lock_proof import LockProof, ProvenSuite
@@ -147,11 +148,12 @@ def run(
 
 
 def raise_if_failed(results: Sequence[Result]) -> None:
-    """Raises BuildError where a row failed."""
+    """Raises BuildError where a row failed; where no other was asked for, the error that its image ended with."""
     failed = [result for result in results if result.state == "failed"]
     if failed:
         first = failed[0]
-        raise BuildError(
+        error = class_of(first.exit_code) if len(results) == 1 else BuildError
+        raise error(
             f"{len(failed)} of {len(results)} images were not proved; "
             f"first {first.recipe} {first.cuda} {first.candidate}: {first.error}",
             cause=f"Its build ended with exit code {first.exit_code}.",
@@ -217,21 +219,8 @@ def _proof(row: MatrixRow, report: BuildReport, seconds: float, ctx: Context) ->
         warnings=audit.warn,
         gpus=audit.gpus,
         date=settings.now_utc(),
-        commit=_commit(ctx),
+        commit=checkout.commit(ctx.root, ctx.environment),
     )
-
-
-def _commit(ctx: Context) -> str:
-    """The commit of this checkout, with "+" where tracked files differ from it; empty where git does not say."""
-    environment = settings.select_for_child(ctx.environment)
-    try:
-        commit = process.output(["git", "rev-parse", "HEAD"], environment=environment, cwd=ctx.root).strip()
-        # The proofs of rows before this one are no change of what is built.
-        status = ["git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)*.proof.json"]
-        changed = process.output(status, environment=environment, cwd=ctx.root).strip()
-    except GraphcrateError:
-        return ""
-    return commit + ("+" if changed else "")
 
 
 def make_room(left: Sequence[MatrixRow], request: MatrixRequest, ctx: Context) -> None:

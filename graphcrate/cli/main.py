@@ -287,6 +287,12 @@ def update(
     check_only: Annotated[
         bool, typer.Option("--check", help="Write nothing; end with 20 where there is something new.")
     ] = False,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Build, check and test what changes, too; what fails is held back.")
+    ] = False,
+    disk: Annotated[
+        str, typer.Option(help="With --prove: what cache and images may take together, such as 40GB; else all.")
+    ] = "",
     mirror: Mirror = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -299,7 +305,20 @@ def update(
     from graphcrate.update import review as texts
     from graphcrate.update import run as updating
 
-    request = updating.UpdateRequest(recipe=name, check=check_only, mirror=mirror or config().mirror or None)
+    named = [name] if name else []
+    if check_only and prove:
+        raise UsageError(
+            "--check writes nothing, and --prove is for what is written",
+            next_step=f"{command('update', *named, check=True)}, or {command('update', *named, prove=True)}",
+        )
+    if disk and not prove:
+        raise UsageError(
+            "--disk is for the images of --prove", next_step=command("update", *named, prove=True, disk=disk)
+        )
+    options.bytes_of(disk)
+    request = updating.UpdateRequest(
+        recipe=name, check=check_only, prove=prove, disk=disk, mirror=mirror or config().mirror or None
+    )
     review = updating.run(request, here(quiet=quiet))
     write(review, texts.text(review), as_json=as_json)
     if check_only:

@@ -129,3 +129,13 @@ class DefectError(GraphcrateError, exit_code=19):
 #: msgspec keeps DecodeError for what is no JSON, or not of the wanted form. Text that is no UTF-8 is a
 #: UnicodeDecodeError, and brackets within brackets without end are a RecursionError.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def class_of(exit_code: int) -> type[GraphcrateError]:
+    """Return the class of the errors that end with an exit code; BuildError where it has none."""
+    classes, by_code = [GraphcrateError], dict[int, type[GraphcrateError]]()
+    while classes:
+        classes = [each for parent in classes for each in parent.__subclasses__()]
+        for each in classes:
+            by_code.setdefault(each.exit_code, each)
+    return by_code.get(exit_code, BuildError)

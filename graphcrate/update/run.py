@@ -16,7 +16,15 @@ from graphcrate.host import settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.command import command
-from graphcrate.model.errors import NewsError, RecipeError
+from graphcrate.model.errors import (
+    AuditError,
+    BuildError,
+    ContractError,
+    NewsError,
+    RecipeError,
+    SmokeError,
+    class_of,
+)
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Channel, Recipe
@@ -35,10 +43,15 @@ _ATTEMPTS = 4  #: for one variant
 
 
 class UpdateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is updated: one recipe, or all (empty). `check`: nothing is written."""
+    """What is updated: one recipe, or all (empty). `check`: nothing is written.
+
+    `prove`: images of what changed are built, checked and tested, within `disk` ("40GB"; empty: all).
+    """
 
     recipe: str = ""
     check: bool = False
+    prove: bool = False
+    disk: str = ""
     mirror: str | None = None
 
 
@@ -69,7 +82,8 @@ def run(request: UpdateRequest, ctx: Context) -> Review:
             unanswered=answers.unanswered,
         )
         if not request.check and review.is_news:
-            review = _tried(review, _weighing_again(known, news, ctx), stage, ctx)
+            trial = _Trial(request, stage, ctx)
+            review = _tried(review, _weighing_again(known, news, ctx), trial)
             stage.take_over()
     known_news.remember(review, known, ctx)
     return review
@@ -172,17 +186,30 @@ def _locks(recipe: Recipe, ctx: Context) -> dict[str, Lock]:
     return locks
 
 
-def _tried(review: Review, again: _Again, stage: StagedCheckout, ctx: Context) -> Review:
+class _Trial(NamedTuple):
+    """Where changes are tried, and whether by a lock alone."""
+
+    request: UpdateRequest
+    stage: StagedCheckout
+    ctx: Context
+
+
+def _tried(review: Review, again: _Again, trial: _Trial) -> Review:
     """The review with what each change came to; what failed is held back, and its variant is as it was."""
     changes, held, locks = list[VariantChange](), list(review.held), dict[str, LockChange]()
-    with ctx.progress.task("locking what changes", len(review.changes), "variants") as task:
+    stage, prove = trial.stage, trial.request.prove
+    what = "locking and proving" if prove else "locking"
+    with trial.ctx.progress.task(f"{what} what changes", len(review.changes), "variants") as task:
         for change in review.changes:
-            outcome = _first_that_locks(change, again, stage, ctx)
+            outcome = _first_that_holds(change, again, trial)
             held += outcome.held
             if outcome.change is not None and outcome.lock is not None:
                 changes.append(outcome.change)
                 locks[change.title] = outcome.lock
             task.advance(1)
+    if changes and prove:
+        stage.tool("tools.locked_licences", "--new")  # without what was held back
+        stage.tool("tools.locked_code")
     if changes:
         stage.build_py("render")
     stage.tool("tools.generate")
@@ -197,12 +224,12 @@ class _Outcome(NamedTuple):
     held: tuple[HeldBack, ...]
 
 
-def _first_that_locks(change: VariantChange, again: _Again, stage: StagedCheckout, ctx: Context) -> _Outcome:
+def _first_that_holds(change: VariantChange, again: _Again, trial: _Trial) -> _Outcome:
     """Try a change, and where that fails what is left for its variant without what failed."""
     held: list[HeldBack] = []
     next_change: VariantChange | None = change
     while next_change is not None and len(held) < _ATTEMPTS:
-        outcome = _try(next_change, stage, ctx)
+        outcome = _try(next_change, trial)
         if not isinstance(outcome, HeldBack):
             return _Outcome(next_change, outcome, tuple(held))
         held.append(outcome)
@@ -210,8 +237,9 @@ def _first_that_locks(change: VariantChange, again: _Again, stage: StagedCheckou
     return _Outcome(None, None, tuple(held))
 
 
-def _try(change: VariantChange, stage: StagedCheckout, ctx: Context) -> LockChange | HeldBack | None:
+def _try(change: VariantChange, trial: _Trial) -> LockChange | HeldBack | None:
     """What the new lock has; why there is none; None where it is what it was."""
+    _, stage, ctx = trial
     recipe_file = stage.root / "recipes" / f"{change.recipe}.toml"
     text = recipe_file.read_text(encoding="utf-8")
     path = catalog.path_of_lock(stage.root, change.recipe, change.cuda, change.candidate)
@@ -233,6 +261,8 @@ def _try(change: VariantChange, stage: StagedCheckout, ctx: Context) -> LockChan
                 _put_back(change, stage, ctx)
                 return None
             catalog.proof_path(path).unlink(missing_ok=True)  # of the lock before
+            if trial.request.prove:
+                _prove(change, trial)
             return outcome
     except (FailedCommandError, RecipeError) as error:
         reasons = (error.what,)
@@ -241,12 +271,33 @@ def _try(change: VariantChange, stage: StagedCheckout, ctx: Context) -> LockChan
     return HeldBack(recipe=change.recipe, cuda=change.cuda, release=change.brings, reasons=tuple(reasons))
 
 
+#: how `matrix` ends where an image is at fault: it does not compile, its programs do not load, or a suite fails
+_OF_THE_IMAGE = tuple(error.exit_code for error in (BuildError, SmokeError, ContractError, AuditError))
+
+
+def _prove(change: VariantChange, trial: _Trial) -> None:
+    """Build, check and test the image of a change, with the licences of its packages.
+
+    Raises FailedCommandError where the image is at fault; else, as where the disk is full, the error that `matrix`
+    ended with, which ends the update.
+    """
+    try:
+        trial.stage.tool("tools.locked_licences", "--new")
+        trial.stage.prove(change.recipe, change.cuda, change.candidate, trial.request.disk)
+    except FailedCommandError as error:
+        if error.ended_with not in _OF_THE_IMAGE:
+            again = command("update", *filter(None, [trial.request.recipe]), prove=True)
+            raise class_of(error.ended_with)(error.what, cause=error.cause, next_step=again) from error
+        raise
+
+
 def _put_back(change: VariantChange, stage: StagedCheckout, ctx: Context) -> None:
-    """Have the lock of before in the copy again, or none."""
+    """Have the lock of before and its proof in the copy again, or none."""
     path, original = (
         catalog.path_of_lock(root, change.recipe, change.cuda, change.candidate) for root in (stage.root, ctx.root)
     )
-    if original.is_file():
-        write_file(path, original.read_bytes())
-    else:
-        path.unlink(missing_ok=True)
+    for ours, theirs in ((path, original), (catalog.proof_path(path), catalog.proof_path(original))):
+        if theirs.is_file():
+            write_file(ours, theirs.read_bytes())
+        else:
+            ours.unlink(missing_ok=True)

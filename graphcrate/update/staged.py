@@ -6,14 +6,19 @@ Commands are started as new processes there, so that they read the facts and rec
 import contextlib
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from graphcrate.host import process
+import msgspec
+
+from graphcrate.compat import catalog
+from graphcrate.host import checkout, process
 from graphcrate.host.atomic import temporary_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.host.os_errors import explaining
 from graphcrate.model.errors import BuildError
+from graphcrate.model.lock import encode
+from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.words import printable
 
 #: of a checkout, what no command reads
@@ -21,12 +26,19 @@ _LEFT_OUT = (
     *(".git", ".venv", "dist", "build", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
     *("*.sif", "*.sqsh"),
 )
+#: what an error of this program, or of its tools, begins with
+_PREFIXES = ("graphcrate: ", "measure_wheel: ", "locked_licences: ", "locked_code: ")
 #: what an update may write
 WRITTEN = ("recipes", "images", "graphcrate/compat/data", "docs", "doctor", "tests/unit")
 
 
 class FailedCommandError(BuildError):
-    """A command of this program that failed in the copy; `what` is its own error, in a line."""
+    """A command of this program that failed in the copy; `what` is its own error, in a line.
+
+    `ended_with`: its exit code.
+    """
+
+    ended_with = 0
 
 
 class StagedCheckout:
@@ -45,11 +57,11 @@ class StagedCheckout:
 
     def take_over(self) -> list[str]:
         """Write what differs into the checkout, all of it or nothing. Returns the paths, below the root."""
-        checkout, before = self._ctx.root, dict[Path, bytes | None]()
+        root, before = self._ctx.root, dict[Path, bytes | None]()
         changed = sorted(self._changed())
         try:
             for path in changed:
-                target = checkout / path
+                target = root / path
                 before[target] = target.read_bytes() if target.exists() else None
                 if (self.root / path).exists():
                     write_file(target, (self.root / path).read_bytes())
@@ -75,15 +87,31 @@ class StagedCheckout:
             }
             yield from (path for path in both if _content(self.root / path) != _content(self._ctx.root / path))
 
-    def _run(self, words: list[str]) -> None:
+    def prove(self, name: str, cuda: str, candidate: str, disk: str) -> None:
+        """Build, check and test an image, and write the proof of its lock, by `matrix`.
+
+        The image and its reports are put where the checkout has them. Raises FailedCommandError.
+        """
+        room = ["--disk", disk] if disk else []
+        words = ["matrix", name, "--cuda", cuda, "--candidate", candidate, *room]
+        self._run(["build.py", *words, "--output", str(self._ctx.root / "dist")], self._ctx.progress.note)
+        path = catalog.proof_path(catalog.path_of_lock(self.root, name, cuda, candidate))
+        proof = decode_proof(path.read_bytes())
+        # git knows the checkout alone, and the copy always has more than its commit
+        commit = checkout.commit(self._ctx.root, self._ctx.environment)
+        write_file(path, encode(msgspec.structs.replace(proof, commit=f"{commit.rstrip('+')}+")))
+
+    def _run(self, words: list[str], on_line: Callable[[str], None] | None = None) -> None:
         argv = [sys.executable, "-E", "-s", *words] if words[0] == "build.py" else [sys.executable, "-s", *words]
         environment = {**self._ctx.environment, "PYTHONDONTWRITEBYTECODE": "1"}
-        completed = process.run(argv, cwd=self.root, environment=environment)
+        completed = process.run(argv, cwd=self.root, environment=environment, on_line=on_line)
         if completed.returncode:
-            raise FailedCommandError(
+            failed = FailedCommandError(
                 _own_words(completed.lines) or f"{words[0]} ended with {completed.returncode}",
                 cause="\n".join(completed.lines[-20:]),
             )
+            failed.ended_with = completed.returncode
+            raise failed
 
 
 def _content(path: Path) -> bytes | None:
@@ -92,7 +120,7 @@ def _content(path: Path) -> bytes | None:
 
 def _own_words(lines: tuple[str, ...]) -> str:
     """The error that a command ended with, in a line: its first line, and those of candidates that did not do."""
-    starts = [number for number, line in enumerate(lines) if line.startswith(("graphcrate: ", "measure_wheel: "))]
+    starts = [number for number, line in enumerate(lines) if line.startswith(_PREFIXES)]
     if not starts:
         return printable(lines[-1].strip()) if lines else ""
     rest = lines[starts[-1] :]

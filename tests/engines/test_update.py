@@ -1,11 +1,13 @@
 """From "a new torch is on the index" to a lock, an image and a text: the whole command against a loopback index."""
 
+import json
 import shutil
 
 import pytest
 
 from graphcrate.compat import facts, recipes
 from graphcrate.model.lock import decode_lock
+from graphcrate.model.lock_proof import decode_proof
 from tests.conftest import ROOT
 from tests.engines.workplace import Workplace, copy_project
 from tests.unit.elfmaker import SASS, make_elf
@@ -108,3 +110,19 @@ def test_a_torch_of_an_index_becomes_facts_a_lock_an_image_and_a_text(project):
     report = project.run("image", "made", "--cuda", "13.0", "--no-smoke", "--engine", "embedded", "--json").ok().json
     assert {package["name"]: package["version"] for package in report["packages"]}["torch"] == "2.99.0"
     assert project.run("update", "made", "--check").code == 20, "2.99.2 may lock another day"
+
+
+@pytest.mark.parametrize("suites", [[], ["torch"]], ids=["no-suite", "suite-fails"])
+def test_prove_takes_an_image_that_passes_and_holds_back_one_whose_suite_fails(project, suites):
+    """Nothing of this torch can be imported but an empty package."""
+    root, recipe = project.folder, project.folder / "recipes/made.toml"
+    recipe.write_text(RECIPE.replace('smoke = ["torch"]', f"smoke = {json.dumps(suites)}"))
+    text = project.run("update", "made", "--prove").ok().out
+    torch = recipes.load(recipe).variants[0].candidates[0].torch
+    proof = root / "images/made/cu130/pypi.proof.json"
+    if suites:
+        assert "- made CUDA 13.0: no torch 2.99.0: 1 of 1 images were not proved; first made 13.0 pypi: " in text, text
+        assert (torch, proof.exists()) == ("2.98.0", False)
+    else:
+        assert (torch, decode_proof(proof.read_bytes()).suites) == ("2.99.0", ()), text
+        assert list((root / "dist").rglob("report.html")), "reports stay in the checkout"

@@ -41,11 +41,12 @@ def test_has_wheels_by_torch_and_cuda_on_pygs_pages(torch, cuda, there):
     assert packages.has_wheels(torch, cuda) is there
 
 
-def test_shipped_pyg_releases_are_known_and_have_wheels():
+def test_shipped_pyg_releases_are_known_and_none_is_known_to_lack_wheels():
     for _, variant, candidate in SHIPPED:
         if variant.torch_geometric:
             assert packages.pyg_release(variant.torch_geometric), variant.cuda
-            assert candidate.torch == "*" or packages.has_wheels(candidate.torch, candidate.torch_cuda), variant.cuda
+            # None: nobody has looked yet, as after an update of torch; without a wheel extensions are compiled
+            assert candidate.torch == "*" or packages.has_wheels(candidate.torch, candidate.torch_cuda) is not False
 
 
 ALL = ("torch", "torch_sparse", "graphlearn-torch")

@@ -12,8 +12,9 @@ from graphcrate.compat import addresses, catalog, facts, recipes
 from graphcrate.host import atomic
 from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
-from graphcrate.model.errors import DiskFullError, NetworkError, NewsError, UsageError
+from graphcrate.model.errors import BuildError, DiskFullError, NetworkError, NewsError, UsageError
 from graphcrate.model.lock import Lock, MissingPackage, decode_lock, encode
+from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.recipe import Channel
 from graphcrate.update import run as updating
 from graphcrate.update import staged
@@ -37,7 +38,7 @@ class Commands:
 
     def __init__(self):
         self.measured, self.failing, self.versions, self.missing, self.refused = {}, {}, {}, {}, {}
-        self.ran = []
+        self.ran, self.unproved = [], {}  #: CUDA → the error that `matrix` ends with
 
     def tool(self, stage, *words):
         self.ran.append(words)
@@ -66,6 +67,12 @@ class Commands:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encode(self.lock(name, variant)))
 
+    def prove(self, stage, name, cuda, candidate, disk):
+        self.ran.append(("prove", name, cuda, candidate))
+        if error := self.unproved.get(cuda):
+            raise error
+        catalog.proof_path(catalog.path_of_lock(stage.root, name, cuda, candidate)).write_text("proved")
+
     def lock(self, name, variant):
         versions = {"torch": variant.candidates[0].torch, "ogb": "1.3.6", "torch-scatter": "2.1.2", **self.versions}
         missing = self.missing.get(variant.cuda, ())
@@ -83,6 +90,7 @@ def commands(monkeypatch):
     stands_in = Commands()
     monkeypatch.setattr(staged.StagedCheckout, "tool", lambda stage, *words: stands_in.tool(stage, *words))
     monkeypatch.setattr(staged.StagedCheckout, "build_py", lambda stage, *words: stands_in.build_py(stage, *words))
+    monkeypatch.setattr(staged.StagedCheckout, "prove", lambda stage, *words: stands_in.prove(stage, *words))
     return stands_in
 
 
@@ -128,8 +136,8 @@ def files(root):
     return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def update(ctx, *, check=False, recipe=""):
-    return updating.run(UpdateRequest(recipe=recipe, check=check), ctx)
+def update(ctx, *, check=False, recipe="", prove=False):
+    return updating.run(UpdateRequest(recipe=recipe, check=check, prove=prove), ctx)
 
 
 # --- is anything new --------------------------------------------------------------------------------------------------
@@ -227,6 +235,80 @@ def test_an_extension_that_a_new_lock_lacks_holds_it_back(checkout, commands, se
     )  # fmt: skip
     lock = decode_lock(catalog.path_of_lock(checkout.root, "made", "13.0", "pypi").read_bytes())
     assert lock.package("torch").version == "2.12.1"
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def ended(code, what):
+    error = FailedCommandError(what)
+    error.ended_with = code
+    return error
+
+
+def proof_of(checkout, cuda):
+    return catalog.proof_path(catalog.path_of_lock(checkout.root, "made", cuda, "pypi")).read_text()
+
+
+def test_prove_builds_each_changed_image_and_writes_its_proof(checkout, commands, server):
+    publish(server, commands, "2.99.0", "13.0")
+    review = update(checkout, prove=True)
+    assert [change.torch for change in review.changes] == ["2.99.0"]
+    assert commands.ran[1:] == [
+        ("lock", "made", "--cuda", "13.0", "--channel", "pypi"),
+        ("tools.locked_licences", "--new"),
+        ("prove", "made", "13.0", "pypi"),
+        ("tools.locked_licences", "--new"),
+        ("tools.locked_code",),
+        ("render",),
+        ("tools.generate",),
+    ]
+    assert (proof_of(checkout, "13.0"), proof_of(checkout, "12.8")) == ("proved", "{}")
+
+
+@pytest.mark.parametrize("code", [9, 10, 14, 15], ids=["compile", "suite", "contract", "audit"])
+def test_an_image_that_fails_is_held_back_with_its_reason_and_the_rest_goes_on(checkout, commands, server, code):
+    publish(server, commands, "2.99.0", "13.0")
+    publish(server, commands, "2.99.1", "13.2")
+    commands.unproved["13.0"] = ended(code, "1 of 1 images were not proved; first made 13.0 pypi: dna failed")
+    review = update(checkout, prove=True)
+    assert [(change.cuda, change.torch) for change in review.changes] == [("13.2", "2.99.1")]
+    assert [(held.release, held.reasons) for held in review.held] == [
+        ("torch 2.99.0", ("1 of 1 images were not proved; first made 13.0 pypi: dna failed",))
+    ]
+    assert (proof_of(checkout, "13.0"), proof_of(checkout, "13.2")) == ("{}", "proved")
+    path = catalog.path_of_lock(checkout.root, "made", "13.0", "pypi")
+    assert decode_lock(path.read_bytes()).package("torch").version == "2.12.1"
+
+
+@pytest.mark.parametrize(("code", "error"), [(8, DiskFullError), (5, NetworkError), (130, BuildError)])
+def test_a_full_disk_while_proving_ends_the_update_and_writes_nothing(checkout, commands, server, code, error):
+    publish(server, commands, "2.99.0", "13.0")
+    commands.unproved["13.0"] = ended(code, "2 GB are free")
+    before = files(checkout.root)
+    with refused(error, "2 GB are free", "./build.py update --prove"):
+        update(checkout, prove=True)
+    assert files(checkout.root) == before
+
+
+def test_a_proof_of_the_copy_names_the_commit_of_the_checkout(tmp_path, checkout, monkeypatch):
+    monkeypatch.undo()  # of `commands`: the copy's own method
+    path = catalog.proof_path(catalog.path_of_lock(tmp_path, "made", "13.0", "pypi"))
+    path.parent.mkdir(parents=True)
+    proof = next((ROOT / "images").glob("*/*/*.proof.json")).read_bytes()
+    calls = []
+
+    def run(argv, *, cwd, **_):
+        calls.append((argv[3:], cwd))
+        path.write_bytes(proof)
+        return Completed(0, ())
+
+    monkeypatch.setattr(staged.process, "run", run)
+    monkeypatch.setattr(staged.checkout, "commit", lambda root, _: "ab" * 20 if root == checkout.root else "")
+    staged.StagedCheckout(tmp_path, checkout).prove("made", "13.0", "pypi", "60GB")
+    matrix = ["matrix", "made", "--cuda", "13.0", "--candidate", "pypi", "--disk", "60GB"]
+    assert calls == [(["build.py", *matrix, "--output", str(checkout.root / "dist")], tmp_path)]
+    assert decode_proof(path.read_bytes()).commit == "ab" * 20 + "+"
 
 
 def test_a_torch_that_cannot_be_measured_is_named_and_held_back(checkout, commands, server):

@@ -52,11 +52,17 @@ def _verdict(findings: Sequence[AuditFinding]) -> GpuVerdict:
 
 
 def _lost(contents: Contents, packages: Packages, capability: str) -> tuple[str, ...]:
-    """Features that are made for a GPU and have no code for it."""
+    """Features that are made for a GPU and have no code for it, or code in few parts where the library is not NVIDIA's.
+
+    `libtorch_cuda_linalg` of torch 2.15 has MAGMA for 8.0 and newer, and kernels of torch itself for 7.5 too.
+    """
     features = dict[str, None]()
     for path in _with_code(contents, packages):
         only, serves = of_feature(path), gpu_code.serves(contents.binaries[path].code, capability)
-        if only is not None and serves == "none" and not is_older(capability, only.since):
+        if only is None or is_older(capability, only.since):
+            continue
+        is_nvidias = gpu_code.is_nvidias(packages.owner(path).name, path)
+        if serves == "none" or (serves == "few" and not is_nvidias):
             features[only.feature] = None
     return tuple(features)
 
