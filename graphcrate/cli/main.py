@@ -287,6 +287,9 @@ def update(
     check_only: Annotated[
         bool, typer.Option("--check", help="Write nothing; end with 20 where there is something new.")
     ] = False,
+    security: Annotated[
+        bool, typer.Option("--security", help="Renew only packages and bases of locks that have known vulnerabilities.")
+    ] = False,
     mirror: Mirror = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -295,11 +298,21 @@ def update(
 
     New torches are measured, variants changed, locked and rendered; stdout has what a reviewer has to know. What cannot
     be decided, or does not lock, is held back with its reason, and the rest goes on.
+    With --security: locks get the lowest releases that fix what is known, and nothing else moves.
     """
     from graphcrate.update import review as texts
     from graphcrate.update import run as updating
 
     request = updating.UpdateRequest(recipe=name, check=check_only, mirror=mirror or config().mirror or None)
+    if security:
+        from graphcrate.update import security as renewing
+        from graphcrate.update import security_text
+
+        fixes = renewing.run(request, here(quiet=quiet))
+        write(fixes, security_text.text(fixes), as_json=as_json)
+        if check_only:
+            renewing.raise_if_fixable(fixes)
+        return
     review = updating.run(request, here(quiet=quiet))
     write(review, texts.text(review), as_json=as_json)
     if check_only:

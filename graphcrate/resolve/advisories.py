@@ -1,7 +1,7 @@
 """Known vulnerabilities of packages: of Python's by the index's own JSON, of Debian's by its security archive's list.
 
-`/pypi/NAME/VERSION/json` beside an index's `/simple` has the advisories of a release. Many mirrors and companies'
-indexes do not have it, or not its `vulnerabilities`. What nobody says is "not known", and never "none".
+`/pypi/NAME/VERSION/json` beside an index's `/simple` has the advisories of a release. Mirrors have `/pypi/NAME/json` at
+most, with those of the newest release; many have nothing. What nobody says is "not known", and never "none".
 """
 
 import hashlib
@@ -56,7 +56,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     advisories: tuple[Advisory, ...] | None = None
     why: str = ""
-    silent: bool = False  #: it does not answer, or has advisories of no release
+    silent: bool = False  #: it does not answer, or has no advisories of this release, which it has
+    version: str = ""  #: that the answer is about
+    releases: tuple[str, ...] = ()  #: of the project, where it says them
 
 
 class Advisories:
@@ -96,18 +98,21 @@ class Advisories:
         return dict(zip(releases, parallel(ask, releases, threads=_THREADS), strict=True))
 
     def _ask(self, index: Source, name: str, version: str) -> Answered:
-        address = f"{_root(index)}/pypi/{name}/{urllib.parse.quote(version)}/json"
-        answer = self._kept(address)
-        if answer.why:
-            return answer
-        if answer.advisories is None and not self._has_json(index):
-            return _unknown(f"{index.title} has no advisories (no JSON of releases)", silent=True)
-        if answer.advisories is None:
-            return _unknown(f"{index.title} has no such release")
-        return answer
+        answer = self._kept(f"{_root(index)}/pypi/{name}/{urllib.parse.quote(version)}/json")
+        if answer.why or answer.advisories is not None:
+            is_other = answer.version and not _is_same(answer.version, version)
+            return _unknown(f"{index.title} answers with another release", silent=True) if is_other else answer
+        newest = self._kept(f"{_root(index)}/pypi/{name}/json")
+        if newest.why or (newest.advisories is not None and _is_same(newest.version, version)):
+            return newest
+        if newest.advisories is not None and any(_is_same(release, version) for release in newest.releases):
+            return _unknown(f"{index.title} has advisories of each project's newest release alone", silent=True)
+        if newest.advisories is None and not self._has_json(index):
+            return _unknown(f"{index.title} has no advisories", silent=True)
+        return _unknown(f"{index.title} has no such release")
 
     def _has_json(self, index: Source) -> bool:
-        """Whether an index that lacks the JSON of one release has that of any project."""
+        """Whether an index that lacks the JSON of one project has that of any."""
         answer = self._kept(f"{_root(index)}/pypi/{_PROBE}/json")
         return answer.advisories is not None or bool(answer.why)
 
@@ -160,22 +165,30 @@ class _Entry(msgspec.Struct, frozen=True):
     withdrawn: Any = None
 
 
+class _Info(msgspec.Struct, frozen=True):
+    version: str = ""
+
+
 class _Document(msgspec.Struct, frozen=True):
     vulnerabilities: list[_Entry] | None = None
+    info: _Info = _Info()
+    releases: dict[str, Any] | None = None
 
 
 def _read(body: bytes, address: str) -> Answered:
     """The advisories of an answer, without those that were withdrawn. Raises HttpError for one that is damaged."""
     try:
-        entries = codec.decode(body, _Document).vulnerabilities
+        document = codec.decode(body, _Document)
     except UNREADABLE as error:
         raise HttpError.of(NoAnswer.DAMAGED, address) from error
+    entries = document.vulnerabilities
     if entries is None:
         return _unknown("the index says nothing of vulnerabilities", silent=True)
     if len(entries) > _MOST:
         raise HttpError.of(NoAnswer.DAMAGED, address)
     advisories = tuple(_advisory(entry) for entry in entries if not entry.withdrawn)
-    return Answered(at=settings.now(), advisories=advisories)
+    releases = tuple(document.releases or ())
+    return Answered(at=settings.now(), advisories=advisories, version=document.info.version, releases=releases)
 
 
 def _advisory(entry: _Entry) -> Advisory:
@@ -195,9 +208,14 @@ def _texts(value: object) -> list[str]:
     return [text for text in value[:_MOST] if isinstance(text, str)] if isinstance(value, list) else []
 
 
+def _is_same(version: str, other: str) -> bool:
+    known = _version(version)
+    return known is not None and known == _version(other)
+
+
 def _version(text: str) -> Version | None:
     try:
-        return Version(text[:_LONGEST])
+        return Version(text) if len(text) <= _LONGEST else None
     except InvalidVersion:
         return None
 

@@ -105,6 +105,32 @@ def test_index_without_json_of_releases_is_not_known_and_not_none(server, ask):
     assert "no advisories" in answer.why
 
 
+def project(server, name, newest, *advisories, releases=()):
+    """The index's JSON of a project, which has the advisories of its newest release."""
+    document = {
+        "info": {"version": newest},
+        "releases": {each: [] for each in releases},
+        "vulnerabilities": [*advisories],
+    }
+    server.put(f"/pypi/{name}/json", json.dumps(document).encode())
+
+
+def test_mirror_with_json_of_projects_alone_knows_the_newest_release_and_no_other(server, ask):
+    project(server, "jinja2", "3.1.6", ADVISORY, releases=("3.1.2", "3.1.6"))
+    assert len(ask("jinja2", "3.1.6").advisories) == 1
+    assert len(ask("jinja2", "3.1.6.0").advisories) == 1
+    older, unheard = ask("jinja2", "3.1.2"), ask("jinja2", "3.1.3")
+    assert (older.advisories, older.silent) == (None, True)
+    assert "newest release alone" in older.why
+    assert (unheard.advisories, unheard.silent) == (None, False)
+
+
+def test_answer_about_another_release_is_not_known(server, ask):
+    release(server, "jinja2", "3.1.2", info={"version": "3.1.6"})
+    answer = ask("jinja2", "3.1.2")
+    assert (answer.advisories, answer.silent) == (None, True)
+
+
 def test_project_that_an_index_with_json_lacks_is_not_known_and_nobody_is_silent(server, ask):
     has_json(server)
     answer = ask("companys-own", "1.0")
@@ -117,7 +143,9 @@ def test_project_that_an_index_with_json_lacks_is_not_known_and_nobody_is_silent
     [
         b"", b"<html>", b"[]", b"null", b'{"vulnerabilities": 1}', b'{"vulnerabilities": [1]}',
         b'{"vulnerabilities": [{"id": 7}]}', b'{"vulnerabilities": [{"aliases": []}]}', b'{"vulnerabilities": [',
-        b'{"vulnerabilities": "\xff"}', b"[" * 100_000, b'{"info": {}}', b'{"vulnerabilities": null}',
+        b'{"vulnerabilities": [], "info": 1}', b'{"vulnerabilities": [], "releases": [1]}',
+        b'{"vulnerabilities": [], "info": {"version": []}}', b'{"vulnerabilities": "\xff"}',
+        b"[" * 100_000, b'{"info": {}}', b'{"vulnerabilities": null}',
         b'{"vulnerabilities": [' + b",".join([b'{"id": "CVE-1"}'] * 501) + b"]}",
     ],
 )  # fmt: skip
@@ -162,7 +190,7 @@ def test_folder_or_address_without_simple_is_no_index_to_ask(server, ask, tmp_pa
 def test_second_index_is_asked_for_what_the_first_lacks(server, ask):
     release(server, "jinja2", "3.1.2", ADVISORY)
     assert len(ask("jinja2", "3.1.2", UV_INDEX=server.url("/company/simple")).advisories) == 1
-    assert [path.split("/")[1] for path in server.paths()] == ["company", "company", "pypi"]
+    assert [path.split("/")[1] for path in server.paths()] == [*["company"] * 3, "pypi"]
 
 
 # --- an image ---------------------------------------------------------------------------------------------------------
