@@ -61,6 +61,7 @@ def stored(faults: Iterable[str], warnings: Iterable[str], summary: str) -> Answ
 
 
 _KINDS = {"debian": "Debian", "python": "Python", "conda": "conda"}
+_SHOWN = 5  #: ids of a package; --json has all
 _HEADS = ("package", "installed", "fixed in", "known as")
 
 
@@ -92,7 +93,7 @@ def _row(vulnerability: Vulnerability) -> tuple[str, ...]:
         if vulnerability.source not in ("", vulnerability.name)
         else vulnerability.name
     )
-    ids = ", ".join(vulnerability.ids) or "an update of the security archive"
+    ids = joined(vulnerability.ids, _SHOWN) or "an update of the security archive"
     return tuple(
         map(printable, (name, vulnerability.version, " or ".join(vulnerability.fixed) or "no release yet", ids))
     )

@@ -20,7 +20,9 @@ from graphcrate.host.connections import HttpError, NoAnswer
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.reach import Reach, is_absent
+from graphcrate.inputs.bases import changelog
 from graphcrate.inputs.bases.archive import SuiteArchive
+from graphcrate.inputs.bases.changelog import DebianFix
 from graphcrate.model import codec
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.lock import DebianPackage, LockedFile
@@ -296,7 +298,7 @@ def _debian(installed: ImagePackages, packages: Sequence[ImagePackage], ctx: Con
             archive = SuiteArchive(installed.suite, ctx, platform=supported(installed.platform))
     except (NetworkError, IntegrityError) as error:
         return _Found(0, (), _not_known("debian", {(error.what, True): names}))
-    known = [fixable for package in packages if (fixable := _of_archive(package, installed.suite, archive)) is not None]
+    known = _of_archive(packages, installed.suite, archive, ctx)
     affected = {fixable.name for fixable in known}
     listed = {package.name for package in archive.available(dict.fromkeys(names))}
     whys: dict[tuple[str, bool], list[str]] = {}
@@ -321,21 +323,25 @@ def security_ends(suite: str, archive: SuiteArchive | None = None) -> str:
     return ""
 
 
-def _of_archive(package: ImagePackage, suite: str, archive: SuiteArchive) -> Vulnerability | None:
-    """A package of which the security archive has a newer version."""
-    newest = archive.fixed(debian_package(package))
-    if newest is None:
-        return None
-    source = package.source or package.name
-    tracker = suites.distribution_of(suite).tracker
-    return Vulnerability(
-        kind="debian",
-        name=package.name,
-        version=package.version,
-        source=source,
-        fixed=(newest,),
-        link=tracker.replace("{source}", urllib.parse.quote(source)),
-    )
+def _of_archive(
+    packages: Sequence[ImagePackage], suite: str, archive: SuiteArchive, ctx: Context
+) -> list[Vulnerability]:
+    """The packages of which the security archive has a newer version, with what their changelogs say it fixes."""
+    newer = [(package, newest) for package in packages if (newest := archive.fixed(debian_package(package)))]
+    fixes = [DebianFix(package.version, newest, package.source or package.name) for package, newest in newer]
+    ids, tracker = changelog.cves(fixes, suite, ctx) if fixes else {}, suites.distribution_of(suite).tracker
+    return [
+        Vulnerability(
+            kind="debian",
+            name=fix.newest.name,
+            version=fix.have,
+            source=fix.source,
+            fixed=(fix.newest.version,),
+            ids=ids.get(fix.source, ()),
+            link=tracker.replace("{source}", urllib.parse.quote(fix.source)),
+        )
+        for fix in fixes
+    ]
 
 
 def debian_package(package: ImagePackage) -> DebianPackage:

@@ -15,8 +15,9 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases import debian
+from graphcrate.inputs.bases import changelog, debian
 from graphcrate.inputs.bases.archive import SuiteArchive
+from graphcrate.inputs.bases.changelog import DebianFix
 from graphcrate.inputs.wheels.sdist import read_sdist
 from graphcrate.model.command import command
 from graphcrate.model.errors import IntegrityError, NetworkError, NewsError, ResolutionError
@@ -134,6 +135,7 @@ class _Known:
             self._answers: Mapping[tuple[str, str], Answered] = self.advisories.of_all(releases, task.advance)
         self._archives: dict[str, SuiteArchive] = {}
         self._silent: dict[str, str] = {}
+        self._changelogs: dict[tuple[str, DebianFix], tuple[str, ...]] = {}
         self._listed: dict[str, tuple[ListedRelease, ...] | NetworkError] = {}
         bases = sorted({base.suite for stack in stacks for _, base in bases_of(stack.lock)})
         with ctx.progress.task("reading Debian's lists", len(bases), "suites") as task:
@@ -158,12 +160,23 @@ class _Known:
         answer = self._answers.get((package.name, package.version))
         return (answer.advisories or ()) if answer else ()
 
-    def fixed(self, base: DebianBase) -> list[tuple[str, str, str]]:
-        """Packages of a base that the security archive has newer: name, version, newest there."""
+    def fixed(self, base: DebianBase) -> list[DebianFix]:
+        """Packages of a base that the security archive has newer."""
         if (archive := self._archives.get(base.suite)) is None:
             return []
         newest = ((package, archive.fixed(package)) for package in base.packages)
-        return [(package.name, package.version, version) for package, version in newest if version is not None]
+        return [
+            DebianFix(package.version, fix, archive.source_of(package.name))
+            for package, fix in newest
+            if fix is not None
+        ]
+
+    def ids(self, suite: str, fixes: Sequence[DebianFix]) -> Mapping[str, tuple[str, ...]]:
+        """By source package: what its fix repairs. Each changelog is read once."""
+        new = [fix for fix in fixes if (suite, fix) not in self._changelogs]
+        known = changelog.cves(new, suite, self._ctx) if new else {}
+        self._changelogs |= {(suite, fix): known.get(fix.source, ()) for fix in new}
+        return {fix.source: self._changelogs[suite, fix] for fix in fixes}
 
     def against(self, stack: _Stack) -> bool:
         """Whether anything is known against a lock."""
@@ -367,14 +380,21 @@ class _Renewal:
                 continue
             today = self._today(of, base)
             if today is None:
-                names = joined(f"{name} {version}" for name, version, _ in newer)
+                names = joined(f"{fix.newest.name} {fix.have}" for fix in newer)
                 reason = f"{suites.titled(base.suite)} cannot be listed again: {names}"
                 self._unfixed.append(UnfixedPackage(name=of, version=base.suite, ids=(), reason=reason))
                 continue
             after = {package.name: package.version for package in today.packages}
+            ids = self._known.ids(base.suite, newer)
             fixed += [
-                PackageFix(name=name, before=version, after=after.get(name, newest), of=of)
-                for name, version, newest in newer
+                PackageFix(
+                    name=(name := fix.newest.name),
+                    before=fix.have,
+                    after=after.get(name, fix.newest.version),
+                    ids=ids.get(fix.source, ()),
+                    of=of,
+                )
+                for fix in newer
             ]
             if of == "base":
                 lock = msgspec.structs.replace(lock, base=today)

@@ -60,11 +60,16 @@ def _bases(locks: Iterable[LockFixes]) -> Iterator[str]:
     titles: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for lock in locks:
         for of in ("base", "compiler"):
-            if fixes := tuple(f"{fix.name} {fix.before} → {fix.after}" for fix in lock.base if fix.of == of):
+            if fixes := tuple(_debian(fix) for fix in lock.base if fix.of == of):
                 titles.setdefault((of, fixes), []).append(lock.title)
     for (of, fixes), named in titles.items():
         beside = " (the base with the compiler)" if of == "compiler" else ""
         yield f"- {'; '.join(named)}{beside}: {joined(fixes, _SHOWN)}."
+
+
+def _debian(fix: PackageFix) -> str:
+    ids = f" ({printable(joined(fix.ids, _SHOWN))})" if fix.ids else ""
+    return f"{fix.name} {fix.before} → {fix.after}{ids}"
 
 
 def _unfixed(locks: Iterable[LockFixes]) -> Iterator[str]:

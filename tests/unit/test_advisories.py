@@ -1,5 +1,6 @@
 """Known vulnerabilities of an image: what its files say it has, what an index and Debian's lists on loopback know."""
 
+import gzip
 import json
 from types import SimpleNamespace
 
@@ -14,7 +15,8 @@ from tests.made import index_of
 from tests.unit import small_debian, small_layouts
 from tests.unit.small_debian import stanza
 from tests.unit.tars import file, symlink
-from tests.unit.wheel_server import Fault
+from tests.unit.test_debian import deb
+from tests.unit.wheel_server import Fault, sha256
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 ADVISORY = {
@@ -248,6 +250,20 @@ def test_image_with_known_vulnerabilities_names_them_and_ends_with_14(server, ch
     text = check(IMAGE, as_json=False).out
     for words in ("libssl3 (openssl)", "2.11.9 or 3.1.4", "GHSA-aaaa-bbbb-cccc", "judged 2 of Debian and 1 of Python"):
         assert words in text
+
+
+def test_ids_of_debians_fixes_are_those_that_the_changelog_of_the_fix_names(server, debian, check, tmp_path):
+    text = (
+        "openssl (3.0.2-1~deb12u2) x; y\n\n  * CVE-2099-0002\n\nopenssl (3.0.2-1~deb12u1) x; y\n\n  * CVE-2099-0001\n"
+    )
+    made = deb(tmp_path, "libssl3", [file("usr/share/doc/libssl3/changelog.gz", gzip.compress(text.encode()))])
+    content = made.read_bytes()
+    fields = {"Filename": "pool/libssl3.deb", "SHA256": sha256(content), "Size": len(content)}
+    debian.put("bookworm-security", [stanza("libssl3", "3.0.2-1~deb12u2", **fields)])
+    image = [*debian_files(("libssl3", "3.0.2-1~deb12u1", "Source: openssl (3.0.2-1~deb12u1)\n"))]
+    assert "ids" not in check(image).report["known"][0], "the file is nowhere"
+    server.put("/debian/pool/libssl3.deb", content)
+    assert check(image).report["known"][0]["ids"] == ["CVE-2099-0002"]
 
 
 def test_image_without_known_vulnerabilities_ends_with_0_and_says_how_many_were_judged(server, check):
