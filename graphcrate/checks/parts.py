@@ -135,7 +135,9 @@ def failure(checked: Checked) -> GraphcrateError | None:
 def _vulnerable(report: VulnerabilityReport) -> GraphcrateError | None:
     """What is known before what is not: an image of which nobody says anything has not passed."""
     if report.known:
-        return ContractError(f"{report.image} has {report.affected} packages with known vulnerabilities")
+        return ContractError(
+            f"{report.image} has {report.affected} package{'s' * (report.affected != 1)} with known vulnerabilities"
+        )
     if report.silent:
         count = len({(each.kind, name) for each in report.silent for name in each.packages})
         return NetworkError(
