@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from graphcrate.model.words import joined, printable
 from graphcrate.update.fixes import LockFixes, PackageFix, SecurityReview
 
-_SHOWN = 12
+_SHOWN = 12  #: packages of which nothing is known; --json has all
+_SHOWN_IDS = 8  #: of a package of Debian's
 
 
 def text(review: SecurityReview) -> str:
@@ -56,7 +57,7 @@ def _rows(locks: Iterable[LockFixes]) -> Iterator[str]:
 
 
 def _bases(locks: Iterable[LockFixes]) -> Iterator[str]:
-    """A line for each set of fixes, with all locks that get it; the image's base before that with the compiler."""
+    """A list for each set of fixes, with all locks that get it; the image's base before that with the compiler."""
     titles: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for lock in locks:
         for of in ("base", "compiler"):
@@ -64,11 +65,12 @@ def _bases(locks: Iterable[LockFixes]) -> Iterator[str]:
                 titles.setdefault((of, fixes), []).append(lock.title)
     for (of, fixes), named in titles.items():
         beside = " (the base with the compiler)" if of == "compiler" else ""
-        yield f"- {'; '.join(named)}{beside}: {joined(fixes, _SHOWN)}."
+        yield f"- {'; '.join(named)}{beside}:"
+        yield from (f"  - {fix}" for fix in fixes)
 
 
 def _debian(fix: PackageFix) -> str:
-    ids = f" ({printable(joined(fix.ids, _SHOWN))})" if fix.ids else ""
+    ids = f" ({printable(joined(fix.ids, _SHOWN_IDS))})" if fix.ids else ""
     return f"{fix.name} {fix.before} → {fix.after}{ids}"
 
 
