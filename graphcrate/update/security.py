@@ -4,6 +4,7 @@ Packages: pinned as the lock has them, but for those that are renewed; uv says w
 again where Debian's security archive has a newer version of one of their packages. What is not known is said.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -29,6 +30,7 @@ from graphcrate.resolve.advisories import Advisories, Answered, security_ends
 from graphcrate.resolve.base import compiler_spec
 from graphcrate.resolve.channels import Link
 from graphcrate.resolve.fetch import is_stored, store
+from graphcrate.resolve.locks import request_digest
 from graphcrate.resolve.offers import Offer, Offers, Sources
 from graphcrate.resolve.pinning import UnsolvableError, constraints_of, lock_offers, resolve_pins
 from graphcrate.resolve.target import target_of
@@ -38,6 +40,7 @@ from graphcrate.update.fixes import LockFixes, PackageFix, SecurityReview, Unfix
 from graphcrate.update.releases import ListedRelease, releases_of
 from graphcrate.update.run import UpdateRequest
 
+_MOST_EXEMPT = 3  #: packages that a recipe lets through since its lock was made
 _TRIES = 6  #: releases of a package that are tried in one lock
 _LONGEST = 300  #: characters of uv's reasons
 
@@ -65,7 +68,7 @@ def run(request: UpdateRequest, ctx: Context) -> SecurityReview:
     renewed: dict[str, Lock] = {}
     changes: list[LockFixes] = []
     affected = [stack for stack in stacks if known.against(stack)]
-    with ctx.progress.task("renewing locks", len(affected), "locks") as task:
+    with ctx.progress.task("renewing locks", len(affected), "locks" if affected[1:] else "lock") as task:
         for stack in affected:
             change, lock = _Renewal(stack, known, sources).renewed()
             changes.append(change)
@@ -138,7 +141,7 @@ class _Known:
         self._changelogs: dict[tuple[str, DebianFix], tuple[str, ...]] = {}
         self._listed: dict[str, tuple[ListedRelease, ...] | NetworkError] = {}
         bases = sorted({base.suite for stack in stacks for _, base in bases_of(stack.lock)})
-        with ctx.progress.task("reading Debian's lists", len(bases), "suites") as task:
+        with ctx.progress.task("reading Debian's lists", len(bases), "suites" if bases[1:] else "suite") as task:
             for suite in bases:
                 try:
                     self._archives[suite] = SuiteArchive(suite, ctx)
@@ -255,6 +258,10 @@ class _Renewal:
 
     def renewed(self) -> tuple[LockFixes, Lock]:
         """What becomes of the lock, and what it is then. What cannot be renewed stays, with the reason."""
+        digest = answered(self._stack.recipe, self._variant, self._stack.way, self._lock)
+        if not digest:
+            again = catalog.renewal(self._stack.recipe, self._variant, self._stack.way)
+            return LockFixes(title=self._stack.title, unfixed=tuple(self._stale(str(again)))), self._lock
         for package in self._lock.packages:
             if advisories := self._known.of(package):
                 self._renew(package, advisories)
@@ -265,7 +272,20 @@ class _Renewal:
             base=tuple(base),
             unfixed=tuple(self._unfixed),
         )
-        return change, msgspec.structs.replace(lock, created=int(settings.now())) if change.is_news else lock
+        if change.is_news:
+            lock = msgspec.structs.replace(lock, created=int(settings.now()), request_sha256=digest)
+        return change, lock
+
+    def _stale(self, again: str) -> Iterator[UnfixedPackage]:
+        """All that is known against a lock that no build takes."""
+        reason = f"the lock answers an older recipe, and no build takes it: {again}"
+        for package in self._lock.packages:
+            if advisories := self._known.of(package):
+                ids = fixing.ids_of(advisories)
+                yield UnfixedPackage(name=package.name, version=package.version, ids=ids, reason=reason)
+        for of, base in bases_of(self._lock):
+            if self._known.fixed(base):
+                yield UnfixedPackage(name=of, version=base.suite, ids=(), reason=reason)
 
     def _renew(self, package: LockedPackage, advisories: Sequence[Advisory]) -> None:
         ids = fixing.ids_of(advisories)
@@ -413,6 +433,21 @@ class _Renewal:
             return debian.lock_of(archive, spec, self._lock.python) if archive else None
         except ResolutionError:
             return None
+
+
+def answered(recipe: Recipe, variant: Variant, way: Candidate, lock: Lock) -> str:
+    """The digest of what the recipe asks for, where a lock answers that or did so before packages were let through.
+
+    Whoever lets a package through by name (exclude_newer_except) asks for no more than before. Empty: it does not.
+    """
+    exempt = recipe.exclude_newer_except
+    for count in range(min(len(exempt), _MOST_EXEMPT) + 1):
+        for names in itertools.combinations(exempt, count):
+            left = {name: why for name, why in exempt.items() if name not in names}
+            before = msgspec.structs.replace(recipe, exclude_newer_except=left)
+            if lock.request_sha256 == request_digest(before, variant, way):
+                return request_digest(recipe, variant, way)
+    return ""
 
 
 def _is_of_index(package: LockedPackage) -> bool:

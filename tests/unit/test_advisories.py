@@ -317,6 +317,13 @@ def test_packages_from_elsewhere_are_not_known_with_the_reason(server, check):
     assert "conda" in whys["zlib"]
 
 
+def test_image_with_more_packages_than_are_asked_about_is_not_known_for_the_rest(server, check, monkeypatch):
+    monkeypatch.setattr("graphcrate.resolve.advisories._MOST_ASKED", 1)
+    release(server, "a", "1")
+    ended = check([*debian_files(("bash", "5.2-1")), *wheel("a", "1"), *wheel("b", "1")])
+    assert (ended.code, ended.report["judged"]["python"], ended.report["unknown"][0]["packages"]) == (5, 1, ["b"])
+
+
 def test_release_past_its_end_of_life_is_not_known_but_for_what_its_archive_fixed(debian, check):
     debian.put("bullseye", [stanza("bash", "5.1")])
     debian.put("bullseye-updates", [])

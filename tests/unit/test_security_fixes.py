@@ -15,6 +15,7 @@ from graphcrate.model.errors import DiskFullError, NetworkError, NewsError, Usag
 from graphcrate.model.lock import DebianBase, Lock, decode_lock, encode
 from graphcrate.model.recipe import Channel
 from graphcrate.model.vulnerability import Advisory
+from graphcrate.resolve.locks import request_digest
 from graphcrate.resolve.offers import Offer
 from graphcrate.resolve.pinning import UnsolvableError
 from graphcrate.resolve.target import WheelTarget, project_and_version
@@ -190,11 +191,13 @@ def put(project, *, more="", day="", packages=()):
     """Write the recipe and its locks, of jinja2 3.1.2, tqdm 4.66, torch and further packages."""
     path = project.root / "recipes/made.toml"
     path.write_text(RECIPE.format(more=more, day=day))
-    for variant in recipes.load(path).variants:
+    recipe = recipes.load(path)
+    for variant in recipe.variants:
         torch = wheel("torch", variant.candidates[0].torch)
+        digest = request_digest(recipe, variant, variant.candidates[0])
         lock = Lock(
             recipe="made", cuda=variant.cuda, candidate="pypi", torch_cuda=variant.cuda, python="3.11", created=1,
-            request_sha256="0" * 64, base=DebianBase(suite="bookworm", packages=DEBS),
+            request_sha256=digest, base=DebianBase(suite="bookworm", packages=DEBS),
             packages=(wheel("jinja2", "3.1.2"), *packages, torch, wheel("tqdm", "4.66")),
         )  # fmt: skip
         path = catalog.path_of_lock(project.root, "made", variant.cuda, "pypi")
@@ -293,8 +296,27 @@ def test_stack_with_a_day_keeps_its_package_and_the_reason_names_the_recipes_way
     assert "exclude_newer_except" in capped.unfixed[0].reason
     assert "2025-12-31" in capped.unfixed[0].reason
     assert review.locks[1].packages[0].after == "3.1.3"  # of today
-    put(made, day='exclude_newer = "2025-12-31"', more='exclude_newer_except = { jinja2 = "CVE-2099-0001" }')
+    # whoever lets it through changes the recipe: the lock that was made before is renewed, and answers it then
+    recipe_file = made.root / "recipes/made.toml"
+    more = 'exclude_newer_except = { jinja2 = "CVE-2099-0001" }'
+    recipe_file.write_text(RECIPE.format(more=more, day='exclude_newer = "2025-12-31"'))
     assert run(made).locks[0].packages[0].after == "3.1.3"
+    recipe = recipes.load(recipe_file)
+    assert lock(made).request_sha256 == request_digest(recipe, recipe.variants[0], recipe.variants[0].candidates[0])
+
+
+def test_lock_of_an_older_recipe_stays_and_the_command_that_makes_it_again_is_named(made):
+    recipe_file = made.root / "recipes/made.toml"
+    recipe_file.write_text(recipe_file.read_text().replace('"tqdm"', '"tqdm>4"'))
+    made.debian.put("bookworm-security", [stanza("openssl", "2")])
+    before = content(made)
+    review = run(made)
+    assert content(made) == before
+    assert [(each.name, each.version) for each in review.locks[0].unfixed] == [
+        ("jinja2", "3.1.2"),
+        ("base", "bookworm"),
+    ]
+    assert "answers an older recipe, and no build takes it: " in review.locks[0].unfixed[0].reason
 
 
 def test_fix_that_does_not_go_with_the_rest_is_named_with_uvs_reason_and_a_later_one_is_tried(made):
