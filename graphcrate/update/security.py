@@ -68,7 +68,7 @@ def run(request: UpdateRequest, ctx: Context) -> SecurityReview:
     renewed: dict[str, Lock] = {}
     changes: list[LockFixes] = []
     affected = [stack for stack in stacks if known.against(stack)]
-    with ctx.progress.task("renewing locks", len(affected), "locks" if affected[1:] else "lock") as task:
+    with ctx.progress.task("renewing locks", len(affected), "lock" if len(affected) == 1 else "locks") as task:
         for stack in affected:
             change, lock = _Renewal(stack, known, sources).renewed()
             changes.append(change)

@@ -37,12 +37,15 @@ def _parts(review: SecurityReview) -> Iterator[list[str]]:
 
 
 def _opening(review: SecurityReview) -> str:
-    count = len(review.changed)
+    count, left = len(review.changed), sum(len(each.packages) for each in review.unknown)
+    known = f" Of {review.judged} releases and suites something is known, of {left} nothing is." if left else ""
     if not count:
         more = ", and some cannot be fixed" if any(lock.unfixed for lock in review.locks) else ""
-        return f"No lock has a known vulnerability that a release fixes and its stack allows{more}."
+        return f"No lock has a known vulnerability that a release fixes and its stack allows{more}.{known}"
     written = "" if review.written else " Nothing was written."
-    return f"{count} lock{'s change' if count > 1 else ' changes'}: vulnerable packages alone, and bases.{written}"
+    return (
+        f"{count} lock{'s change' if count > 1 else ' changes'}: vulnerable packages alone, and bases.{written}{known}"
+    )
 
 
 def _rows(locks: Iterable[LockFixes]) -> Iterator[str]:
