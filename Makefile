@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes PROVE=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes SUITE=scatter,pyg UPSTREAM=folder
+# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes SUITE=scatter,pyg UPSTREAM=folder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -68,8 +68,8 @@ generate: .venv/ready-run ## write the tables of docs/ from the code
 lock: .venv/ready-run ## resolve a variant again and write its lock under images/; CHECK=yes: are all locked files still there?
 	@$(graphcrate) lock $(if $(CHECK),$(named) $(sources) --check,$(request))
 
-update: .venv/ready-run ## take new releases of torch and PyG: measure, lock, render, and say what changed; CHECK=yes: is anything new? (20) PROVE=yes: build and test it too
-	@$(graphcrate) update $(named) $(call option,mirror,$(MIRROR)) $(if $(filter-out no,$(CHECK)),--check) $(if $(filter-out no,$(PROVE)),--prove) $(call option,disk,$(DISK)) $(quiet)
+update: .venv/ready-run ## take new releases of torch and PyG: measure, lock, render, and say what changed; CHECK=yes: is anything new? (20) PROVE=yes: build and test it too; SECURITY=yes: only what has known vulnerabilities
+	@$(graphcrate) update $(named) $(call option,mirror,$(MIRROR)) $(if $(filter-out no,$(CHECK)),--check) $(if $(filter-out no,$(PROVE)),--prove) $(if $(filter-out no,$(SECURITY)),--security) $(call option,disk,$(DISK)) $(quiet)
 
 list: .venv/ready-run ## show recipes and their variants
 	@$(graphcrate) list

@@ -45,6 +45,18 @@ def of_image(texts: Mapping[str, bytes], links: Mapping[str, str]) -> dict[tuple
     return packages
 
 
+def installed(status: str) -> Iterator[tuple[str, str, str, str]]:
+    """Name, version, source and architecture of each package that dpkg's status has as installed.
+
+    A package that was removed stays there for its configuration; images without dpkg say nothing of it.
+    """
+    for fields in _paragraphs(status):
+        name, version = fields.get("package", ""), fields.get("version", "")
+        if name and version and fields.get("status", "installed").split()[-1:] == ["installed"]:
+            source = _SOURCE.fullmatch(fields.get("source", ""))
+            yield name, version, source["name"] if source else name, fields.get("architecture", "")
+
+
 def _paragraphs(text: str) -> Iterator[dict[str, str]]:
     """Fields of each paragraph, names in lower case; of one with more lines the first alone."""
     for paragraph in re.split(r"\n[ \t]*\n", text):

@@ -16,8 +16,10 @@ from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.words import listed
 
 if TYPE_CHECKING:
+    from graphcrate.artifacts.tree.opening import Fetch
     from graphcrate.host.context import Context
     from graphcrate.model.audit import Audit
+    from graphcrate.model.vulnerability import VulnerabilityReport
 
 Ref = Annotated[
     str,
@@ -35,8 +37,9 @@ Only = Annotated[
     typer.Option(
         help="bytes: sizes, digests, archives; "
         f"runtimes: what {listed(row.title for row in RUNTIMES.values())} require; "
-        "binaries: libraries, symbols and GPU code; or a contract of docs/contracts.md, such as fabric. "
-        "Again for more; all if left out."
+        "binaries: libraries, symbols and GPU code; vulnerabilities: known ones, by the package index and Debian's "
+        "security archive, which are asked; or a contract of docs/contracts.md, such as fabric. "
+        "Again for more; all but vulnerabilities if left out."
     ),
 ]
 
@@ -61,7 +64,10 @@ def check(
     output: options.Output = Path("dist"),
     as_json: options.Json = False,
 ) -> None:
-    """Check any image without running it. Reads its bytes, what runtimes require of it, its programs and libraries."""
+    """Check any image without running it. Reads its bytes, what runtimes require of it, its programs and libraries.
+
+    `--only vulnerabilities` asks which of its packages have known ones. What is not known is said, and does not pass.
+    """
     from graphcrate.checks import parts
     from graphcrate.cli import tables
     from graphcrate.compat import explain, targets
@@ -80,21 +86,36 @@ def check(
         glibc=glibc,
     )
     machine = explain.find_target(ctx, described)
+    scope = parts.scope_of(only or ())
     checked = parts.check(
         named(ref, output),
         targets.host_of(machine, shm, settings.today()),
         ctx,
-        scope=parts.scope_of(only or ()),
+        scope=scope,
         runtimes=targets.runtimes_of(tuple(machine.runtimes)),
         output=output,
         fetch=fetch,
     )
     if checked.binaries:
         checked = msgspec.structs.replace(checked, binaries=libraries.advised(checked.binaries, ctx))
+    if parts.ON_DEMAND in scope.parts:
+        checked = msgspec.structs.replace(checked, vulnerabilities=_known_of(named(ref, output), ctx, output, fetch))
     tables.write(checked, parts.answer(checked, everything=everything), as_json=as_json)
     if error := parts.failure(checked):
         error.next_step = (checked.binaries and libraries.next_step(checked.binaries)) or error.next_step
         raise error
+
+
+def _known_of(ref: str, ctx: "Context", output: Path, fetch: "Fetch") -> "VulnerabilityReport":
+    """Which known vulnerabilities an image has."""
+    from graphcrate.checks.installed import read_installed
+    from graphcrate.compat.request import SourceOptions
+    from graphcrate.resolve import advisories
+    from graphcrate.resolve.offers import Sources
+
+    installed = read_installed(ref, ctx, output, fetch)
+    sources = Sources(SourceOptions(mirror=config().mirror or None), ctx.cache, ctx.environment, ctx.progress.note)
+    return advisories.judge(installed, sources, ctx)
 
 
 def validate(ref: Ref, output: options.Output = Path("dist")) -> None:

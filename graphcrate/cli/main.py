@@ -293,6 +293,9 @@ def update(
     disk: Annotated[
         str, typer.Option(help="With --prove: what cache and images may take together, such as 40GB; else all.")
     ] = "",
+    security: Annotated[
+        bool, typer.Option("--security", help="Renew only packages and bases of locks that have known vulnerabilities.")
+    ] = False,
     mirror: Mirror = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -301,11 +304,33 @@ def update(
 
     New torches are measured, variants changed, locked and rendered; stdout has what a reviewer has to know. What cannot
     be decided, or does not lock, is held back with its reason, and the rest goes on.
+    With --security: locks get the lowest releases that fix what is known, and nothing else moves.
     """
     from graphcrate.update import review as texts
     from graphcrate.update import run as updating
 
-    named = [name] if name else []
+    _refuse_of_update([name] if name else [], check_only, prove, disk, security)
+    options.bytes_of(disk)
+    request = updating.UpdateRequest(
+        recipe=name, check=check_only, prove=prove, disk=disk, mirror=mirror or config().mirror or None
+    )
+    if security:
+        from graphcrate.update import security as renewing
+        from graphcrate.update import security_text
+
+        fixes = renewing.run(request, here(quiet=quiet))
+        write(fixes, security_text.text(fixes), as_json=as_json)
+        if check_only:
+            renewing.raise_if_fixable(fixes)
+        return
+    review = updating.run(request, here(quiet=quiet))
+    write(review, texts.text(review), as_json=as_json)
+    if check_only:
+        updating.raise_if_news(review)
+
+
+def _refuse_of_update(named: list[str], check_only: bool, prove: bool, disk: str, security: bool) -> None:
+    """Raises UsageError for options that do not go together."""
     if check_only and prove:
         raise UsageError(
             "--check writes nothing, and --prove is for what is written",
@@ -315,14 +340,11 @@ def update(
         raise UsageError(
             "--disk is for the images of --prove", next_step=command("update", *named, prove=True, disk=disk)
         )
-    options.bytes_of(disk)
-    request = updating.UpdateRequest(
-        recipe=name, check=check_only, prove=prove, disk=disk, mirror=mirror or config().mirror or None
-    )
-    review = updating.run(request, here(quiet=quiet))
-    write(review, texts.text(review), as_json=as_json)
-    if check_only:
-        updating.raise_if_news(review)
+    if security and prove:
+        raise UsageError(
+            "--prove is for new releases, and --security renews locks alone",
+            next_step=f"{command('update', *named, security=True)}, then {command('matrix', *named)}",
+        )
 
 
 def _refuse(**given: object) -> None:

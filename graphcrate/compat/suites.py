@@ -50,6 +50,7 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     security_pool: str  #: below which that archive has its files: "pool/updates/"
     components: tuple[str, ...]  #: sections that packages are taken from
     contents: str  #: its index of files: "main/Contents-{architecture}"
+    tracker: str = ""  #: what is known against a source package: an address with `{source}`
     image: str  #: what engines start from: "debian:{suite}-slim"
     aliases: tuple[str, ...] = ()  #: further names of suites in sources.list(5)
 

@@ -13,7 +13,7 @@ from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, provider
 from graphcrate.model.lock import DebianBase, DebianPackage, Drift, Lock, RegistryBase, encode
 from graphcrate.model.plan import content_id
-from graphcrate.model.recipe import Variant
+from graphcrate.model.recipe import BaseSpec, Variant
 from graphcrate.resolve.locks import Resolution
 
 AnyBase = DebianBase | RegistryBase
@@ -32,12 +32,17 @@ def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str, bes
 
     `besides`: what else to compile with (`compilers.besides`); then what finds libraries, too.
     """
-    packages = (*variant.base.packages, *compilers.packages(compiler))
-    packages += (*besides, compilers.FINDER) if besides else ()
-    spec = msgspec.structs.replace(variant.base, provider="debian", suite=suite, packages=packages)
+    spec = compiler_spec(variant, suite, compiler, besides)
     base = lock_base(ctx, msgspec.structs.replace(variant, base=spec))
     assert isinstance(base, DebianBase)
     return base
+
+
+def compiler_spec(variant: Variant, suite: str, compiler: str, besides: Sequence[str] = ()) -> BaseSpec:
+    """The variant's base with a compiler, as a recipe would ask for it. `besides` as in `lock_compiler`."""
+    packages = (*variant.base.packages, *compilers.packages(compiler))
+    packages += (*besides, compilers.FINDER) if besides else ()
+    return msgspec.structs.replace(variant.base, provider="debian", suite=suite, packages=packages)
 
 
 @trace.span("make the base")

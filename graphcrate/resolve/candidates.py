@@ -86,7 +86,10 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
 
 
 class LockCandidate:
-    """A candidate with the locks that there are for it. `complete`: one whose files are all in the cache."""
+    """A candidate with the locks that there are for it. `complete`: one whose files are all in the cache.
+
+    The cache's does not count where the committed one is newer, unless nobody has that one's files.
+    """
 
     def __init__(self, context: ResolveContext, value: Candidate, committed: Lock | None, fresh: bool) -> None:
         self.value, self._context, self._request = value, context, context.request
@@ -95,7 +98,9 @@ class LockCandidate:
         self._is_local = value.channels[0] is Channel.LOCAL
         self._digest = self._digest_of(extensions=context.request.extensions)
         self._locks = [] if fresh else self._usable(committed)
-        self.complete = next((lock for lock in self._locks if not self._missing(lock)), None)
+        self.complete = next(
+            (lock for lock in self._locks if not self._is_superseded(lock) and not self._missing(lock)), None
+        )
 
     def lock(self, *, fallback: bool) -> Lock:
         """A lock whose files are available. `fallback`: a later candidate is complete. Raises UnavailableError."""
@@ -147,6 +152,10 @@ class LockCandidate:
             compilation = lock_compilation(choice, context.variant, lock.packages, offers, context.ctx)
             self._cache.keep(record, msgspec.json.encode(compilation))
         return compilation
+
+    def _is_superseded(self, lock: Lock) -> bool:
+        """Whether the committed lock is newer than the cache's: it was renewed, and says what is wanted now."""
+        return lock.created < self._locks[0].created
 
     def _missing(self, lock: Lock) -> list[LockedPackage]:
         return missing_packages(lock, self._cache, self._context.built(lock))

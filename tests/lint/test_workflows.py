@@ -102,7 +102,8 @@ def test_the_shell_of_steps_is_clean_and_what_it_names_exists(path):
 
 def variables(script):
     """Names of the variables that a script reads and does not set."""
-    return set(re.findall(r"\$\{?(\w*[A-Za-z]\w*)", script)) - set(re.findall(r"(?:^|[\s;])(\w+)=", script))
+    own = {*re.findall(r"(?:^|[\s;])(\w+)=", script), *re.findall(r"\bfor (\w+) in ", script)}
+    return set(re.findall(r"\$\{?(\w*[A-Za-z]\w*)", script)) - own
 
 
 def unknown_names(workflow):

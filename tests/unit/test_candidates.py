@@ -112,6 +112,18 @@ def test_committed_lock_is_used_unless_its_recipe_is_older(world, stale):
     assert any("older recipe" in line for line in world.notes.lines) is stale
 
 
+@pytest.mark.parametrize("age", [-1, 0, 1])
+def test_renewed_lock_comes_before_an_older_one_whose_files_are_all_in_the_cache(world, age):
+    resolved = world.choose(COMPATIBLE).lock
+    world.fetch(resolved)
+    world.built = {package.file.sha256 for package in resolved.packages}
+    newer = small_wheel("tqdm", "4.67")
+    world.server.simple("tqdm", dict([small_wheel("tqdm", "4.66"), newer]))
+    packages = tuple(made.locked(newer) if package.name == "tqdm" else package for package in resolved.packages)
+    renewed = msgspec.structs.replace(resolved, packages=packages, created=resolved.created + age)
+    assert world.choose(COMPATIBLE, committed=renewed).lock == (renewed if age > 0 else resolved)
+
+
 def test_committed_lock_with_gone_files_is_replaced(world):
     committed = world.choose(COMPATIBLE).lock
     gone = msgspec.structs.replace(committed.package("torch").file, sha256="0" * 64, size=1 << 40)

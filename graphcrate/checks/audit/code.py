@@ -54,7 +54,7 @@ def _verdict(findings: Sequence[AuditFinding]) -> GpuVerdict:
 def _lost(contents: Contents, packages: Packages, capability: str) -> tuple[str, ...]:
     """Features that are made for a GPU and have no code for it, or code in few parts where the library is not NVIDIA's.
 
-    `libtorch_cuda_linalg` of torch 2.15 has MAGMA for 8.0 and newer, and kernels of torch itself for 7.5 too.
+    libtorch_cuda_linalg of torch 2.15 has MAGMA for 8.0 and newer, and kernels of torch itself for 7.5 too.
     """
     features = dict[str, None]()
     for path in _with_code(contents, packages):

@@ -127,6 +127,17 @@ class SuiteArchive:
         of_security = any(stanza.is_fix for stanza in newer)
         return (newer[0].version, of_security) if newer else None
 
+    def fixed(self, package: DebianPackage) -> DebianPackage | None:
+        """The newest of a package in the security archive that is newer than this one; None for none."""
+        have = version_key(package.version)
+        stanzas = (stanza for stanza in self._by_name.get(package.name, ()) if stanza.is_fix)
+        return next((stanza.package for stanza in stanzas if version_key(stanza.version) > have), None)
+
+    def source_of(self, name: str) -> str:
+        """The source package that a listed package was built from; its own name where that is not said."""
+        stanzas = self._by_name.get(name, ())
+        return (stanzas[0].fields.get("Source", "").split() or [name])[0] if stanzas else name
+
     def resolve(self, names: Sequence[str]) -> tuple[DebianPackage, ...]:
         """These packages and the essential ones with all that they depend on, in the newest versions, sorted by name.
 

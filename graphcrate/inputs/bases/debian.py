@@ -33,10 +33,14 @@ SCRATCH_BYTES = 500_000_000  #: what inflated .debs, the tree and the layer take
 def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     """What the suite has today for this base. Raises ResolutionError (Python, packages), NetworkError, HostError."""
     ctx.progress.note(f"base: asking {suites.titled(spec.suite)} for its packages")
-    names = sorted({*base_packages(spec.suite), *suites.base_of(spec.suite).packages, *spec.packages})
     with ctx.cache.guard():
-        archive = SuiteArchive(spec.suite, ctx, platform=spec.runs_on)
-        base = DebianBase(suite=spec.suite, packages=archive.resolve(names), listed=archive.listed)
+        return lock_of(SuiteArchive(spec.suite, ctx, platform=spec.runs_on), spec, python)
+
+
+def lock_of(archive: SuiteArchive, spec: BaseSpec, python: str) -> DebianBase:
+    """The same of lists that were read. Raises ResolutionError."""
+    names = sorted({*base_packages(spec.suite), *suites.base_of(spec.suite).packages, *spec.packages})
+    base = DebianBase(suite=spec.suite, packages=archive.resolve(names), listed=archive.listed)
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:
         pythons = ", ".join(f"{name} {base.python}" for name, base in suites.bases().items())
