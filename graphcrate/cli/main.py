@@ -18,6 +18,7 @@ from graphcrate.host import defects, settings, streams, trace
 from graphcrate.model import command as commands
 from graphcrate.model.command import command, is_recipe_file
 from graphcrate.model.errors import DifferenceError, UsageError
+from graphcrate.model.platform import DEFAULT
 
 if TYPE_CHECKING:
     from graphcrate.compat.request import BuildRequest
@@ -103,6 +104,7 @@ def program(
 def image(
     name: Name,
     cuda: options.Cuda = None,
+    platform: options.Platform = "",
     with_: With = None,
     requirements: Requirements = None,
     apt: Annotated[list[str] | None, typer.Option(help="Debian packages to add.")] = None,
@@ -143,6 +145,7 @@ def image(
         "image",
         name,
         cuda,
+        platform=platform,
         machine=machine,
         sources=sources,
         packages=with_ or (),
@@ -240,6 +243,7 @@ def lock(
         ),
     ] = "",
     cuda: options.Cuda = None,
+    platform: options.Platform = "",
     channel: Channel = None,
     mirror: Mirror = None,
     wheels: Wheels = None,
@@ -263,6 +267,7 @@ def lock(
     """
     if check_only:
         given = {"channel": channel, "wheels": wheels, "toolkit": toolkit, "pyg-lib": pyg_lib}
+        given["platform"] = platform.replace(DEFAULT.name, "")
         _refuse(**given, extensions=extensions.replace("auto", ""))
         _check_locks(name, cuda, mirror, as_json)
         return
@@ -277,7 +282,7 @@ def lock(
     sources = SourceOptions(
         channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit, pyg_lib=pyg_lib
     )
-    request = build_request("lock", name, cuda, sources=sources)
+    request = build_request("lock", name, cuda, platform=platform, sources=sources)
     sys.stdout.write(f"{pipeline.write_lock(request, here())}\n")
 
 

@@ -12,6 +12,7 @@ from graphcrate.cli.options import config
 from graphcrate.compat import mpi, own
 from graphcrate.compat.request import BuildRequest, SourceOptions, Verb
 from graphcrate.compat.targets import MachineRequest
+from graphcrate.model.platform import DEFAULT
 
 
 def build_request(
@@ -19,6 +20,7 @@ def build_request(
     name: str,
     cuda: str | None,
     *,
+    platform: str = DEFAULT.name,
     machine: MachineRequest | None = None,
     sources: SourceOptions | None = None,
     packages: Sequence[str] = (),
@@ -39,6 +41,7 @@ def build_request(
     return BuildRequest(
         name=stack.name,
         cuda=stack.cuda,
+        platform=platform,
         machine=machine or MachineRequest(),
         sources=msgspec.structs.replace(sources, mirror=sources.mirror or config().mirror or None),
         additions=mpi.with_library(own.merge_additions(stack.additions, typed)),

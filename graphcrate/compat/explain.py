@@ -13,7 +13,7 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import catalog, facts, glt, rules, suites, targets, toolkits, torch_compile
+from graphcrate.compat import catalog, facts, glt, ported, rules, suites, targets, toolkits, torch_compile
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.rules import Judgement, Reason, Software, Status
@@ -23,6 +23,7 @@ from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.command import Setting, command, filled, setting
 from graphcrate.model.errors import ResolutionError, UsageError
+from graphcrate.model.platform import DEFAULT, platform_named
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import CandidateOutcome
 
@@ -127,6 +128,15 @@ def find_partition(ctx: Context, name: str, target: str) -> SlurmPartition | Non
 
 
 def select_variant(request: BuildRequest, ctx: Context) -> VariantChoice:
+    """Choose what a request amounts to, for its platform. Raises UsageError, RecipeError, ResolutionError."""
+    chosen, platform = _for_machine(request, ctx), platform_named(request.platform)
+    if platform == DEFAULT:
+        return chosen
+    variant, usable, out = ported.port(chosen.recipe, chosen.variant, chosen.usable, platform, request)
+    return chosen._replace(variant=variant, usable=usable, out=(*chosen.out, *out))
+
+
+def _for_machine(request: BuildRequest, ctx: Context) -> VariantChoice:
     """Choose the CUDA version, the GPUs and the candidates of a request, with a note of what was chosen.
 
     Raises UsageError, RecipeError, ResolutionError where nothing runs.

@@ -17,6 +17,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.hashing import file_digest
 from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, UsageError
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.report import Artifact, BuildReport, OwnTests
 from graphcrate.model.runtime import RUNNER_FORMS, RUNNERS, runtime_name
 from graphcrate.model.suite import SUITES
@@ -78,6 +79,7 @@ def find(
         rerun=rerun,
         own=report.own if report and not suites else OwnTests(),
         nodes=nodes,
+        platform=source.layout().platform.name if source.has_layout else DEFAULT.name,
     )
 
 
