@@ -18,7 +18,6 @@ from graphcrate.host import defects, settings, streams, trace
 from graphcrate.model import command as commands
 from graphcrate.model.command import command, is_recipe_file
 from graphcrate.model.errors import DifferenceError, UsageError
-from graphcrate.model.platform import DEFAULT
 
 if TYPE_CHECKING:
     from graphcrate.compat.request import BuildRequest
@@ -267,7 +266,7 @@ def lock(
     """
     if check_only:
         given = {"channel": channel, "wheels": wheels, "toolkit": toolkit, "pyg-lib": pyg_lib}
-        given["platform"] = platform.replace(DEFAULT.name, "")
+        given["platform"] = platform
         _refuse(**given, extensions=extensions.replace("auto", ""))
         _check_locks(name, cuda, mirror, as_json)
         return

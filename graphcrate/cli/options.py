@@ -45,9 +45,9 @@ def cuda_version(text: str | None) -> str | None:
 
 
 def platform_name(text: str) -> str:
-    """ "linux/arm64" of arm64, aarch64 or itself; the default one of nothing. Raises UsageError for an unknown one."""
+    """ "linux/arm64" of arm64, aarch64 or itself; nothing of nothing. Raises UsageError for an unknown one."""
     if not text.strip():
-        return DEFAULT.name
+        return ""
     platform = asked_for(text)
     if platform is None:
         known = [row.name for row in SUPPORTED]

@@ -12,7 +12,6 @@ from graphcrate.cli.options import config
 from graphcrate.compat import mpi, own
 from graphcrate.compat.request import BuildRequest, SourceOptions, Verb
 from graphcrate.compat.targets import MachineRequest
-from graphcrate.model.platform import DEFAULT
 
 
 def build_request(
@@ -20,7 +19,7 @@ def build_request(
     name: str,
     cuda: str | None,
     *,
-    platform: str = DEFAULT.name,
+    platform: str = "",
     machine: MachineRequest | None = None,
     sources: SourceOptions | None = None,
     packages: Sequence[str] = (),

@@ -202,6 +202,12 @@ def host_platform(model: str) -> Platform | None:
     return platform_named(_hosts().get(model, DEFAULT.name))
 
 
+def machine_platform(models: Iterable[str]) -> Platform | None:
+    """The platform of machines with these GPUs, as far as one of them tells; None where they are in different ones."""
+    known = {platform for platform in map(host_platform, models) if platform}
+    return known.pop() if len(known) == 1 else None if known else DEFAULT
+
+
 def architectures_for(gpus: str) -> tuple[str, ...]:
     """Compute capabilities of a list of GPUs, lowest first: `v100,a100` → ("7.0", "8.0"). Raises UsageError."""
     return ordered({compute_capability(model) for model in gpu_models(gpus)})

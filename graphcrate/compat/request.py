@@ -51,7 +51,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     cuda: str | None  #: None: the newest that runs on the machine, if one is named
-    platform: str = DEFAULT.name  #: that the image is for
+    platform: str = ""  #: that the image is for; empty: what machines with its GPUs are, else the default one
     machine: MachineRequest = MachineRequest()  #: the same, by its GPUs
     sources: SourceOptions = SourceOptions()  #: of the stack; `own_sources` has those of what is added to it, too
     additions: Additions = Additions()  #: the user's own packages, files and commands

@@ -12,6 +12,8 @@ from graphcrate.cli import options
 from graphcrate.compat import catalog, explain, facts, ported
 from graphcrate.compat.emulators import emulator_package
 from graphcrate.compat.planning import make_plan
+from graphcrate.compat.targets import MachineRequest, Target
+from graphcrate.compat.torch_compile import note
 from graphcrate.engines import run_suites
 from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.engines.embedded import run as running
@@ -183,7 +185,7 @@ def test_a_platform_is_named_in_several_ways():
         assert asked_for(text) is ARM64, text
         assert options.platform_name(text) == "linux/arm64"
     assert asked_for("x86-64") is asked_for("amd64") is AMD64
-    assert options.platform_name("") == DEFAULT.name
+    assert options.platform_name("") == ""
     with refused(UsageError, "linux/amd64 and linux/arm64, not for 'riscv64'"):
         options.platform_name("riscv64")
 
@@ -206,7 +208,65 @@ def test_a_variant_for_arm64_has_its_base_and_the_candidates_with_a_known_torch(
     choice = chosen()
     assert choice.variant.base.runs_on is ARM64
     assert [facts.torch_build(each.torch, each.torch_cuda, ARM64).cuda for each in choice.usable] == ["13.0"]
-    assert chosen(platform=DEFAULT.name).variant == RECIPES["torch"].variant("13.0")
+    for platform in ("", DEFAULT.name):
+        assert chosen(platform=platform).variant == RECIPES["torch"].variant("13.0")
+
+
+def test_gpus_of_grace_are_built_for_arm64_without_saying_so():
+    for platform in ("", ARM64.name):
+        choice = chosen(platform=platform, gpu="gh200,gb200")
+        assert (choice.variant.base.runs_on, choice.gpu) == (ARM64, "gh200,gb200")
+    told = []
+    ctx = SimpleNamespace(root=ROOT, progress=SimpleNamespace(note=told.append))
+    newest = chosen(ctx, platform="", cuda=None, gpu="gh200")
+    assert (newest.variant.cuda, newest.variant.base.runs_on) == ("13.0", ARM64)
+    assert told[0].startswith("CUDA 13.0 for GH200 (sm_90): the newest of torch that runs there")
+    assert chosen(platform="", gpu="sm_90").variant.base.runs_on is DEFAULT
+    assert chosen(gpu="sm_90").variant.base.runs_on is ARM64
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"gpu": "a100"}, ("no image is for A100 and for linux/arm64", "A100: linux/amd64", "leave the platform out")),
+        ({"gpu": "gh200", "platform": DEFAULT.name}, ("no image is for GH200 and for linux/amd64",)),
+        (
+            {"gpu": "gh200,h100", "platform": ""},
+            ("no image is for GH200 and H100: machines with them", "H100: linux/amd64"),
+        ),
+        ({"gpu": "gh200", "platform": "", "cuda": "12.8"}, ("CUDA 12.8 of torch does not run on GH200", "ARCH=arm64")),
+        (
+            {"gpu": "gh200", "platform": "", "name": "pyg"},
+            (
+                "CUDA 13.0 of pyg does not run on GH200",
+                "extensions of PyG are not compiled",
+                "STACK=torch CUDA=13.0 ARCH",
+            ),
+        ),
+    ],
+)
+def test_gpus_of_another_platform_or_of_two_are_refused(asked, words):
+    with refused(UsageError, *words):
+        chosen(**asked)
+
+
+def test_explain_judges_grace_by_torchs_build_for_arm64():
+    machine = MachineRequest(gpu="gh200")
+    found = explain.explain(RECIPES["torch"], Target(gpus=("GH200",)), machine)
+    accepted = [row for row in found.rows if row.verdict.accepted]
+    assert [(row.torch, row.verdict.status, row.chosen) for row in accepted] == [("2.12.1", "native", True)]
+    assert accepted[0].command == "make image STACK=torch CUDA=13.0 ARCH=arm64 GPU=gh200"
+    assert not any("SLIM" in detail for line in explain.answer(found).sections[0].entries for detail in line.details)
+    rejected = next(row for row in found.rows if row.cuda == "12.8").verdict.reasons[0]
+    assert (rejected.rule, "torch 2.10.0 for CUDA 12.8 and arm64" in rejected.what) == ("platform", True)
+    with_extensions = explain.explain(RECIPES["pyg"], Target(gpus=("GB200",)), machine).rows
+    assert {row.verdict.status for row in with_extensions} == {"rejected"}
+
+
+def test_torch_compile_of_arm64_names_no_setting_that_is_refused_there():
+    assert note("2.12.1", "3.11", ["bash"]).endswith("or FLAVOUR=devel")
+    ours = note("2.12.1", "3.11", ["bash"], ARM64)
+    assert ours.endswith("and Python's headers, which images for arm64 are made without")
 
 
 @pytest.mark.parametrize(
