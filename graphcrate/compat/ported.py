@@ -27,7 +27,8 @@ def port(
     recipe: Recipe, variant: Variant, candidates: Sequence[Candidate], platform: Platform, request: BuildRequest
 ) -> Ported:
     """The variant for a platform. Raises UsageError for what there is not, with what there is."""
-    plain = command(request.verb, recipe.name, cuda=variant.cuda, platform=platform.name)
+    without = "none" if variant.extensions else None
+    plain = command(request.verb, recipe.name, cuda=variant.cuda, platform=platform.name, extensions=without)
     for what, instead in _not_ported(variant, request):
         raise UsageError(f"images for {platform.title} are made without {what}", next_step=f"{plain}    ({instead})")
     usable = tuple(candidate for candidate in candidates if _has_build(candidate, platform))
@@ -71,5 +72,5 @@ def _not_ported(variant: Variant, request: BuildRequest) -> Iterator[tuple[str, 
         yield f"{setting(slim='yes').both()}", "with code for all GPUs"
     if request.additions:
         yield "packages, files and commands of one's own", "the stack itself; pip in the running image adds packages"
-    if variant.extensions:
-        yield f"PyG's compiled extensions, which {variant.cuda} of this recipe has", "the stack torch"
+    if variant.extensions and request.sources.extensions != "none":
+        yield "PyG's compiled extensions", "PyG itself is pure Python, and trains without them"

@@ -277,12 +277,18 @@ def test_torch_compile_of_arm64_names_no_setting_that_is_refused_there():
         ({"slim": "all"}, ("made without SLIM=yes",)),
         ({"engine": "docker"}, ("made without docker", "our own builder")),
         ({"additions": Additions(packages=("einops",))}, ("made without packages, files and commands of one's own",)),
-        ({"name": "pyg"}, ("made without PyG's compiled extensions", "the stack torch")),
+        ({"name": "pyg"}, ("without PyG's compiled extensions", "make image CUDA=13.0 ARCH=arm64 EXTENSIONS=none")),
+        ({"name": "pyg", "extensions": "source"}, ("without PyG's compiled extensions", "pure Python")),
     ],
 )
 def test_what_is_not_made_for_arm64_is_refused_with_what_is(asked, words):
     with refused(UsageError, *words):
         chosen(**asked)
+
+
+def test_pyg_without_extensions_is_made_for_arm64():
+    choice = chosen(name="pyg", extensions="none")
+    assert (choice.variant.base.runs_on, [each.torch for each in choice.usable]) == (ARM64, ["2.12.1"])
 
 
 def test_a_recipe_of_which_nothing_is_ported_says_so():
