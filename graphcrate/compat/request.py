@@ -140,6 +140,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             name=asked.recipe,
             cuda=asked.variant,
+            platform=asked.platform,
             machine=machine,
             sources=sources,
             additions=asked.additions or Additions(),
@@ -152,6 +153,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
             recipe=self.name,
             variant=self.cuda or "",
             candidate=candidate,
+            platform=self.platform.replace(DEFAULT.name, ""),
             target=self.machine.target,
             gpus=tuple(filter(None, self.machine.gpu.split(","))),
             driver=self.machine.driver,

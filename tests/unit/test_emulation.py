@@ -8,15 +8,18 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from graphcrate.assembly import pipeline
 from graphcrate.cli import options
 from graphcrate.compat import catalog, explain, facts, ported
 from graphcrate.compat.emulators import emulator_package
 from graphcrate.compat.planning import make_plan
+from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.targets import MachineRequest, Target
 from graphcrate.compat.torch_compile import note
 from graphcrate.engines import run_suites
 from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.engines.embedded import run as running
+from graphcrate.engines.trials import artifact
 from graphcrate.host import emulation, namespaces, sandbox
 from graphcrate.host.emulation import Emulator
 from graphcrate.host.sandbox import Exec
@@ -389,9 +392,9 @@ def test_an_emulated_run_is_judged_by_its_verdict_and_never_on_a_gpu(ran, status
 
 
 def order_for(platform, tmp_path, device="auto"):
-    artifact = Artifact(engine="embedded", kind="layout", reference=str(tmp_path), digest=f"sha256:{'7' * 64}", bytes=1)
+    layout = Artifact(engine="embedded", kind="layout", reference=str(tmp_path), digest=f"sha256:{'7' * 64}", bytes=1)
     return TrialOrder(
-        artifact=artifact,
+        artifact=layout,
         suites=("torch",),
         device=device,
         folder=str(tmp_path / "out"),
@@ -429,6 +432,33 @@ class _Opened:
 
     def __exit__(self, *_):
         return None
+
+
+def test_a_suite_that_is_named_is_refused_where_an_emulator_would_run_it():
+    with refused(UsageError, f"no suite runs here in an image for {OTHER.title}", "--suite torch --runner slurm"):
+        artifact._refuse_emulated(["torch"], OTHER, "embedded")
+    for allowed in (((), OTHER, "embedded"), (["torch"], HERE, "embedded"), (["torch"], OTHER, "slurm")):
+        assert artifact._refuse_emulated(*allowed) is None
+
+
+def test_no_other_engine_builds_for_another_platform_where_the_embedded_builder_cannot(monkeypatch):
+    def build(job, ctx):
+        raise HostError("no program for arm64 can be run on this machine")
+
+    monkeypatch.setattr(pipeline, "_build_and_test", build)
+    monkeypatch.setattr(pipeline.with_engine, "first_that_answers", lambda ctx: pytest.fail("asked for an engine"))
+    request = build_request(name="torch", cuda="13.0", platform=ARM64.name)
+    with refused(HostError, "no program for arm64"):
+        pipeline.build_image(request, SimpleNamespace(root=ROOT, progress=None))
+
+
+def test_the_provenance_of_an_image_asks_for_its_platform_again():
+    request = build_request(name="torch", cuda="13.0", platform=ARM64.name)
+    parameters = request.parameters("pypi")
+    assert BuildRequest.again(parameters).platform == ARM64.name
+    default = build_request(platform=DEFAULT.name).parameters("pypi")
+    assert b"platform" not in msgspec.json.encode(default)
+    assert BuildRequest.again(default).platform == ""
 
 
 def test_run_says_that_an_emulator_runs_the_image():
