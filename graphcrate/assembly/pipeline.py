@@ -19,6 +19,7 @@ from graphcrate.host.context import Context
 from graphcrate.model.errors import BuildError, HostError, NetworkError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.plan import Plan
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.report import BuildReport
 from graphcrate.resolve import base
 from graphcrate.resolve.locks import Resolution
@@ -39,7 +40,8 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
     try:
         return _build_and_test(job, ctx)
     except HostError as error:
-        if request.engine != "auto" or request.slim != "no":
+        is_ported = job.choice.variant.base.runs_on != DEFAULT  # others would build for this machine
+        if request.engine != "auto" or request.slim != "no" or is_ported:
             raise
         if (other := with_engine.first_that_answers(ctx)) is None:
             raise

@@ -122,5 +122,5 @@ def compile_notes(lock: Lock, plan: Plan | None) -> list[str]:
     torch = lock.package("torch")
     base = plan.of(BaseStep)[0].base if plan else lock.base
     debian = [package.name for package in base.packages] if isinstance(base, DebianBase) else None
-    note = torch_compile.note(torch.version, lock.python, debian) if torch else ""
+    note = torch_compile.note(torch.version, lock.python, debian, lock.platform) if torch else ""
     return [note] if note else []

@@ -16,6 +16,7 @@ from graphcrate.engines import run_suites
 from graphcrate.host import trace
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
+from graphcrate.host.emulation import is_native
 from graphcrate.model.lock import Lock, encode
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import BuildReport
@@ -58,7 +59,8 @@ class Prover:
         """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, with a report."""
         report, folder = made.report, self.images.folder(made.report)
         if made.is_new and not report.suites:
-            ctx.progress.note(summary.step(4, f"test it by {listed(self.suites)}"))
+            how = f"test it by {listed(self.suites)}" if is_native(made.plan.platform) else "try it by an emulator"
+            ctx.progress.note(summary.step(4, how))
         order = TrialOrder(
             artifact=report.artifact,
             suites=self.suites,
@@ -69,6 +71,7 @@ class Prover:
             layout=report.digest if report.layout else "",
             rerun=self.options.rerun,
             own=report.own,
+            platform=made.plan.platform.name,
         )
         if below is not None and run_suites.has_passed(order, ctx):  # better than what the image below it shows
             below = None

@@ -73,6 +73,7 @@ def _build_from_wheels(plan: Plan, lock: Lock, sources: SourceOptions, folder: P
                 base.result()
             files = compiling.files() if sources.devel else fetch(lock, sources, ctx)
             prepared = base.result()
+            twin = bases.native_twin(ctx, lock, prepared)
         except BaseException:
             process.end_all()
             raise
@@ -83,6 +84,7 @@ def _build_from_wheels(plan: Plan, lock: Lock, sources: SourceOptions, folder: P
         plan=plan,
         folder=folder,
         base=prepared,
+        twin=twin,
         files=files,
         compiled=lambda: compiling.wheels(prepared, folder),
         toolkit=lambda: compiling.toolkit(prepared),

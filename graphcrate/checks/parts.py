@@ -14,11 +14,13 @@ from graphcrate.checks.audit import run as auditing
 from graphcrate.checks.contracts import run as contracts
 from graphcrate.checks.contracts.fabric import fabric
 from graphcrate.checks.reading import read_image, read_view
+from graphcrate.compat import facts
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer
 from graphcrate.model.audit import Audit
 from graphcrate.model.contract import Host, ImageView, Inspection
 from graphcrate.model.errors import AuditError, ContractError, GraphcrateError, LayoutError, NetworkError, UsageError
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.runtime import RuntimeName
 from graphcrate.model.vulnerability import VulnerabilityReport
 from graphcrate.model.words import size
@@ -91,18 +93,19 @@ def check(
     output: Path = Path("dist"),
     fetch: Fetch = "small",
 ) -> Checked:
-    """Check what is selected of an image, whatever its form.
+    """Check what is selected of an image, whatever its form; of one for several platforms that of the host's machines.
 
     Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError.
     """
+    platform = facts.machine_platform(host.gpus) or DEFAULT
     stored = _bytes(locate(ref, output), ctx) if "bytes" in scope.parts else None
     view = audit = None
     if "binaries" in scope.parts:
-        image = read_image(ref, ctx, output, fetch)
+        image = read_image(ref, ctx, output, fetch, platform)
         view, audit = image.view, auditing.judge(image.contents, host.gpus)
     elif "runtimes" in scope.parts:
         network = not scope.contracts or fabric.id in scope.contracts
-        view = read_view(ref, ctx, output, fetch, network=network)
+        view = read_view(ref, ctx, output, fetch, platform, network=network)
     inspected = None
     if view and "runtimes" in scope.parts:
         inspected = _inspected(view, host, runtimes, scope.contracts)

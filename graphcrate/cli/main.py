@@ -103,6 +103,7 @@ def program(
 def image(
     name: Name,
     cuda: options.Cuda = None,
+    platform: options.Platform = "",
     with_: With = None,
     requirements: Requirements = None,
     apt: Annotated[list[str] | None, typer.Option(help="Debian packages to add.")] = None,
@@ -143,6 +144,7 @@ def image(
         "image",
         name,
         cuda,
+        platform=platform,
         machine=machine,
         sources=sources,
         packages=with_ or (),
@@ -240,6 +242,7 @@ def lock(
         ),
     ] = "",
     cuda: options.Cuda = None,
+    platform: options.Platform = "",
     channel: Channel = None,
     mirror: Mirror = None,
     wheels: Wheels = None,
@@ -263,6 +266,7 @@ def lock(
     """
     if check_only:
         given = {"channel": channel, "wheels": wheels, "toolkit": toolkit, "pyg-lib": pyg_lib}
+        given["platform"] = platform
         _refuse(**given, extensions=extensions.replace("auto", ""))
         _check_locks(name, cuda, mirror, as_json)
         return
@@ -277,7 +281,7 @@ def lock(
     sources = SourceOptions(
         channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit, pyg_lib=pyg_lib
     )
-    request = build_request("lock", name, cuda, sources=sources)
+    request = build_request("lock", name, cuda, platform=platform, sources=sources)
     sys.stdout.write(f"{pipeline.write_lock(request, here())}\n")
 
 

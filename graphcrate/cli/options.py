@@ -18,6 +18,7 @@ from graphcrate.model import words
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import encode
+from graphcrate.model.platform import DEFAULT, SUPPORTED, asked_for
 from graphcrate.model.runtime import RUNTIMES
 from graphcrate.model.words import either
 
@@ -43,6 +44,20 @@ def cuda_version(text: str | None) -> str | None:
     return _PATCH.sub(r"\1", version) if _PATCH.fullmatch(version) else version
 
 
+def platform_name(text: str) -> str:
+    """ "linux/arm64" of arm64, aarch64 or itself; nothing of nothing. Raises UsageError for an unknown one."""
+    if not text.strip():
+        return ""
+    platform = asked_for(text)
+    if platform is None:
+        known = [row.name for row in SUPPORTED]
+        raise UsageError(
+            f"images are made for {' and '.join(known)}, not for {text!r}",
+            next_step=f"{setting(platform=known[-1]).both()}, or leave it out, for {DEFAULT.name}",
+        )
+    return platform.name
+
+
 def gpu_list(gpus: list[str] | None) -> str:
     """GPUs that were named, once or several times, as one list; empty for none. Raises UsageError for an empty name."""
     if not all(gpu.strip() for gpu in gpus or ()):
@@ -65,6 +80,10 @@ Cuda = Annotated[
     typer.Option(
         callback=cuda_version, help='CUDA version or "cpu"; else the newest that the named machine runs, or 11.8.'
     ),
+]
+Platform = Annotated[
+    str,
+    typer.Option(callback=platform_name, help=f"What the image runs on: {' or '.join(row.name for row in SUPPORTED)}."),
 ]
 #: use `joined` on it
 Gpus = Annotated[list[str] | None, typer.Option(help="GPU models, such as v100 or v100,a100; again for more.")]

@@ -19,6 +19,7 @@ def build_request(
     name: str,
     cuda: str | None,
     *,
+    platform: str = "",
     machine: MachineRequest | None = None,
     sources: SourceOptions | None = None,
     packages: Sequence[str] = (),
@@ -39,6 +40,7 @@ def build_request(
     return BuildRequest(
         name=stack.name,
         cuda=stack.cuda,
+        platform=platform,
         machine=machine or MachineRequest(),
         sources=msgspec.structs.replace(sources, mirror=sources.mirror or config().mirror or None),
         additions=mpi.with_library(own.merge_additions(stack.additions, typed)),

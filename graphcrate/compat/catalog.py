@@ -13,6 +13,7 @@ from graphcrate.model.command import Command, command, filled
 from graphcrate.model.errors import RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import Lock
 from graphcrate.model.lock_proof import LockProof
+from graphcrate.model.platform import DEFAULT, SUPPORTED, Platform
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 
 #: from a CUDA version to the command that was typed, with this one in place of what it has
@@ -93,17 +94,26 @@ def nearest_cuda(cuda: str, known: Sequence[str]) -> list[str]:
 
 def lock_path(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> Path:
     """Where the candidate's lock is committed."""
-    return path_of_lock(ctx.root, recipe.name, variant.cuda, candidate.name)
+    return path_of_lock(ctx.root, recipe.name, variant.cuda, candidate.name, variant.base.runs_on)
 
 
-def path_of_lock(root: Path, recipe: str, cuda: str, candidate: str) -> Path:
-    """The same by names, of the checkout below `root`."""
-    return root / "images" / recipe / cuda_label(cuda) / f"{candidate}.lock.json"
+def path_of_lock(root: Path, recipe: str, cuda: str, candidate: str, platform: Platform = DEFAULT) -> Path:
+    """The same by names, of the checkout below `root`; in a folder of its own for another platform."""
+    folder = root / "images" / recipe / cuda_label(cuda)
+    if platform != DEFAULT:
+        folder /= platform.architecture
+    return folder / f"{candidate}.lock.json"
 
 
 def renewal(recipe: Recipe, variant: Variant, candidate: Candidate) -> Command:
     """The command that locks a candidate again."""
-    return command("lock", recipe.name, cuda=variant.cuda, channel=candidate.channels[0])
+    platform = typed_platform(variant.base.runs_on)
+    return command("lock", recipe.name, cuda=variant.cuda, platform=platform, channel=candidate.channels[0])
+
+
+def typed_platform(platform: Platform) -> str | None:
+    """What commands name it by; nothing of the default one."""
+    return None if platform == DEFAULT else platform.name
 
 
 def read_lock(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> Lock | None:
@@ -132,6 +142,9 @@ def renewal_of(ctx: Context, path: Path) -> Command:
     if len(rest) > 1 and (recipe := path.with_name(f"{stem}.toml")).is_file():
         return command("lock", recipe, cuda=rest[0])
     folder = path.absolute().parent
+    if platform := next((row for row in SUPPORTED if row.architecture == folder.name), None):
+        folder = folder.parent
     if (ctx.root / "recipes" / f"{folder.parent.name}.toml").is_file():
-        return command("lock", folder.parent.name, cuda=folder.name)
+        named = typed_platform(platform or DEFAULT)
+        return command("lock", folder.parent.name, cuda=folder.name, platform=named)
     return command("lock", "NAME", cuda="VERSION")

@@ -13,7 +13,7 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.compat import catalog, facts, glt, rules, suites, targets, toolkits, torch_compile
+from graphcrate.compat import catalog, facts, glt, ported, rules, suites, targets, toolkits, torch_compile
 from graphcrate.compat.facts import numbers
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.rules import Judgement, Reason, Software, Status
@@ -23,6 +23,7 @@ from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.command import Setting, command, filled, setting
 from graphcrate.model.errors import ResolutionError, UsageError
+from graphcrate.model.platform import DEFAULT, Platform, platform_named
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import CandidateOutcome
 
@@ -127,6 +128,32 @@ def find_partition(ctx: Context, name: str, target: str) -> SlurmPartition | Non
 
 
 def select_variant(request: BuildRequest, ctx: Context) -> VariantChoice:
+    """Choose what a request amounts to, for its platform. Raises UsageError, RecipeError, ResolutionError."""
+    chosen = _for_machine(request, ctx)
+    platform = _platform_of(request, chosen.gpu)
+    if platform == DEFAULT:
+        return chosen
+    variant, usable, out = ported.port(chosen.recipe, chosen.variant, chosen.usable, platform, request)
+    return chosen._replace(variant=variant, usable=usable, out=(*chosen.out, *out))
+
+
+def _platform_of(request: BuildRequest, gpus: str) -> Platform:
+    """What an image is for: what was asked for, else what the machines of its GPUs are. Raises UsageError."""
+    models = facts.gpu_models(gpus) if gpus else ()
+    platform = platform_named(request.platform) if request.platform else facts.machine_platform(models)
+    others = [model for model in models if (facts.host_platform(model) or platform) != platform]
+    if platform is None or others:
+        each = ", ".join(f"{model}: {other.name}" for model in models if (other := facts.host_platform(model)))
+        raise UsageError(
+            f"no image is for {' and '.join(models)}"
+            + (f" and for {platform.name}" if platform else "")
+            + f": machines with them are of another kind ({each})",
+            next_step="name GPUs of one kind of machine, or leave the platform out",
+        )
+    return platform
+
+
+def _for_machine(request: BuildRequest, ctx: Context) -> VariantChoice:
     """Choose the CUDA version, the GPUs and the candidates of a request, with a note of what was chosen.
 
     Raises UsageError, RecipeError, ResolutionError where nothing runs.
@@ -270,7 +297,13 @@ def on_newer_base(cuda: str, rows: Sequence[ExplainRow], today: datetime.date) -
     return nearest or max(fitting, key=lambda row: numbers(row.cuda), default=None)
 
 
-def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Sequence[str] | None) -> Software:
+def stack_of(
+    recipe: Recipe,
+    variant: Variant,
+    candidate: Candidate,
+    gpus: Sequence[str] | None,
+    platform: Platform = DEFAULT,
+) -> Software:
     """What an image would hold, with extensions compiled for these GPUs (none named: for those of the recipe)."""
     requirements = [Requirement(text) for text in (*recipe.requirements, *variant.requirements, *variant.extensions)]
     pins = (bounds for wish in requirements if canonicalize_name(wish.name) == glt.NAME for bounds in wish.specifier)
@@ -295,6 +328,7 @@ def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Seque
         torch_geometric=variant.torch_geometric,
         glt=next((pin.version for pin in pins if pin.operator == "=="), ""),
         packages=tuple(canonicalize_name(requirement.name) for requirement in requirements),
+        platform=platform.name,
     )
 
 
@@ -314,9 +348,11 @@ def _rows(
 ) -> Iterator[ExplainRow]:
     gpu = ",".join(facts.gpu_models(machine.gpu)).lower() if machine.gpu and not machine.target else ""
     machine = MachineRequest(target=machine.target, gpu=gpu, driver=machine.driver)
-    request = BuildRequest(name=recipe.name, cuda=variant.cuda, machine=machine, recipe=own)
+    platform = facts.machine_platform(target.gpus or ()) or DEFAULT
+    named = "" if platform == DEFAULT else platform.name
+    request = BuildRequest(name=recipe.name, cuda=variant.cuda, platform=named, machine=machine, recipe=own)
     for candidate in candidates_of(variant):
-        judged = judge_target(recipe, variant, candidate, target)
+        judged = judge_target(recipe, variant, candidate, target, platform)
         yield ExplainRow(
             recipe=recipe.name,
             cuda=variant.cuda,
@@ -338,14 +374,16 @@ def candidates_of(variant: Variant) -> tuple[Candidate, ...]:
     return variant.candidates or (Candidate(name="", channels=(), torch="", torch_cuda=variant.cuda),)
 
 
-def judge_target(recipe: Recipe, variant: Variant, candidate: Candidate, target: Target) -> Judgements:
+def judge_target(
+    recipe: Recipe, variant: Variant, candidate: Candidate, target: Target, platform: Platform = DEFAULT
+) -> Judgements:
     """Judge both images of a candidate: what `make image GPU=…` makes for the target's GPUs, and without GPU=."""
     if refusal := variant.unavailable:
         reason = Reason(rule="recipe", what=refusal.why, source="", fix=filled(refusal.instead))
         verdict = Judgement(status="rejected", reasons=(reason,))
         return Judgements(verdict, verdict)
-    verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
-    plain = rules.judge(stack_of(recipe, variant, candidate, None), target) if target.gpus else verdict
+    verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus, platform), target)
+    plain = rules.judge(stack_of(recipe, variant, candidate, None, platform), target) if target.gpus else verdict
     if verdict.accepted and plain.status != verdict.status:
         setting = _setting(target)
         without = f"without {setting} it {_WORDS[plain.status]}"
@@ -401,7 +439,8 @@ def answer(explanation: Explanation) -> Answer:
             details.append(f"note: {no}")
         if row.exclude_newer and (row.chosen or row.cuda == explanation.asked):
             details.append(f"note: packages as of {row.exclude_newer}")
-        if row.chosen and explanation.target.gpus and row.cuda != "cpu":
+        slims = facts.machine_platform(explanation.target.gpus or ()) == DEFAULT
+        if row.chosen and explanation.target.gpus and slims and row.cuda != "cpu":
             details.append(f"smaller: {setting(slim='yes')}, with code for these GPUs alone (docs/slim.md)")
         entries.append(AnswerLine(label, headline, tuple(details), style))
     return Answer((Section(tuple(entries)),), opening=tuple(opening))

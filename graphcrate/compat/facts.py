@@ -13,6 +13,7 @@ import msgspec
 from graphcrate.model import codec
 from graphcrate.model.command import filled, setting
 from graphcrate.model.errors import UsageError
+from graphcrate.model.platform import DEFAULT, Platform, platform_named
 from graphcrate.model.recipe import Candidate
 from graphcrate.model.runtime import RuntimeName
 
@@ -94,6 +95,8 @@ _minimum_drivers = functools.cache(functools.partial(table, "drivers", dict[str,
 _forward = functools.cache(functools.partial(table, "drivers", dict[str, frozenset[str]], "forward"))
 #: every known torch build
 torch_builds = functools.cache(functools.partial(table, "torch", tuple[TorchBuild, ...], "build"))
+#: platform, as OCI names it → its builds, where they are not those of `torch_builds`
+_ported_builds = functools.cache(functools.partial(table, "torch_ported", dict[str, tuple[TorchBuild, ...]]))
 #: what runtimes, kernels, tools and C libraries take from which version on, by name
 limits = functools.cache(functools.partial(table, "runtimes", dict[str, MinimumVersion]))
 #: instances of Alibaba PAI by their number of GPUs
@@ -125,6 +128,7 @@ def all_gpus() -> dict[str, str]:
     return gpus() | table("gpus", dict[str, str], "more")
 
 
+_hosts = functools.cache(functools.partial(table, "gpus", dict[str, str], "hosts"))
 _instances = functools.cache(functools.partial(table, "gpus", dict[str, str], "instances"))
 _foreign = functools.cache(functools.partial(table, "gpus", tuple[_Foreign, ...], "foreign"))
 
@@ -191,6 +195,19 @@ def gpu_models(gpus: str) -> tuple[str, ...]:
     return models
 
 
+def host_platform(model: str) -> Platform | None:
+    """The platform of machines with a GPU, a model of `gpu_model`; None of a bare architecture, which both may have."""
+    if model not in all_gpus():
+        return None
+    return platform_named(_hosts().get(model, DEFAULT.name))
+
+
+def machine_platform(models: Iterable[str]) -> Platform | None:
+    """The platform of machines with these GPUs, as far as one of them tells; None where they are in different ones."""
+    known = {platform for platform in map(host_platform, models) if platform}
+    return known.pop() if len(known) == 1 else None if known else DEFAULT
+
+
 def architectures_for(gpus: str) -> tuple[str, ...]:
     """Compute capabilities of a list of GPUs, lowest first: `v100,a100` → ("7.0", "8.0"). Raises UsageError."""
     return ordered({compute_capability(model) for model in gpu_models(gpus)})
@@ -206,10 +223,15 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=key))
 
 
-def torch_build(torch: str, cuda: str) -> TorchBuild | None:
+def builds_for(platform: Platform) -> tuple[TorchBuild, ...]:
+    """Every torch build for a platform that is known."""
+    return torch_builds() if platform == DEFAULT else _ported_builds().get(platform.name, ())
+
+
+def torch_build(torch: str, cuda: str, platform: Platform = DEFAULT) -> TorchBuild | None:
     """What is known of a torch by its version ("2.0.1+cu118") and what it was built with ("11.8")."""
     version = torch.partition("+")[0]
-    return next((build for build in torch_builds() if (build.torch, build.cuda) == (version, cuda)), None)
+    return next((build for build in builds_for(platform) if (build.torch, build.cuda) == (version, cuda)), None)
 
 
 def torch_runs_on(torch: str, cuda: str, capability: str) -> bool | None:

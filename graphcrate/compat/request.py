@@ -9,6 +9,7 @@ from graphcrate.compat import build_environment, own
 from graphcrate.compat.slim import Choice
 from graphcrate.compat.targets import MachineRequest
 from graphcrate.model.command import OPTIONS, Command, command
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Additions, FurtherChannel
 from graphcrate.model.report import BuildParameters
 from graphcrate.model.trial import Device
@@ -50,7 +51,8 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     cuda: str | None  #: None: the newest that runs on the machine, if one is named
-    machine: MachineRequest = MachineRequest()  #: that the image is for
+    platform: str = ""  #: that the image is for; empty: what machines with its GPUs are, else the default one
+    machine: MachineRequest = MachineRequest()  #: the same, by its GPUs
     sources: SourceOptions = SourceOptions()  #: of the stack; `own_sources` has those of what is added to it, too
     additions: Additions = Additions()  #: the user's own packages, files and commands
     recipe: Path | None = None  #: the user's own file that says them
@@ -83,6 +85,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
         machine, sources, suites = self.machine, self.sources, self.suites
         options = {
             "cuda": self.cuda,
+            "platform": self.platform.replace(DEFAULT.name, ""),
             "target": machine.target,
             "gpu": machine.gpu,
             "driver": machine.driver,
@@ -137,6 +140,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             name=asked.recipe,
             cuda=asked.variant,
+            platform=asked.platform,
             machine=machine,
             sources=sources,
             additions=asked.additions or Additions(),
@@ -149,6 +153,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
             recipe=self.name,
             variant=self.cuda or "",
             candidate=candidate,
+            platform=self.platform.replace(DEFAULT.name, ""),
             target=self.machine.target,
             gpus=tuple(filter(None, self.machine.gpu.split(","))),
             driver=self.machine.driver,

@@ -14,6 +14,7 @@ from graphcrate.compat.facts import numbers
 from graphcrate.compat.targets import Target
 from graphcrate.model.audit import GpuVerdict
 from graphcrate.model.command import command, filled, setting
+from graphcrate.model.platform import DEFAULT, Platform, platform_named
 from graphcrate.model.recipe import CHANNELS, Candidate, Channel, Variant
 from graphcrate.model.report import Fallback
 from graphcrate.model.runtime import RUNTIMES
@@ -22,6 +23,7 @@ from graphcrate.model.words import listed
 _DRIVERS = "CUDA 13.2 release notes, tables 2 and 3"
 _COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"
 _BINARY = "CUDA programming guide, binary and PTX compatibility"
+_PORTED = "graphcrate/compat/data/torch_ported.toml"
 _GLT = "graphcrate/compat/data/glt.toml: measured on its wheels and torch's"
 
 #: `native`: machine code for every GPU. `jit`: the driver compiles PTX first, which makes the first start slow.
@@ -44,6 +46,7 @@ class Software(msgspec.Struct, frozen=True, kw_only=True):
     torch_geometric: str = ""  #: version of PyG
     glt: str = ""  #: version of graphlearn-torch
     packages: tuple[str, ...] = ()  #: names of its distributions
+    platform: str = DEFAULT.name  #: that it is for
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -131,6 +134,30 @@ def gpu_code(stack: Software, model: str) -> GpuVerdict:
     return GpuVerdict(status="native", lost=lost)
 
 
+def _platform(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
+    """What is made for a platform at all, where it is another one than the default."""
+    platform = platform_named(stack.platform)
+    if platform == DEFAULT:
+        return
+    where, title = f"machines with {listed(target.gpus or ())} are {platform.title}", platform.title
+    if stack.extensions:
+        what = f"{where}, and extensions of PyG are not compiled for that: {', '.join(stack.extensions)}"
+        yield _Found("rejects", what, _PORTED, _without_extensions(platform))
+    elif facts.torch_build(stack.torch, stack.torch_cuda, platform) is None:
+        what = f"{where}, and no build of torch {stack.torch} for CUDA {stack.torch_cuda} and {title} is known"
+        yield _Found("rejects", what, _PORTED, f"a torch that has one: {_ported_torches(platform)}")
+
+
+def _without_extensions(platform: Platform) -> str:
+    """What to type for a stack without any, of the newest torch that there is."""
+    cuda = max((build.cuda for build in facts.builds_for(platform)), key=numbers)
+    return str(command("image", "torch", cuda=cuda, platform=platform.name))
+
+
+def _ported_torches(platform: Platform) -> str:
+    return ", ".join(f"{build.torch} for CUDA {build.cuda}" for build in facts.builds_for(platform))
+
+
 def _device(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     """Whether a GPU comes in at all."""
     if stack.torch_cuda != "cpu":
@@ -214,7 +241,7 @@ def _torch(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     """torch's own kernels for each GPU."""
     if not _uses_gpu(stack, target):
         return
-    build = facts.torch_build(stack.torch, stack.torch_cuda)
+    build = facts.torch_build(stack.torch, stack.torch_cuda, platform_named(stack.platform))
     title = f"torch {stack.torch} for CUDA {stack.torch_cuda}"
     if build is None:
         source = "graphcrate/compat/data/torch.toml has no entry"
@@ -298,7 +325,7 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found
 
 def _python(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     """The image's Python with what torch and PyG declare."""
-    build = facts.torch_build(stack.torch, stack.torch_cuda)
+    build = facts.torch_build(stack.torch, stack.torch_cuda, platform_named(stack.platform))
     release = packages.pyg_release(stack.torch_geometric)
     supported = [(f"torch {stack.torch}", build.python, _who_says(build))] if build is not None else []
     supported += [(f"PyG {release.version}", release.python, release.known)] if release is not None else []
@@ -349,7 +376,7 @@ def _base(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
             yield _Found("note", what)
         return
     has, newer = f"{suites.titled(stack.suite)} has {suite.glibc}", "a newer suite in the recipe"
-    build = facts.torch_build(stack.torch, stack.torch_cuda)
+    build = facts.torch_build(stack.torch, stack.torch_cuda, platform_named(stack.platform))
     if build is not None and build.glibc and numbers(suite.glibc) < numbers(build.glibc):
         yield _Found("rejects", f"torch {stack.torch} needs glibc {build.glibc}; {has}", _who_says(build), newer)
     if target.kernel and numbers(target.kernel) < numbers(suite.kernel):
@@ -379,6 +406,7 @@ def _runtime(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
 
 #: In the order in which they are asked.
 _RULES: dict[str, Callable[[Software, Target, str], Iterator[_Found]]] = {
+    "platform": _platform,
     "device": _device,
     "driver": _driver,
     "GPU code of torch": _torch,

@@ -7,6 +7,7 @@ from packaging.version import InvalidVersion, Version
 
 from graphcrate.compat import facts
 from graphcrate.model.command import setting
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.words import listed
 
 #: what inductor and triton run, and what the code that they write includes: pattern of Debian packages, title, package
@@ -38,8 +39,11 @@ def is_offered(torch: str) -> bool:
         return False
 
 
-def note(torch: str, python: str, debian: Collection[str] | None) -> str:
-    """What to know of torch.compile in an image with these Debian packages (None: not known); empty for nothing."""
+def note(torch: str, python: str, debian: Collection[str] | None, platform: Platform = DEFAULT) -> str:
+    """What to know of torch.compile in an image with these Debian packages (None: not known); empty for nothing.
+
+    Who builds for another platform than the default one adds no packages.
+    """
     if not is_offered(torch):
         return ""
     if reason := refusal(torch, python):
@@ -51,5 +55,8 @@ def note(torch: str, python: str, debian: Collection[str] | None) -> str:
     ]
     if not absent:
         return ""
+    needs = f"torch.compile needs {listed(title for title, _ in absent)}"
+    if platform != DEFAULT:
+        return f"{needs}, which images for {platform.title} are made without"
     apt = setting(apt=" ".join(package for _, package in absent))
-    return f"torch.compile needs {listed(title for title, _ in absent)}: {apt}, or {setting(flavour='devel')}"
+    return f"{needs}: {apt}, or {setting(flavour='devel')}"

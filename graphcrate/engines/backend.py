@@ -30,6 +30,7 @@ class BuildOrder:
     plan: Plan
     folder: Path  #: exists; where the artifact (if it is a file or folder) and `build.log` go
     base: Base | None  #: the plan's base in the cache; None: the engine pulls the image that the text names
+    twin: Base | None = None  #: with the same Python for this machine's processor, where the base's is emulated
     files: Mapping[str, Path]  #: sha256 → path of locked files; engines get those of the local channel alone
     compiled: Callable[[], Mapping[str, Path]] | None = None  #: makes the wheels of compiled sdists: sha256 → wheel
     toolkit: Callable[[], Path] | None = None  #: makes the folder of the plan's CUDA toolkit

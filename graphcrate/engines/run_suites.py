@@ -12,12 +12,15 @@ from graphcrate.engines import slurm, table
 from graphcrate.host import gpu, trace
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
+from graphcrate.host.emulation import is_native
 from graphcrate.host.sandbox import Inside
-from graphcrate.model.errors import SmokeError
+from graphcrate.inputs.emulators import prepare_emulator
+from graphcrate.model.errors import SmokeError, UsageError
 from graphcrate.model.lock import encode
+from graphcrate.model.platform import Platform, platform_named
 from graphcrate.model.report import Artifact, BuildReport, OwnTests, Pass, SmokeReport, SuiteClaim
 from graphcrate.model.trial import TrialOrder, TrialReport
-from graphcrate.smoke import memory, own
+from graphcrate.smoke import emulated, memory, own
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.suites import SuiteProgram
 
@@ -100,17 +103,21 @@ class _Test(NamedTuple):
 
 def _tests(order: TrialOrder, ctx: Context) -> list[_Test]:
     """Return what an order runs, each with its past pass on this kind of node. Raises HostError without a runner."""
-    on_gpu = smoke.runs_on_gpu(order.device)
+    platform = _emulated(order)
+    on_gpu = _on_gpu(order)
     runtime = table.runner(order.artifact.engine).runtime(ctx.environment)
+    device = gpu.device(ctx.environment, on_gpu=on_gpu)
     here = {
         "image": memory.content(order.artifact.digest),
-        "device": gpu.device(ctx.environment, on_gpu=on_gpu),
+        "device": emulated.marked(device, platform) if platform else device,
         "driver": gpu.driver_version() if on_gpu else "",
         "runtime": runtime.name,
         "runtime_version": runtime.version,
     }
     tests = []
-    suites = (smoke.suite(name, on_gpu=on_gpu, packages=order.packages, nodes=order.nodes) for name in order.suites)
+    suites = [smoke.suite(name, on_gpu=on_gpu, packages=order.packages, nodes=order.nodes) for name in order.suites]
+    if platform:
+        suites = [emulated.program(platform, order.packages)]
     for program in (*suites, *own.programs(order.own)):
         claim = SuiteClaim(suite=program.name, version=program.version, **here)
         again = order.rerun or program.measures
@@ -118,7 +125,29 @@ def _tests(order: TrialOrder, ctx: Context) -> list[_Test]:
     return tests
 
 
-def _opened(artifact: Artifact, ctx: Context) -> AbstractContextManager[Inside]:
+def _emulated(order: TrialOrder) -> Platform | None:
+    """The platform of an image that an emulator runs here: our own sandbox has one. Raises UsageError for a GPU of it.
+
+    Other runners start what they can, and say what they cannot.
+    """
+    platform = platform_named(order.platform)
+    if order.artifact.kind != "layout" or is_native(platform):
+        return None
+    if order.device == "cuda":
+        raise UsageError(
+            f"the image is for {platform.title}, which an emulator runs here, and that has no GPU",
+            next_step="--device auto here, or the same command on a machine of that kind",
+        )
+    return platform
+
+
+def _on_gpu(order: TrialOrder) -> bool:
+    return _emulated(order) is None and smoke.runs_on_gpu(order.device)
+
+
+def _opened(artifact: Artifact, ctx: Context, platform: Platform | None = None) -> AbstractContextManager[Inside]:
+    if platform:
+        prepare_emulator(platform, ctx)
     return table.runner(artifact.engine).opened(artifact, cache=ctx.cache, progress=ctx.progress)
 
 
@@ -127,7 +156,7 @@ def _results(
 ) -> list[SmokeReport]:
     """Return the result of each test, a past one or a new one."""
     say = say or ctx.progress.note
-    results, inside = [], None
+    results, inside, platform = [], None, _emulated(order)
     with contextlib.ExitStack() as stack:
         for test in tests:
             program, claim, past = test
@@ -138,11 +167,12 @@ def _results(
                 say(f"{claim.suite} passed on this kind of node before ({where}): not run again; --rerun runs it")
                 results += test.recalled()
                 continue
-            inside = inside or stack.enter_context(_opened(order.artifact, ctx))
+            inside = inside or stack.enter_context(_opened(order.artifact, ctx, platform))
             with trace.span(f"suite {program.name}"):
-                ran = smoke.run(program, inside, Path(order.folder), say=say, on_gpu=smoke.runs_on_gpu(order.device))
+                ran = smoke.run(program, inside, Path(order.folder), say=say, on_gpu=_on_gpu(order))
             result = msgspec.structs.replace(
                 ran,
+                device=emulated.marked(ran.device, platform) if platform else ran.device,
                 driver=gpu.driver_version(),
                 runtime=claim.runtime,
                 runtime_version=claim.runtime_version,

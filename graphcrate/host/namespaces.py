@@ -69,6 +69,7 @@ READ_ONLY = ("proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"
 OF_PROCESSES = ("self", "thread-self", "net", "mounts")  #: links in /proc, beside the processes' own folders
 HOST_NAME = b"graphcrate"
 SETUP_FAILED = 125
+EMULATOR = "emulator"  #: a stage
 NO_SECCOMP = "this kernel has no seccomp filters"
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -131,7 +132,7 @@ def start(post: int, orders: dict[str, Any]) -> NoReturn:
     """As the first process of the PID namespace: make the root, start the command, reap what is left over."""
     with stage("mount", post):
         die_with(0)  # its parent is outside the namespace, where process numbers are others'
-        enter_root(orders)
+        enter_root(orders, post)
         if not orders["network"]:
             raise_loopback()
     with stage("chdir", post):
@@ -214,7 +215,7 @@ def all_numbers(name: str) -> str:
     return "\n".join(f"{inside} {inside} {count}" for inside, _, count in ranges)
 
 
-def enter_root(orders: dict[str, Any]) -> None:
+def enter_root(orders: dict[str, Any], post: int) -> None:
     """Make the root file system the root. New mounts lie over a folder that the command does not get to see anyway."""
     changed = orders["changes_root"]
     path = orders["rootfs"] if changed else os.path.join(orders["rootfs"], orders["staging"])
@@ -228,6 +229,9 @@ def enter_root(orders: dict[str, Any]) -> None:
         os.makedirs(os.path.join(path, name), 0o755, exist_ok=True)
     mount_kernel_folder(path, "proc", "proc")
     mount_kernel_folder(path, "sys", "sysfs")
+    if orders["emulator"]:
+        with stage(EMULATOR, post):
+            register(path, orders["emulator"], orders["kind"])
     guard_kernel_folders(root)
     make_devices(os.path.join(path, "dev"))
     for name, mode in (("tmp", "1777"), ("dev/shm", "1777"), *(() if changed else (("run", "755"),))):
@@ -331,6 +335,22 @@ def mount_kernel_folder(root: str, name: str, kind: str) -> None:
         mount(kind, target, kind, MS_NOSUID | MS_NODEV | MS_NOEXEC)
     except OSError:
         mount(f"/{name}", target, None, MS_BIND | MS_REC)
+
+
+def register(root: str, emulator: dict[str, str], kind: str) -> None:
+    """Have the kernel start programs of another processor by an emulator, in this user namespace alone (Linux 6.7).
+
+    The kernel opens it now. It gets a descriptor's path: it takes few letters, and a colon in the line for an end.
+    What is registered goes with the last mount of this folder.
+    """
+    if kind != "user":
+        raise OSError(errno.EPERM, "in the host's user namespace it would be for everybody")
+    folder = os.path.join(root, "proc", "sys", "fs", "binfmt_misc")
+    mount("binfmt_misc", folder, "binfmt_misc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    program = os.open(emulator["program"], os.O_RDONLY)
+    path = f"/proc/self/fd/{program}"
+    write_text(os.path.join(folder, "register"), f"{emulator['before']}{path}{emulator['behind']}")
+    os.close(program)
 
 
 def guard_kernel_folders(root: Root) -> None:

@@ -20,8 +20,9 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from graphcrate.host import attach, namespaces, process, seccomp
+from graphcrate.host import attach, emulation, namespaces, process, seccomp
 from graphcrate.host import gpu as gpus
+from graphcrate.host.emulation import Emulator
 from graphcrate.host.steps import CAPABILITIES, Step
 from graphcrate.model import codec
 from graphcrate.model.command import IMAGE_AGAIN, command, setting
@@ -53,6 +54,7 @@ class Exec:
     terminal (no lines, no time-out). `nodes`: of a job of Slurm, on each of which it runs once, with the node's network
     and its devices for RDMA (pyxis and Apptainer alone). `silence`: seconds without a line after which it is taken to
     hang (our own sandbox alone). `on_line` hears stdout and stderr, merged. `step`: what the sandbox grants it.
+    `emulator`: what runs the image's programs where they are another processor's (our own sandbox alone).
     """
 
     argv: Sequence[str]
@@ -67,6 +69,7 @@ class Exec:
     silence: float = math.inf
     on_line: Callable[[str], None] | None = None
     step: Step = Step.SMOKE
+    emulator: Emulator | None = None
 
 
 class Inside(Protocol):
@@ -113,6 +116,7 @@ def run_in(rootfs: Path, command: Exec) -> process.Completed:
         "files": {} if needs.changes_root else network_files(command.network),
         "changes_root": needs.changes_root,
         "network": command.network,
+        "emulator": command.emulator.orders if command.emulator else {},
         "parent": os.getpid(),
         "capabilities": [CAPABILITIES[name] for name in needs.capabilities],
         "internet": needs.internet,
@@ -129,6 +133,8 @@ def run_in(rootfs: Path, command: Exec) -> process.Completed:
         done, failure = _start({**orders, "kind": kind}, _attached if command.attached else run)
         if failure is None:
             return done
+        if failure.stage == namespaces.EMULATOR and command.emulator:
+            raise emulation.refused(command.emulator.platform.title, failure.what)
         failures.append(failure)
     raise explain(failures, os.geteuid(), _restrictions())
 

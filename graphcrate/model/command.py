@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphcrate.model.platform import OS
+
 #: Whether `make` and `./build.py` are missing. The one look of `model` at the disk: at where it lies itself, for good.
 INSTALLED = not Path(__file__).resolve().parents[2].joinpath("build.py").is_file()
 CHECKOUT_PROGRAM, INSTALLED_PROGRAM = "./build.py", "graphcrate"
@@ -19,7 +21,7 @@ CHECKOUT_PROGRAM, INSTALLED_PROGRAM = "./build.py", "graphcrate"
 ETC = "…"  #: stands for words that were typed before, or that only the user knows
 USUAL_STACK = "pyg"  #: make's, where none is named
 
-_SOURCES = ("cuda", "channel", "mirror", "wheels", "extensions", "toolkit", "pyg-lib")
+_SOURCES = ("cuda", "platform", "channel", "mirror", "wheels", "extensions", "toolkit", "pyg-lib")
 _MACHINE = ("gpu", "driver", "target")
 _IMAGE = (
     *_SOURCES,
@@ -45,6 +47,9 @@ OPTIONS = {
 #: Commands that are shown as make takes them, and its settings there. (`make publish` builds the image, too.)
 SETTINGS = {"image": (*_IMAGE, "plan", "engine"), "publish": (*_IMAGE, "plan", "to", "key", "allow-cpu-only")}
 
+#: an option whose setting has another name, and its values without what they begin with
+_PLATFORM, _ARCH, _BEFORE_ARCH = "platform", "arch", f"{OS}/"
+
 _IN_BRACES = re.compile(r"\{([^{}]+)\}")
 _BY_MAKE = rf"make (?:{'|'.join(SETTINGS)})(?: (?:[A-Z_]+=[\w.+{ETC}-]+|{ETC}))+"
 _OF_A_CHECKOUT = re.compile(rf"{_BY_MAKE}|{re.escape(CHECKOUT_PROGRAM)}(?=\s)")
@@ -62,6 +67,8 @@ class Setting:
 
     def by_make(self) -> str:
         """One word, for make."""
+        if self.name == _PLATFORM and self.value:
+            return f"{_ARCH.upper()}={self.value.removeprefix(_BEFORE_ARCH)}"
         return f"{self.name.upper().replace('-', '_')}={'yes' if self.value is None else self.value}"
 
     def words(self) -> tuple[str, ...]:
@@ -171,6 +178,8 @@ def _read(text: str) -> Command | Setting | None:
         case words:
             verb = ""
     options = {name.lower().replace("_", "-"): value for name, _, value in (word.partition("=") for word in words)}
+    if _ARCH in options:
+        options[_PLATFORM] = _BEFORE_ARCH + options.pop(_ARCH)
     recipe = (verb and (options.pop("recipe", "") or options.pop("stack", ""))) or USUAL_STACK
     if not options.keys() <= set(SETTINGS.get(verb or "image", ())) or not all(options.values()):
         return None

@@ -19,6 +19,7 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     machine: str  #: uname(1)'s, in the tags of wheels and in uv's names: "x86_64"
     title: str  #: in texts: "x86-64"
     elf: str  #: e_machine, as in elf.h: "EM_X86_64"
+    elf_number: int  #: the same in the header of a file
     triplet: str  #: Debian's folder of libraries below /usr/lib (multiarch): "x86_64-linux-gnu"
     loader: str  #: glibc's: "/lib64/ld-linux-x86-64.so.2"
     musl: str  #: musl's: "/lib/ld-musl-x86_64.so.1"
@@ -73,6 +74,7 @@ AMD64 = Platform(
     machine="x86_64",
     title="x86-64",
     elf="EM_X86_64",
+    elf_number=62,
     triplet="x86_64-linux-gnu",
     loader="/lib64/ld-linux-x86-64.so.2",
     musl="/lib/ld-musl-x86_64.so.1",
@@ -83,7 +85,7 @@ AMD64 = Platform(
     audit=0xC000003E,
     calls=1,
 )
-#: declared, for what reads other people's files and for hosts: no image is made for it
+#: what Grace machines have (GH200, GB200); elsewhere its images are made by an emulator
 ARM64 = Platform(
     architecture="arm64",
     variants=("", "v8"),
@@ -91,6 +93,7 @@ ARM64 = Platform(
     machine="aarch64",
     title="arm64",
     elf="EM_AARCH64",
+    elf_number=183,
     triplet="aarch64-linux-gnu",
     loader="/lib/ld-linux-aarch64.so.1",
     musl="/lib/ld-musl-aarch64.so.1",
@@ -102,7 +105,7 @@ ARM64 = Platform(
     calls=2,
 )
 PLATFORMS = (AMD64, ARM64)
-SUPPORTED = (AMD64,)  #: those that images are made for
+SUPPORTED = (AMD64, ARM64)  #: those that images are made for
 DEFAULT = AMD64  #: of an image where nothing else is asked for
 
 
@@ -114,6 +117,12 @@ def platform_named(name: str) -> Platform:
 def supported(name: str) -> Platform:
     """The platform of this OCI name where images are made for it; else the default one, which it is judged by."""
     return next((row for row in SUPPORTED if row.name == name), DEFAULT)
+
+
+def asked_for(text: str) -> Platform | None:
+    """What the user means of the platforms that images are made for: "arm64", "linux/arm64", "aarch64"; else None."""
+    word = text.strip().lower().removeprefix(f"{OS}/").replace("-", "_")
+    return next((row for row in SUPPORTED if word in (row.architecture, row.machine)), None)
 
 
 def of_machine(machine: str) -> Platform | None:

@@ -16,6 +16,7 @@ class BuildParameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     recipe: FileName
     variant: str  #: its CUDA version
     candidate: str = ""
+    platform: str = ""  #: empty for the default one, too
     target: str = ""
     gpus: tuple[str, ...] = ()
     driver: str = ""

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.report import Artifact, OwnTests, SmokeReport
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -47,6 +48,7 @@ class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     rerun: bool = False  #: run also what it passed on such a node before
     own: OwnTests = OwnTests()  #: run after the suites
     nodes: int = 1  #: of a job of Slurm, for suites that spread
+    platform: str = DEFAULT.name  #: that the image's programs run on
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from graphcrate.host.atomic import replacing
 from graphcrate.model.errors import LayoutError
-from graphcrate.model.platform import DEFAULT, OS, Platform
+from graphcrate.model.platform import DEFAULT, OS, Platform, supported
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import spec
 from graphcrate.oci.image import TITLE, Image, digest_of
@@ -61,6 +61,11 @@ class Layout:
         """Bytes of all blobs, each counted once."""
         layers = {layer.digest: layer.size for layer in self.layers}
         return sum(layers.values()) + self.manifest.config.size + self.descriptor.size
+
+    @property
+    def platform(self) -> Platform:
+        """What its programs run on; the default one for what no image is made for."""
+        return supported(f"{self.config.os}/{self.config.architecture}")
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -349,6 +349,17 @@ def test_check_of_an_unreadable_foreign_layer_fails(typed, registry):
     assert (code, "not looked at: 2 of 3" in out, "cannot be read" in out) == (15, True, True), out
 
 
+def test_check_of_an_index_for_two_platforms_reads_that_of_the_gpus_machines(judged, registry):
+    entries = [
+        registry.image("team/image", [BASE], "arm", platform="linux/arm64", run=RUN),
+        registry.image("team/image", [BASE], "amd", run=RUN),
+    ]
+    registry.index("team/image", entries, "both")
+    for tag, gpu, status in (("both", "gh200", "pass"), ("both", "a100", "pass"), ("arm", "a100", "fail")):
+        _, _, found = judged(f"docker://{registry.host}/team/image:{tag}", "--gpu", gpu)
+        assert found["platform"] == status, (tag, gpu)
+
+
 def test_check_of_a_registry_index_without_platforms_fails_for_pyxis(judged, registry):
     entry = registry.image("team/image", [BASE], run=RUN)
     del entry["platform"]

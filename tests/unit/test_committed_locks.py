@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 
 from graphcrate.compat import explain, facts, together
@@ -88,3 +89,22 @@ def test_what_is_compiled_is_compiled_as_the_recipe_says():
         # The image's own base with more: a compiler must not meet another libc than the image has.
         assert isinstance(lock.base, DebianBase), path
         assert set(lock.base.packages) <= set(lock.compilation.base.packages), path
+
+
+def test_a_committed_lock_of_another_platform_answers_its_recipe_on_that_platform():
+    """One of an older recipe is left aside by a build, which locks anew: an update renews the default platform's."""
+    found = sorted((ROOT / "images").glob("*/*/*/*.lock.json"))
+    assert found
+    for path in found:
+        lock = decode_lock(path.read_bytes())
+        assert lock.platform.architecture == path.parent.name, path
+        assert path.read_bytes() == encode(lock), path
+        assert b"://" not in encode(lock), path
+        assert {package.file.name for package in lock.packages if not package.file.name.endswith(".whl")} == set()
+        variant = RECIPES[lock.recipe].variant(lock.cuda)
+        candidate = next(one for one in variant.candidates if one.name == lock.candidate)
+        ported = msgspec.structs.replace(
+            variant, base=msgspec.structs.replace(variant.base, platform=lock.platform.name)
+        )
+        if lock.package("torch").version == candidate.torch:
+            assert lock.request_sha256 == request_digest(RECIPES[lock.recipe], ported, candidate), path

@@ -61,7 +61,7 @@ def compiled_here(monkeypatch):
     starts = []
 
     class Python(InProcess):
-        def __init__(self, rootfs, python, version):
+        def __init__(self, rootfs, python, version, emulator):
             super().__init__()
             self.version = version
 
@@ -332,7 +332,7 @@ def test_slim_format_change_rebuilds_slim_layers_only(one, cache, monkeypatch):
     plan, files = one
     (step,) = plan.of(WheelsStep)
     cut = planned(msgspec.structs.replace(step, slim=Slim(capabilities=("7.0",), ptx=False, everything=False)))
-    shop = {"python": "3.11", "glibc": "2.36", "interpreter": embedded.InsidePython("/", "p", "3.11.2")}
+    shop = {"python": "3.11", "glibc": "2.36", "interpreter": embedded.InsidePython("/", "p", "3.11.2", None)}
 
     def keys():
         workshop = layers.Workshop(**shop, files=files, cache=cache, environment={})

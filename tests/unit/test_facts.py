@@ -4,6 +4,7 @@ import pytest
 
 from graphcrate.compat import facts
 from graphcrate.model.errors import UsageError
+from graphcrate.model.platform import ARM64, DEFAULT, PLATFORMS
 from tests.made import RECIPES
 
 PYG = RECIPES["pyg"]
@@ -118,3 +119,17 @@ def test_versions_are_ordered_numerically():
 def test_oldest_driver_of_a_cuda_and_newest_cuda_of_a_driver():
     assert [facts.oldest_driver(cuda) for cuda in ("11.8", "10.2", "99.1")] == ["450.80.02", "440.33", ""]
     assert [facts.newest_cuda(driver) for driver in ("535.104.05", "300.1")] == ["12.2", ""]
+
+
+def test_torch_builds_of_other_platforms_are_measured_and_their_gpus_named():
+    for platform in PLATFORMS[1:]:
+        for build in facts.builds_for(platform):
+            assert (build.known, bool(build.sm)) == ("measured", True)
+            assert build.source.endswith(f"_{platform.machine}.whl")
+            assert facts.torch_build(build.torch, build.cuda, platform) is build
+    assert facts.torch_build("2.7.1", "12.6", ARM64) is None
+    assert facts.builds_for(DEFAULT) == facts.torch_builds()
+
+
+def test_machines_with_grace_are_arm64_and_a_bare_architecture_may_be_either():
+    assert [facts.host_platform(gpu) for gpu in ("GH200", "GB200", "H100", "sm_90")] == [ARM64, ARM64, DEFAULT, None]

@@ -6,7 +6,7 @@ from graphcrate.artifacts.tree.binaries import RELEASES
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
 from graphcrate.checks.contracts.paths import folders_in_path, is_below
 from graphcrate.checks.contracts.view import distribution
-from graphcrate.compat import suites
+from graphcrate.compat import facts, suites
 from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.platform import SUPPORTED, supported
@@ -29,6 +29,11 @@ def platform(view: ImageView, host: Host, settings: Settings) -> CheckVerdict:
     if not settings.platform:
         return unknown("the artifact does not say")
     if supported(settings.platform).name == settings.platform:
+        for gpu in host.gpus:
+            other = facts.host_platform(gpu)
+            if other and other.name != settings.platform:
+                seen = f"{settings.platform}, and machines with {gpu} are {other.name}"
+                return failed(seen, f"take the image for {other.name}")
         return passed(settings.platform)
     return failed(settings.platform, f"build it for {_PLATFORMS} (docker build --platform)")
 

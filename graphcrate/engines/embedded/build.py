@@ -109,7 +109,7 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
         python=python,
         glibc=base.glibc,
         platform=base.platform,
-        interpreter=InsidePython(rootfs=base.rootfs, python=base.python, version=base.python_version),
+        interpreter=_interpreter(order.twin or base),
         files=order.files,
         cache=order.cache,
         environment=settings.select_for_child(order.environment),
@@ -137,6 +137,12 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
         for step in steps
     ]
     return tuple(record for record in records if record is not None)
+
+
+def _interpreter(base: Base) -> InsidePython:
+    """What compiles bytecode."""
+    version = base.python_version
+    return InsidePython(rootfs=base.rootfs, python=base.python, version=version, emulator=base.emulator)
 
 
 @contextlib.contextmanager

@@ -19,10 +19,13 @@ from graphcrate.engines.backend import RuntimeVersion
 from graphcrate.host import walls
 from graphcrate.host.cache import Cache, remove_tree
 from graphcrate.host.context import Context
+from graphcrate.host.emulation import Emulator, is_native
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.host.steps import Step
+from graphcrate.inputs.emulators import prepare_emulator, stored_emulator
+from graphcrate.model.platform import Platform
 from graphcrate.model.report import Artifact
 from graphcrate.oci.layout import Layout, read_layout
 
@@ -40,12 +43,14 @@ class Unpacked:
 
     layout: Layout
     rootfs: Path
+    emulator: Emulator | None = None  #: of an image for another processor than this machine's
 
     def run(self, command: Exec) -> Completed:
         """See `host.sandbox.Inside.run`, and `host.sandbox.run_in`. The working folder is the image's unless given."""
         variables = {**self.layout.environment, **command.environment}
         cwd = command.cwd or self.layout.config.run.working_dir or "/"
-        return run_in(self.rootfs, dataclasses.replace(command, environment=variables, cwd=cwd))
+        order = dataclasses.replace(command, environment=variables, cwd=cwd, emulator=self.emulator)
+        return run_in(self.rootfs, order)
 
 
 def runtime(environment: Mapping[str, str]) -> RuntimeVersion:
@@ -72,7 +77,7 @@ def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) 
             stack.pop_all().close()  # another process pruned it in the meantime
         os.utime(image)
         _prune(cache, progress)
-        yield Unpacked(layout, image / "root")
+        yield Unpacked(layout, image / "root", stored_emulator(layout.platform, cache))
 
 
 def run_inside(layout: Layout, command: Sequence[str], ctx: Context, *, network: bool = True) -> int:
@@ -88,14 +93,21 @@ def run_inside(layout: Layout, command: Sequence[str], ctx: Context, *, network:
         binds=(Bind(source=Path.cwd(), target="/work", read_only=False),),
         cwd="/work",
         network=network,
-        gpu=True,
+        gpu=is_native(layout.platform),
         attached=True,
         step=Step.RUN,
     )
+    if prepare_emulator(layout.platform, ctx):
+        ctx.progress.note(emulated(layout.platform))
     with unpacked(layout, cache=ctx.cache, progress=ctx.progress) as inside:
         completed = inside.run(here)
     code = completed.returncode
     return code if code >= 0 else 128 - code
+
+
+def emulated(platform: Platform) -> str:
+    """What is said of programs that an emulator runs."""
+    return f"the image is for {platform.title}, which an emulator runs here: slowly, and without GPUs"
 
 
 def _image_folder(layout: Layout, cache: Cache) -> Path:

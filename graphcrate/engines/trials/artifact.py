@@ -14,9 +14,11 @@ from graphcrate.compat.catalog import find_variant
 from graphcrate.engines import oci
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.host.context import Context
+from graphcrate.host.emulation import is_native
 from graphcrate.host.hashing import file_digest
 from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, UsageError
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.report import Artifact, BuildReport, OwnTests
 from graphcrate.model.runtime import RUNNER_FORMS, RUNNERS, runtime_name
 from graphcrate.model.suite import SUITES
@@ -63,6 +65,8 @@ def find(
     _refuse_unfit(suites, packages, reference)
     chosen_suites = tuple(suites) or _recipe_suites(reference, report, ctx)
     _refuse_nodes(nodes, chosen_suites)
+    platform = source.layout().platform if source.has_layout else DEFAULT
+    _refuse_emulated(suites, platform, chosen)
     folder = source.ours / "trials" if source.ours else output / "trials" / _name(source).replace(":", "-")
     passes = home if (home / "report.json").is_file() else output / "trials"
     return TrialOrder(
@@ -78,6 +82,7 @@ def find(
         rerun=rerun,
         own=report.own if report and not suites else OwnTests(),
         nodes=nodes,
+        platform=platform.name,
     )
 
 
@@ -117,6 +122,16 @@ def _refuse_nodes(nodes: int, suites: Sequence[str]) -> None:
     if nodes > 1 and (alone := [name for name in suites if name not in able]):
         raise UsageError(
             f"the suite {alone[0]} runs on one node, and --nodes is {nodes}", next_step=f"--suite {' or '.join(able)}"
+        )
+
+
+def _refuse_emulated(suites: Sequence[str], platform: Platform, runner: str) -> None:
+    """Raise UsageError for suites that are named, of an image whose programs an emulator would run here."""
+    if suites and runner == "embedded" and not is_native(platform):
+        raise UsageError(
+            f"no suite runs here in an image for {platform.title}: an emulator imports and trains five steps alone",
+            next_step=f"leave --suite out, or run it on a machine of that kind: --suite {suites[0]} --runner slurm "
+            "--partition NAME",
         )
 
 

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import msgspec
 
+from graphcrate.host.emulation import Emulator
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.report import LayerRecord
@@ -25,6 +26,7 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     labels: dict[str, str]
     platform: Platform = DEFAULT
+    emulator: Emulator | None = None  #: what runs its programs where this machine's processor does not
 
 
 class BaseDriftError(ResolutionError):

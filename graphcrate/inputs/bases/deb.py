@@ -79,11 +79,11 @@ def _members(deb: Path, content: bytes) -> Iterator[tuple[str, int, int, int]]:
         head = begin + int(digits) + int(digits) % 2
 
 
-def extract(deb: Path, begin: int, root: Path) -> dict[str, FileOwner]:
+def extract(deb: Path, begin: int, root: Path, only: str = "") -> dict[str, FileOwner]:
     """Write the files of a package as far as they stay in the tree: dpkg, whose root that is, writes all of them.
 
-    Return the owners of paths that do not belong to root. Devices, and what something of another kind stands in the
-    place of, are left to dpkg, too. Raises IntegrityError.
+    `only`: the path of the one file that is wanted; empty: all. Return the owners of paths that do not belong to root.
+    Devices, and what something of another kind stands in the place of, are left to dpkg, too. Raises IntegrityError.
     """
     owners: dict[str, FileOwner] = {}
     try:
@@ -91,7 +91,7 @@ def extract(deb: Path, begin: int, root: Path) -> dict[str, FileOwner]:
             file.seek(begin)
             stream = TarStream(file, None, (), Gauge(PACKAGE, deb.name, IntegrityError, deb.stat().st_size))
             for member, _ in members(stream):
-                if (path := entry_path(member.name)) is None:
+                if (path := entry_path(member.name)) is None or (only and path != only):
                     continue
                 if member.uid or member.gid:
                     owners[path] = FileOwner(member.uid, member.gid)

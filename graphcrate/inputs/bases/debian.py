@@ -17,6 +17,7 @@ from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, SuiteArchive
 from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.inputs.bases.install import install
 from graphcrate.inputs.bases.normalise import entries, private_keys
+from graphcrate.inputs.emulators import prepare_emulator
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase, platform_of
 from graphcrate.model.plan import LAYER_MTIME
@@ -76,6 +77,7 @@ def prepare(lock: DebianBase, ctx: Context) -> Base:
         environment={"PATH": SYSTEM_PATH},
         labels={},
         platform=platform_of(lock),
+        emulator=prepare_emulator(platform_of(lock), ctx),
     )
 
 
@@ -118,12 +120,14 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
 
 def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
     ctx.cache.require(SCRATCH_BYTES, f"the {suites.titled(lock.suite)} base")
+    platform = platform_of(lock)
+    emulator = prepare_emulator(platform, ctx)
     debs = fetch_debs(lock.packages, lock.suite, ctx, listed=lock.listed)
     with ctx.cache.folder() as folder:
         root, partial = folder / "root", folder / "layer"
         size = sum(path.stat().st_size for path in debs)
         with ctx.progress.task(f"installing {len(debs)} packages of {suites.titled(lock.suite)}", size) as task:
-            owners = install(debs, root, lock.suite, task.advance, platform_of(lock))
+            owners = install(debs, root, lock.suite, task.advance, platform, emulator)
         keys = private_keys(root)
         for path in keys:
             ctx.progress.warn(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from graphcrate.compat import identities, suites
 from graphcrate.host import beneath, rooted
+from graphcrate.host.emulation import Emulator, is_native
 from graphcrate.host.namespaces import NO_SECCOMP
 from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import Bind, Exec, run_in
@@ -69,15 +70,22 @@ _ENVIRONMENT = {
 
 
 def install(
-    debs: Sequence[Path], root: Path, suite: str, advance: Callable[[int], None], platform: Platform = DEFAULT
+    debs: Sequence[Path],
+    root: Path,
+    suite: str,
+    advance: Callable[[int], None],
+    platform: Platform = DEFAULT,
+    emulator: Emulator | None = None,
 ) -> dict[str, FileOwner]:
     """Make a system of these packages in the new folder `root`. Return the owners of paths that are not root's.
 
     Call `advance` with bytes of the packages as they are unpacked and set up: half of a package's size for each.
-    Raises BuildError where one cannot be installed,
-    HostError where this machine is another one than the platform's, or has no user namespaces.
+    `emulator`: what runs the packages' programs where this machine is another one than the platform's.
+    Raises BuildError where one cannot be installed, HostError where this machine cannot run them, or has no user
+    namespaces.
     """
-    if (machine := os.uname().machine) != platform.machine:
+    if emulator is None and not is_native(platform):
+        machine = os.uname().machine
         raise HostError(f"a base for {platform.title} cannot be made on {machine}", next_step=REGISTRY_INSTEAD)
     root.mkdir(0o755)
     if suites.base_of(suite).links_usr:
@@ -93,7 +101,7 @@ def install(
         begins = parallel(lambda number, _: inflate_member(debs[number], inflated[number]), range(len(debs)))
         for deb, begin in zip(inflated, begins, strict=True):
             owners |= extract(deb, begin, root)
-        calls = _run_dpkg(root, work, _script(debs, suite), _counter(debs, advance))
+        calls = _run_dpkg(root, work, _script(debs, suite), _counter(debs, advance), emulator)
     for name, text in _FILES.items():
         try:
             rooted.write_text(root, name, text.format(debian=platform.debian))
@@ -126,7 +134,7 @@ def _script(debs: Sequence[Path], suite: str) -> str:
     )
 
 
-def _run_dpkg(root: Path, work: Path, script: str, on_line: Callable[[str], None]) -> bytes:
+def _run_dpkg(root: Path, work: Path, script: str, on_line: Callable[[str], None], emulator: Emulator | None) -> bytes:
     """Install all packages, and return the notes of what scripts called."""
     for name in ("chown", "chgrp"):
         (work / "noting" / name).write_text(_NOTING.replace("NAME", name))
@@ -138,6 +146,7 @@ def _run_dpkg(root: Path, work: Path, script: str, on_line: Callable[[str], None
         on_line=on_line,
         timeout=TIMEOUT,
         step=Step.INSTALL,
+        emulator=emulator,
     )
     done = run_in(root, command)
     if done.returncode:

@@ -10,9 +10,11 @@ from pathlib import Path
 from graphcrate.artifacts import pull
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host.context import Context
+from graphcrate.host.emulation import Emulator
 from graphcrate.host.sandbox import Exec, run_in
 from graphcrate.host.steps import Step
 from graphcrate.inputs.bases import Base
+from graphcrate.inputs.emulators import prepare_emulator
 from graphcrate.model.command import LOCK_AGAIN
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import RegistryBase
@@ -56,7 +58,8 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
     source = access.repository(reference.parse(name), ctx)
     layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx, platform)
     _, config = pull.documents(source, lock.digest, ctx.cache, platform=platform)
-    version, glibc = _ask_python(rootfs, lock.interpreter, name)
+    emulator = prepare_emulator(platform, ctx)
+    version, glibc = _ask_python(rootfs, lock.interpreter, name, emulator)
     return Base(
         layers=layers,
         rootfs=rootfs,
@@ -66,6 +69,7 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
         environment={"PATH": SYSTEM_PATH, **config.run.environment},
         labels=dict(config.run.labels or {}),
         platform=platform,
+        emulator=emulator,
     )
 
 
@@ -79,11 +83,12 @@ def find_python(rootfs: Path, python: str, name: str) -> str:
     raise _no_python(name, python, versions)
 
 
-def _ask_python(rootfs: Path, interpreter: str, name: str) -> tuple[str, str]:
+def _ask_python(rootfs: Path, interpreter: str, name: str, emulator: Emulator | None) -> tuple[str, str]:
     """Versions of the image's Python and C library. Raises ResolutionError where it has no glibc (Alpine has musl)."""
     variables = {"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"}
     argv = [interpreter, "-I", "-S", "-c", _ASK]
-    completed = run_in(rootfs, Exec(argv, variables, timeout=_LIKELY_SECONDS, step=Step.BUILD))
+    order = Exec(argv, variables, timeout=_LIKELY_SECONDS, step=Step.BUILD, emulator=emulator)
+    completed = run_in(rootfs, order)
     answers = [match for match in map(_ANSWER.fullmatch, completed.lines) if match]
     if completed.returncode or not answers:
         tail = "; ".join(completed.lines[-3:])

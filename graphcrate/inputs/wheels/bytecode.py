@@ -15,6 +15,7 @@ from typing import NamedTuple
 from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.host import process, sandbox
 from graphcrate.host.cache import Cache, kept_bytes
+from graphcrate.host.emulation import Emulator
 from graphcrate.host.os_errors import limit_in
 from graphcrate.host.steps import Step
 from graphcrate.inputs.wheels import compile_program
@@ -36,17 +37,22 @@ _INSIDE = "/tmp/graphcrate-bytecode"
 
 @dataclass(frozen=True, kw_only=True)
 class InsidePython:
-    """The image's Python, run in an unpacked root file system. `version`: exact, "3.11.2"."""
+    """A Python like the image's, run in an unpacked root file system. `version`: exact, "3.11.2".
+
+    It is the image's own where that one's processor is this machine's, or an emulator has to run it.
+    """
 
     rootfs: Path
     python: str  #: path inside, "/usr/bin/python3.11"
     version: str
+    emulator: Emulator | None = None
 
     def run(self, folder: Path) -> process.Completed:
         """Run the program `PROGRAM` of this folder, which may write there. Raises HostError without isolation."""
         argv = [self.python, *compile_program.FLAGS, f"{_INSIDE}/{PROGRAM}"]
         binds = [sandbox.Bind(folder, _INSIDE, read_only=False)]
-        return sandbox.run_in(self.rootfs, sandbox.Exec(argv, ENVIRONMENT, binds, step=Step.BUILD))
+        order = sandbox.Exec(argv, ENVIRONMENT, binds, step=Step.BUILD, emulator=self.emulator)
+        return sandbox.run_in(self.rootfs, order)
 
 
 Shard = tuple[Placed, ...]  #: sources of one wheel that are compiled together, sorted by path

@@ -1,0 +1,27 @@
+"""Which emulator runs another platform's programs on which host: `emulators.toml`."""
+
+import functools
+
+import msgspec
+
+from graphcrate.compat.facts import table
+from graphcrate.model.lock import DebianPackage
+
+
+class EmulatorPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """An emulator that runs programs of the platform `runs` on `host`, and the package of `suite` that brings it."""
+
+    host: str
+    runs: str
+    suite: str
+    listed: str  #: as of a DebianBase
+    program: str  #: path in the package
+    package: DebianPackage
+
+
+_rows = functools.cache(functools.partial(table, "emulators", tuple[EmulatorPackage, ...], "emulator"))
+
+
+def emulator_package(host: str, runs: str) -> EmulatorPackage | None:
+    """What runs programs of one platform on another, as OCI names both; None where nothing is known to."""
+    return next((row for row in _rows() if (row.host, row.runs) == (host, runs)), None)

@@ -1,0 +1,76 @@
+"""What there is of a recipe for another platform than the default one, and what of a request works for it. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from graphcrate.compat import facts
+from graphcrate.compat.request import BuildRequest
+from graphcrate.model.command import command, setting
+from graphcrate.model.errors import UsageError
+from graphcrate.model.platform import Platform
+from graphcrate.model.recipe import Candidate, Recipe, Variant
+from graphcrate.model.report import CandidateOutcome
+from graphcrate.model.words import listed
+
+
+class Ported(NamedTuple):
+    """A variant on a platform's base: of its candidates those whose torch has CUDA there, and what put others out."""
+
+    variant: Variant
+    usable: tuple[Candidate, ...]
+    out: tuple[CandidateOutcome, ...]
+
+
+def port(
+    recipe: Recipe, variant: Variant, candidates: Sequence[Candidate], platform: Platform, request: BuildRequest
+) -> Ported:
+    """The variant for a platform. Raises UsageError for what there is not, with what there is."""
+    without = "none" if variant.extensions else None
+    plain = command(request.verb, recipe.name, cuda=variant.cuda, platform=platform.name, extensions=without)
+    for what, instead in _not_ported(variant, request):
+        raise UsageError(f"images for {platform.title} are made without {what}", next_step=f"{plain}    ({instead})")
+    usable = tuple(candidate for candidate in candidates if _has_build(candidate, platform))
+    if not usable:
+        absent = listed(dict.fromkeys(f"torch {each.torch} for CUDA {each.torch_cuda}" for each in candidates))
+        there = [
+            other.cuda for other in recipe.variants if any(_has_build(each, platform) for each in other.candidates)
+        ]
+        raise UsageError(
+            f"CUDA {variant.cuda} of {recipe.name} is not made for {platform.title}",
+            cause=f"No build of {absent} for {platform.title} was measured; the package index has such builds with "
+            "CUDA from torch 2.11 on.",
+            next_step=str(command(request.verb, recipe.name, cuda=there[0], platform=platform.name))
+            if there
+            else f"{command('list')}    (nothing of {recipe.name} is made for {platform.title})",
+        )
+    out = tuple(
+        CandidateOutcome(
+            candidate=candidate.name,
+            chosen=False,
+            constraint=f"no build of torch {candidate.torch} for {platform.title} is known",
+        )
+        for candidate in candidates
+        if candidate not in usable
+    )
+    base = msgspec.structs.replace(variant.base, platform=platform.name)
+    return Ported(msgspec.structs.replace(variant, base=base), usable, out)
+
+
+def _has_build(candidate: Candidate, platform: Platform) -> bool:
+    return facts.torch_build(candidate.torch, candidate.torch_cuda, platform) is not None
+
+
+def _not_ported(variant: Variant, request: BuildRequest) -> Iterator[tuple[str, str]]:
+    """What of a request does not work on another platform yet, and what of it does."""
+    if request.engine not in ("auto", "embedded"):
+        yield request.engine, f"our own builder makes them; {request.engine} takes the image that comes out"
+    if request.sources.devel:
+        yield f"compiler and toolkit ({setting(flavour='devel').both()})", "the stack itself"
+    if request.slim != "no":
+        yield f"{setting(slim='yes').both()}", "with code for all GPUs"
+    if request.additions:
+        yield "packages, files and commands of one's own", "the stack itself; pip in the running image adds packages"
+    if variant.extensions and request.sources.extensions != "none":
+        yield "PyG's compiled extensions", "PyG itself is pure Python, and trains without them"
