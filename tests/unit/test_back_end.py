@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import planning
+from graphcrate.compat.next_steps import same_with
 from graphcrate.host.process import Completed, SilenceError
 from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import back_end, back_end_program, launcher
@@ -52,6 +53,7 @@ def job(tmp_path, progress, monkeypatch):
         build_base=SimpleNamespace(rootfs=tmp_path),
         log_folder=tmp_path / "logs",
         bringing=lambda kind, name: (),
+        beside=same_with,
     )
 
 

@@ -6,13 +6,14 @@ Wheels lie under a hash of all that they depend on; `extensions.compile.provide`
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.compat import back_ends
 from graphcrate.compat.compilers import STAND_INS, folder_for, variables
 from graphcrate.compat.libraries import linked
+from graphcrate.compat.next_steps import More, same_with
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base
@@ -92,3 +93,5 @@ class CompileJob:
     log_folder: Path  #: where the output of a compile that fails goes
     #: kind and name of what a build lacks → packages of Debian, any of which brings it
     bringing: Callable[[str, str], tuple[str, ...]] = lambda kind, name: ()
+    #: option, packages → what to type so that these are there besides
+    beside: Callable[[More, Sequence[str]], str] = same_with

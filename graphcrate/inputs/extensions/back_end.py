@@ -275,7 +275,7 @@ def _absent(job: CompileJob, absent: build_packages.Missing) -> tuple[str, str]:
     cause = f"It is compiled with the {absent.kind} {absent.name}, which neither its build requirements bring nor "
     cause += f"the base with the compiler: {brings} does."
     which = "" if packages else f"    (apt-file search {absent.name} says which)"
-    return cause, f"the same command with {setting(build_apt=packages[0] if packages else 'PACKAGE')}{which}"
+    return cause, f"{job.beside('build_apt', packages[:1] or ['PACKAGE'])}{which}"
 
 
 class Reader:

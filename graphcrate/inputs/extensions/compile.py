@@ -14,7 +14,7 @@ from pathlib import Path
 
 from graphcrate.artifacts.formats import elf
 from graphcrate.artifacts.wheel import check_tags, open_wheel
-from graphcrate.compat import back_ends
+from graphcrate.compat import back_ends, sonames
 from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import beneath, sandbox
 from graphcrate.host.memory import free_memory
@@ -291,8 +291,7 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
         cause = "It was compiled against something else than the image has, or not for what was asked."
         next_step = f"{LOCK_AGAIN}    (locks compiler, toolkit and torch again, so that they fit)"
         if absent := sorted({name for complaint in complaints for name in _ABSENT.findall(complaint)}):
-            cause = f"It is linked to {listed(absent)}, which the base with the compiler has and the image has not."
-            next_step = f"the same command with {setting(apt=' '.join(map(package_name, absent)))}"
+            cause, next_step = _without_libraries(job, absent)
         elif any(_OTHER_TORCH.search(complaint) for complaint in complaints):
             torch = next((package.version for package in job.step.against if package.name == "torch"), "")
             first = next(iter(made)).name
@@ -310,6 +309,17 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
         job.cache.adopt(wheel.parent, target)
         kept[package.file.sha256] = target / wheel.name
     return kept
+
+
+def _without_libraries(job: CompileJob, absent: Sequence[str]) -> tuple[str, str]:
+    """Cause and next step where what was compiled is linked to libraries that the image has not, CUDA's first."""
+    toolkit = job.step.compilation.toolkit
+    wheels = [wheel for name in absent if (wheel := sonames.wheel_of(name, toolkit.version if toolkit else ""))]
+    if wheels:
+        cause = f"It is linked to {listed(absent)}, of which the toolkit has what is of CUDA, and no package of the "
+        return f"{cause}image has.", job.beside("with_", list(dict.fromkeys(wheels)))
+    cause = f"It is linked to {listed(absent)}, which the base with the compiler has and the image has not."
+    return cause, job.beside("apt", [package_name(name) for name in absent])
 
 
 def _has_gpu_code(library: Path) -> bool:
