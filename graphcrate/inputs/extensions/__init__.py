@@ -60,7 +60,7 @@ def origin(package: LockedPackage, step: CompileStep) -> str:
     known = back_ends.package(package.name)
     if package.isolated and (asked := known.variables | compilation.environment):
         inputs["asked"] = sorted(asked.items())
-    if package.isolated and (options := known.settings(cuda=compilation.toolkit is not None)):
+    if options := back_ends.of_setup(package, compilation):
         inputs["options"] = options
     if package.back_end:
         inputs["back end"] = ISOLATED_FORMAT if package.isolated else BACK_END_FORMAT

@@ -207,7 +207,7 @@ def _lay_out(job: CompileJob, package: LockedPackage, folder: Path) -> None:
         # meson-python's folder would have another name each time
         by_meson = about.back_end.partition(":")[0] == "mesonpy"
         given: dict[str, object] = {"builddir": f"{BUILD}/meson"} if by_meson else {}
-        options = back_ends.package(package.name).settings(cuda=job.step.compilation.toolkit is not None)
+        options = back_ends.of_setup(package, job.step.compilation)
         orders["settings"] = given | ({"--global-option": options} if options else {})
     if package.rust:
         orders["crates"] = _lay_out_crates(job, package, folder)
