@@ -547,6 +547,10 @@ def test_source_weight_is_its_known_or_usual_time(tmp_path, monkeypatch):
     ("absent", "words"),
     [
         (
+            ("libcublas.so.11",),
+            ("which the image has in /opt/venv/lib/python3.11/site-packages/nvidia/cublas/lib", "LDFLAGS=-Wl,-rpath,"),
+        ),
+        (
             ("libcusolver.so.11", "libopenblas.so.0"),
             ("no package of the image has", "make image STACK=torch CUDA=11.8 'WITH=demo nvidia-cusolver-cu11'"),
         ),
@@ -566,5 +570,8 @@ def test_library_that_the_image_lacks_is_added_to_what_was_typed(tmp_path, cache
     monkeypatch.setattr(house.sandbox, "run_in", lambda *_: Completed(1, lines))
     library = {"x/_x.so": make_elf(needed=absent)}
     wheel = make_wheel(tmp_path, "demo", "1.0", library, tag="cp311-cp311-linux_x86_64", purelib=False)
+    cublas = tmp_path / "venv/lib/python3.11/site-packages/nvidia/cublas/lib/libcublas.so.11"
+    cublas.parent.mkdir(parents=True)
+    cublas.touch()
     with refused(BuildError, *absent, *words):
-        house.keep(job, {package: wheel}, tmp_path, tmp_path / "build")
+        house.keep(job, {package: wheel}, tmp_path / "venv", tmp_path / "build")

@@ -291,7 +291,7 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
         cause = "It was compiled against something else than the image has, or not for what was asked."
         next_step = f"{LOCK_AGAIN}    (locks compiler, toolkit and torch again, so that they fit)"
         if absent := sorted({name for complaint in complaints for name in _ABSENT.findall(complaint)}):
-            cause, next_step = _without_libraries(job, absent)
+            cause, next_step = _without_libraries(job, venv, absent)
         elif any(_OTHER_TORCH.search(complaint) for complaint in complaints):
             torch = next((package.version for package in job.step.against if package.name == "torch"), "")
             first = next(iter(made)).name
@@ -311,8 +311,17 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
     return kept
 
 
-def _without_libraries(job: CompileJob, absent: Sequence[str]) -> tuple[str, str]:
-    """Cause and next step where what was compiled is linked to libraries that the image has not, CUDA's first."""
+def _without_libraries(job: CompileJob, venv: Path, absent: Sequence[str]) -> tuple[str, str]:
+    """Cause and next step where what was compiled is linked to libraries that the loader does not find, CUDA's first.
+
+    `venv`: the folder that was /opt/venv.
+    """
+    there = [path for name in absent for path in venv.glob(f"lib/python*/site-packages/nvidia/*/lib/{name}")]
+    if there:
+        folders = [f"{VENV}/{path.parent.relative_to(venv)}" for path in there]
+        cause = f"It is linked to {listed([path.name for path in there])}, which the image has in {listed(folders)}, "
+        words = " ".join(f"-Wl,-rpath,{folder}" for folder in folders)
+        return f"{cause}where no loader looks.", f"the same command with {setting(build_env=f'LDFLAGS={words}')}"
     toolkit = job.step.compilation.toolkit
     wheels = [wheel for name in absent if (wheel := sonames.wheel_of(name, toolkit.version if toolkit else ""))]
     if wheels:
