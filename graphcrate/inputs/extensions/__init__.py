@@ -78,6 +78,11 @@ def folder(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
     return cache.path("compiled", origin(package, step))
 
 
+def unfinished(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
+    """Where a package's objects lie until its wheel is made. What is compiled may write there; none else reads it."""
+    return cache.path("unfinished", origin(package, step))
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompileJob:
     """Everything that a compile goes by."""

@@ -19,7 +19,7 @@ from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
 from graphcrate.host.progress import Progress
 from graphcrate.host.steps import Step
-from graphcrate.inputs.extensions import SILENCE, CompileJob, back_end_program, launcher
+from graphcrate.inputs.extensions import SILENCE, CompileJob, back_end_program, launcher, unfinished
 from graphcrate.inputs.extensions.output import OF_TOOLKIT, SECONDS, WHEELS_ALONE, diagnose
 from graphcrate.inputs.wheels.sdist import check_sdist, read_sdist
 from graphcrate.model.command import IMAGE_AGAIN, filled, setting
@@ -72,6 +72,9 @@ def build(
     variables = environment(given, compilation.architectures, jobs)
     if requirements is not None:
         binds.append(sandbox.Bind(requirements, _REQUIREMENTS))
+        finished = unfinished(package, job.step, job.cache)
+        finished.mkdir(exist_ok=True)
+        binds.append(sandbox.Bind(finished, f"{BUILD}/{launcher.FINISHED}", read_only=False))
         variables |= isolated(variables, job.step.python, cuda=compilation.toolkit is not None)
         if package.rust:
             variables |= for_cargo(jobs)

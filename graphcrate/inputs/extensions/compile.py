@@ -17,12 +17,13 @@ from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat import back_ends, sonames
 from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import beneath, sandbox
+from graphcrate.host.cache import remove_tree
 from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
 from graphcrate.host.steps import Step
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs.bases.contents import package_name
-from graphcrate.inputs.extensions import SILENCE, CompileJob, back_end, cached, folder, import_check, worker
+from graphcrate.inputs.extensions import SILENCE, CompileJob, back_end, cached, folder, import_check, unfinished, worker
 from graphcrate.inputs.extensions.libraries import library_order, package_order, used
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.wheels.install import place
@@ -85,6 +86,7 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
                         unpack_wheel(lambda _: None, job.files[item.file.sha256], requirements, job.step.python)
                 wheel = back_end.build(job, package, alone, venv, environment(job, job.jobs), requirements)
                 made |= keep(job, {package: wheel}, venv, alone)
+                remove_tree(unfinished(package, job.step, job.cache))
         return made
 
 
