@@ -4,10 +4,10 @@
 
 Which, of which kind, with which options and what has to run: tools/source_packages.toml. Each is locked on top of the
 stack for the CPU, compiled by its own back-end twice in caches of their own (the second time with one compiler at a
-time), loaded in the image's base, and used there; no image is made. Where a message names `APT=` or `BUILD_APT=`, that
-is typed. What came of it is noted in tools/source_packages.json after each, so that the same command goes on where it
-stopped; what passed is compiled again with `--again` alone. The table of docs/sources.md is made of both files. Ends
-with 1 where a package fails that passed before.
+time), loaded in the image's base, and used there; no image is made. Where a message names what to
+type (`BUILD_APT=`, `WITH=`, `CUDA=`), that is typed. What came of it is noted in tools/source_packages.json after each,
+so that the same command goes on where it stopped; what passed is compiled again with `--again` alone. The table of
+docs/sources.md is made of both files. Ends with 1 where a package fails that passed before.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import base64
 import contextlib
 import dataclasses
 import hashlib
-import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +41,7 @@ from graphcrate.model.plan import VENV, CompileStep
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import base as bases
 from tools.tables import filled
+from tools.typed import Message, Typed, advised
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tools" / "source_packages.toml"
@@ -57,7 +57,6 @@ EMPTY_TORCH = {
 FOLLOWED = 4  #: messages of which we type what they name, for a package
 USE_SECONDS = 600.0
 SHOWN = 300  #: characters of a message
-_OPTION = re.compile(r"(?:'(BUILD_APT|APT)=([^'…]+)')|(?:\b(BUILD_APT|APT)=([^\s'…;,()]+))")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,28 +74,6 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def requirement(self) -> str:
         return f"{self.name}=={self.version}" if self.version else self.name
-
-
-class Typed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is typed: `WITH="…" APT="…" BUILD_APT="…"`."""
-
-    with_: str
-    apt: str = ""
-    build_apt: str = ""
-
-    def shown(self) -> str:
-        """How make takes it."""
-        pairs = (("WITH", self.with_), ("APT", self.apt), ("BUILD_APT", self.build_apt))
-        return " ".join(f'{name}="{text}"' if " " in text else f"{name}={text}" for name, text in pairs if text)
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request that failed said."""
-
-    typed: Typed
-    what: str
-    cause: str
-    next_step: str
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,26 +114,15 @@ def read_ledger() -> dict[str, Result]:
 # --- compiling --------------------------------------------------------------------------------------------------------
 
 
-def advised(message: Message) -> Typed:
-    """What to type by a message; what was typed where it names no option."""
-    typed = message.typed
-    for quoted, names, bare, name in _OPTION.findall(message.next_step):
-        field = (quoted or bare).lower()
-        words = dict.fromkeys(f"{getattr(typed, field)} {names or name}".split())
-        if "PACKAGE" not in words:
-            typed = msgspec.structs.replace(typed, **{field: " ".join(words)})
-    return typed
-
-
 def tried(source: Source, attempt: Callable[[Typed], Compiled]) -> Result:
     """Compile a package as the list has it, then as messages say, until it passes."""
-    typed = Typed(with_=source.requirement, apt=source.apt, build_apt=source.build_apt)
+    typed = Typed(cuda=source.cuda, with_=source.requirement, apt=source.apt, build_apt=source.build_apt)
     said: list[Message] = []
     while True:
         try:
             made = attempt(typed)
         except GraphcrateError as error:
-            said.append(Message(typed=typed, what=error.what, cause=error.cause, next_step=error.next_step))
+            said.append(_message(typed, error))
         else:
             about = msgspec.structs.asdict(made)
             return Result(package=source.name, typed=typed, messages=tuple(said), date=settings.now_utc(), **about)
@@ -166,10 +132,15 @@ def tried(source: Source, attempt: Callable[[Typed], Compiled]) -> Result:
         typed = advice
 
 
+def _message(typed: Typed, error: GraphcrateError) -> Message:
+    about = {"what": error.what, "cause": error.cause, "next_step": error.next_step}
+    return Message(typed=typed, exit_code=error.exit_code, **about)
+
+
 def compile_twice(source: Source, typed: Typed, ctx: Context) -> Compiled:
     """Lock a package as it is typed, compile it twice, and use it. Raises GraphcrateError."""
     options = {"apt": typed.apt.split(), "build_apt": typed.build_apt.split()}
-    request = build_request("image", STACK, source.cuda, packages=[typed.with_], **options)
+    request = build_request("image", STACK, typed.cuda, packages=[typed.with_], **options)
     job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=with_engine.EMBEDDED)
     resolution = pipeline.lock_all(job, ctx)
     lock, plan = resolution.lock, planned.make_plan(job.contents, resolution, ctx)

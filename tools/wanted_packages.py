@@ -33,6 +33,7 @@ from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.report import BuildReport
 from graphcrate.model.words import size
 from tools.tables import filled
+from tools.typed import Message, Typed, advised
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tools" / "wanted_packages.toml"
@@ -55,24 +56,6 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     names: str
 
 
-class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a person types: `make image CUDA=… WITH="…" APT="…"`."""
-
-    cuda: str = "11.8"
-    with_: str = msgspec.field(default="", name="with")
-    apt: str = ""
-
-    def words(self) -> list[str]:
-        """The arguments of `image` for it."""
-        added = [word for name, text in (("--with", self.with_), ("--apt", self.apt)) if text for word in (name, text)]
-        return ["image", STACK, "--cuda", self.cuda, *added]
-
-    def shown(self) -> str:
-        """How make takes it, without the version of CUDA."""
-        pairs = (("WITH", self.with_), ("APT", self.apt))
-        return " ".join(f'{name}="{text}"' if " " in text else f"{name}={text}" for name, text in pairs if text)
-
-
 class Package(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A package, and how it is tried; `untried`: why it is not, and what to do."""
 
@@ -89,15 +72,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     there: str
     project: tuple[Project, ...]
     package: tuple[Package, ...]
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What graphcrate said of a request that failed."""
-
-    typed: Typed
-    exit_code: int
-    what: str
-    next_step: str
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -156,18 +130,6 @@ def message(typed: Typed, code: int, told: str) -> Message:
     return Message(typed=typed, exit_code=code, what=text, next_step=" ".join(step.split()))
 
 
-def advised(said: Message) -> Typed:
-    """What to type by a message; what was typed where it names nothing as it has to be typed."""
-    word = r"""('[^'…]+'|"[^"…]+"|[^\s"'…;,()]+)(?=[\s;,()]|$)"""  # as make and the command line have them
-    found = re.findall(rf"\b(APT|WITH|CUDA)={word}", said.next_step)
-    found += re.findall(r"'(APT|WITH|CUDA)=([^'…]+)'", said.next_step)
-    found += re.findall(rf"--(apt|with|cuda)[ =]{word}", said.next_step)
-    named = {name.upper(): text.strip("\"'") for name, text in found}
-    typed = said.typed
-    apt = " ".join(dict.fromkeys(f"{typed.apt} {named.get('APT', '')}".split()))
-    return Typed(cuda=named.get("CUDA", typed.cuda), with_=named.get("WITH", typed.with_), apt=apt)
-
-
 def tried(package: Package, attempt: Callable[[Typed], Result | Message]) -> Result:
     """Try what the list says of a package, and what messages say, until it passes."""
     left, said = [typed_for(package, one) for one in package.tries], list[Message]()
@@ -209,7 +171,7 @@ class Trials:
     def plan(self, package: Package) -> str:
         """What a plan of the first try says: what is added, or why not."""
         typed = typed_for(package, package.tries[0])
-        code, out, told = self.call([*typed.words(), "--plan"])
+        code, out, told = self.call(["image", STACK, *typed.words(), "--plan"])
         added = [line.strip() for line in out.splitlines() if re.match(r"  (added|already) ", line)]
         return "; ".join(added) if not code else f"fails: {message(typed, code, told).what}"
 
@@ -219,7 +181,7 @@ class Trials:
         stack, start = self.stack(typed.cuda), settings.now()
         if isinstance(stack, Message):
             return stack
-        code, out, told = self.call([*typed.words(), "--output", str(self.output)])
+        code, out, told = self.call(["image", STACK, *typed.words(), "--output", str(self.output)])
         seconds = round(settings.now() - start, 1)
         if code:
             self.forget()
@@ -251,7 +213,7 @@ class Trials:
         """The stack's own image, which is built and tested once; what it said where that fails."""
         if cuda not in self.stacks:
             typed = Typed(cuda=cuda)
-            code, out, told = self.call([*typed.words(), "--output", str(self.output)])
+            code, out, told = self.call(["image", STACK, *typed.words(), "--output", str(self.output)])
             if code:
                 return message(typed, code, told)
             folder = self.output / out.strip().partition("@")[0].replace(":", "/")

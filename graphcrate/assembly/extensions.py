@@ -1,7 +1,7 @@
 """What an image has compiled: for which GPUs, by the wheelhouse beside all other work, from the cache where it can."""
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from graphcrate.compat import compile_time, facts, planning
+from graphcrate.compat.next_steps import More, same_with
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import nvcc, to_compile
 from graphcrate.host import trace
@@ -89,6 +90,7 @@ class Compiling:
     lock: Lock
     sources: SourceOptions
     ctx: Context
+    beside: Callable[[More, Sequence[str]], str] = same_with  #: what to type for more packages
 
     @trace.span("make the base with a compiler")
     def prepare(self) -> None:
@@ -129,6 +131,7 @@ class Compiling:
             jobs=default_jobs(),
             log_folder=folder,
             bringing=lambda kind, name: contents.bringing(kind, name, step.compilation.base.suite, self.ctx),
+            beside=self.beside,
         )
 
     def toolkit(self, base: Base) -> Path:

@@ -123,7 +123,8 @@ class Maker:
         self.say_plan(plan, resolution, ctx)
         self.forecast.require_room(plan, lock, ctx)
         try:
-            built = with_engine.build(engine, plan, lock, self.sources, folder, ctx)
+            beside = self.forecast.next_steps.beside
+            built = with_engine.build(engine, plan, lock, self.sources, folder, ctx, beside)
         except BaseException:
             with contextlib.suppress(OSError):  # empty: the first image of this name
                 folder.parent.rmdir()

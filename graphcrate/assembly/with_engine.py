@@ -4,7 +4,7 @@ Light to import, since an unchanged image asks for its key alone: what builds is
 """
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import msgspec
 
 from graphcrate.assembly import extensions, summary
 from graphcrate.compat import suites
+from graphcrate.compat.next_steps import More, same_with
 from graphcrate.compat.request import SourceOptions
 from graphcrate.engines import table
 from graphcrate.engines.backend import BuildOrder, Built, Engine
@@ -50,17 +51,28 @@ def size_to_fetch(engine: Engine, lock: Lock, ctx: Context, compiled: Collection
     return sum(package.file.size for package in lock.packages if package.channel is not Channel.LOCAL)
 
 
-def build(engine: Engine, plan: Plan, lock: Lock, sources: SourceOptions, folder: Path, ctx: Context) -> Built:
-    """Give the engine what it builds the plan's image from, and build it. Raises as `Engine.build`."""
+def build(
+    engine: Engine,
+    plan: Plan,
+    lock: Lock,
+    sources: SourceOptions,
+    folder: Path,
+    ctx: Context,
+    beside: Callable[[More, Sequence[str]], str] = same_with,
+) -> Built:
+    """Give the engine what it builds the plan's image from, and build it. Raises as `Engine.build`.
+
+    `beside`: what to type for more packages, where what is compiled lacks some.
+    """
     if engine is EMBEDDED:
-        return _build_from_wheels(plan, lock, sources, folder, ctx)
+        return _build_from_wheels(extensions.Compiling(plan, lock, sources, ctx, beside), folder)
     return _build_from_text(engine, plan, lock, sources, folder, ctx)
 
 
 @trace.span("build")
-def _build_from_wheels(plan: Plan, lock: Lock, sources: SourceOptions, folder: Path, ctx: Context) -> Built:
+def _build_from_wheels(compiling: extensions.Compiling, folder: Path) -> Built:
     """Build with the embedded builder, from the lock's own files."""
-    compiling = extensions.Compiling(plan, lock, sources, ctx)
+    plan, lock, sources, ctx = compiling.plan, compiling.lock, compiling.sources, compiling.ctx
     ctx.progress.note(summary.step(1, "download files, make the base"))
     with ThreadPoolExecutor(2) as side:
         # Bases are made by Debian's tools while wheels arrive.

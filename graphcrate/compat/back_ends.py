@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from graphcrate.compat.facts import table
+from graphcrate.model.lock import Compilation, LockedPackage
 
 _TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
 
@@ -87,6 +88,11 @@ def failure(name: str, line: str) -> KnownFailure | None:
 def package(name: str) -> Package:
     """What is known of a package by its normalised name; of most it is nothing."""
     return next((row for row in _packages() if row.name == name), Package(name=name, source=""))
+
+
+def of_setup(locked: LockedPackage, compilation: Compilation) -> tuple[str, ...]:
+    """The options that the setup.py of a source gets; those of a stack's own sources get none."""
+    return package(locked.name).settings(cuda=compilation.toolkit is not None) if locked.isolated else ()
 
 
 def asked(back_end: str, requires: Collection[str], files: Mapping[str, bytes], *, is_setup: bool) -> BuildNeeds:

@@ -2,15 +2,24 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
 from graphcrate.compat import own
 from graphcrate.compat.request import BuildRequest
-from graphcrate.model.command import Command, command, setting
+from graphcrate.model.command import Command, Setting, command
 
 _MOST_NAMED = 4  #: packages in a command for another CUDA version
 _MOST_WORDS = 6  #: packages in a command with others in place of what was typed
+
+#: options that take more packages
+More = Literal["with_", "apt", "build_apt"]
+
+
+def same_with(option: More, packages: Sequence[str]) -> str:
+    """What to type besides, where the command is not known."""
+    return f"the same command with {Setting(option.strip('_').replace('_', '-'), ' '.join(packages))}"
 
 
 @dataclass(frozen=True)
@@ -51,13 +60,20 @@ class NextSteps:
 
     def with_apt(self, packages: Sequence[str]) -> str:
         """The same with more of Debian's packages; of a recipe file, what to write."""
+        return self._with_debian("apt", packages)
+
+    def beside(self, option: More, packages: Sequence[str]) -> str:
+        """The same with more packages for an option; of a recipe file, what to write."""
+        return self.with_packages(packages) if option == "with_" else self._with_debian(option, packages)
+
+    def _with_debian(self, option: Literal["apt", "build_apt"], packages: Sequence[str]) -> str:
         additions = self.typed.additions
-        apt = tuple(dict.fromkeys((*additions.apt, *packages)))
+        names = tuple(dict.fromkeys((*getattr(additions, option), *packages)))
         if self.typed.recipe:
-            return f"apt = [{_quoted(apt)}] in {self.typed.recipe}, then the same command"
+            return f"{option} = [{_quoted(names)}] in {self.typed.recipe}, then the same command"
         if additions.constraints and not self.typed.requirements:  # bounds of a file that is not known any more
-            return f"the same command with {setting(apt=' '.join(apt))}"
-        more = msgspec.structs.replace(additions, apt=apt)
+            return same_with(option, names)
+        more = msgspec.structs.replace(additions, **{option: names})
         return str(msgspec.structs.replace(self.typed, additions=more).command())
 
     def _asking(self, packages: Sequence[str]) -> BuildRequest:

@@ -33,6 +33,18 @@ class _Numbered(msgspec.Struct, frozen=True, kw_only=True):
     cuda: Mapping[str, tuple[str, ...]] = {}
 
 
+class _Wheel(msgspec.Struct, frozen=True, kw_only=True):
+    """A project of the index that brings libraries, for these versions of CUDA; its name is bare for `plain` ones."""
+
+    project: str
+    libraries: tuple[str, ...]
+    cuda: tuple[str, ...]
+    plain: tuple[str, ...] = ()
+
+
+_wheels = functools.cache(functools.partial(table, "sonames", tuple[_Wheel, ...], "wheel"))
+
+
 @functools.cache
 def _libraries() -> Mapping[str, _Numbered]:
     rows = (row for part in ("own", "numbered") for row in table("sonames", tuple[_Numbered, ...], part))
@@ -52,6 +64,20 @@ def cuda_of(soname: str) -> tuple[str, ...]:
     if match is None or row is None:
         return ()
     return row.cuda.get(match["number"], ()) if row.cuda else (match["number"],)
+
+
+def wheel_of(soname: str, cuda: str = "") -> str:
+    """The project of the index that brings a library of CUDA ("nvidia-cusolver-cu11"); empty for other libraries.
+
+    `cuda`: the version that it was linked for; without one, the name says that where it can.
+    """
+    match = _SONAME.fullmatch(soname)
+    library = match["library"].partition("_")[0] if match else ""  # libcudnn_ops_infer is libcudnn's
+    row = next((row for row in _wheels() if library in row.libraries), None)
+    major = cuda.partition(".")[0] or next(iter(cuda_of(soname)), "")
+    if row is None or major not in row.cuda:
+        return ""
+    return row.project if major in row.plain else f"{row.project}-cu{major}"
 
 
 def misfits(package: str, needed: Mapping[str, Collection[str]], torch: str, torch_cuda: str) -> tuple[Misfit, ...]:

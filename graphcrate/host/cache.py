@@ -33,7 +33,7 @@ WORKING_FOLDERS = frozenset({"tmp", "locks"})
 #: large folders → how many names below the root lead to what is removed as a whole
 UNITS = {
     "uv": 1,
-    **dict.fromkeys(("rootfs", "squashed", "toolkits", "files", "compiled", "built", "trees"), 2),
+    **dict.fromkeys(("rootfs", "squashed", "toolkits", "files", "compiled", "unfinished", "built", "trees"), 2),
     **dict.fromkeys(("bases", "blobs", "bytecode"), 3),
 }
 MOST = "GRAPHCRATE_CACHE_MAX"  #: bytes that the cache may take: 20GB

@@ -25,13 +25,17 @@ MEANING = {
     "bases": "Debian bases, pulled bases; made or pulled again",
     "built": "wheels from source; compiled again in minutes",
     "toolkits": "CUDA toolkits; made or pulled again",
+    "unfinished": "objects of compiles that were interrupted; compiled again",
     "apptainer": "what Apptainer keeps; made again",
     "squashed": "layers compressed for SIF and squashfs; compressed again",
 }
 
 SHARE = 0.8  #: of what the cache takes and its disk has free, where no limit is given: a fifth is for others
 #: of what this run used itself: what the next command needs least goes first, and what takes longest to make last
-_ORDER = ("uv", "toolkits", "squashed", "files", "bases", "rootfs", "trees", "blobs", "bytecode", "built", "compiled")
+_ORDER = (
+    *("uv", "toolkits", "squashed", "files", "bases", "rootfs", "trees", "blobs", "bytecode", "unfinished", "built"),
+    "compiled",
+)
 
 
 class Limit(NamedTuple):

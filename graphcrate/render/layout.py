@@ -64,7 +64,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals |= _NAMES
     functions = (
-        *(below, broken, comment, double, listed, pairs, pins, quoted),
+        *(below, broken, comment, double, for_setup, listed, pairs, pins, quoted),
         *(run_instructions, script, searched, settings, where, written),
     )
     environment.filters |= {function.__name__: function for function in functions}
@@ -159,6 +159,16 @@ def settings(linked: Sequence[Library]) -> str:
     values["CPATH"] = ":".join(f"{BUILD}/{library.name}/{path}" for library in linked for path in library.include)
     values["LIBRARY_PATH"] = ":".join(f"{BUILD}/{library.name}" for library in linked)
     return "".join(f"{name}={value} " for name, value in values.items())
+
+
+def for_setup(options: Sequence[str]) -> str:
+    """Write the option of pip that a setup.py gets these by; nothing where there are none."""
+    return f"{quoted(f'--config-settings={setup_options(options)}')} " if options else ""
+
+
+def setup_options(options: Sequence[str]) -> str:
+    """Write options of a setup.py as setuptools takes them of whoever calls it by PEP 517."""
+    return f"--global-option={' '.join(options)}"
 
 
 def where(channel: Channel, index: str = "--index-url") -> str:

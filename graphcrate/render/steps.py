@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from graphcrate.compat import addresses, build_environment, compilers, identities, libraries, suites
+from graphcrate.compat import addresses, back_ends, build_environment, compilers, identities, libraries, suites
 from graphcrate.compat.planning import (
     ADDED_FILES_TITLE,
     ADDED_SOURCES,
@@ -225,10 +225,12 @@ def _extensions(plan: Plan) -> Iterator[Stage]:
         packages = sorted(compiled.packages, key=lambda package: package.name)
         for package in packages:
             linked = [library for library, _ in libraries.linked(package.name, compiled.compilation)]
+            given = back_ends.of_setup(package, compiled.compilation)
+            place = compilers.folder_for(package.name)
             yield Stage(
                 name=package.name,
                 title=f"{package.name} {package.version}",
-                runs=shell("made", package, compilers.folder_for(package.name), package is packages[0], linked),
+                runs=shell("made", package, place, package is packages[0], linked, given),
                 origin=COMPILE_STAGE + suffix,
                 copies=tuple((f"lib{library.name}", f"{BUILD}/{library.name}") for library in linked),
                 result="",

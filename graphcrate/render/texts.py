@@ -5,13 +5,24 @@ from collections.abc import Iterable
 import msgspec
 
 import graphcrate.render.steps as steps
-from graphcrate.compat import build_environment, compilers, facts, libraries
+from graphcrate.compat import back_ends, build_environment, compilers, facts, libraries
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.rules import fallback_limits
 from graphcrate.model.lock import DebianSource, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
 from graphcrate.model.recipe import CHANNELS
-from graphcrate.render.layout import CONTEXT, WIDTH, comment, double, pins, render_template, shell, wrapped
+from graphcrate.render.layout import (
+    CONTEXT,
+    WIDTH,
+    comment,
+    double,
+    pins,
+    quoted,
+    render_template,
+    setup_options,
+    shell,
+    wrapped,
+)
 
 _OPTIONS = {channel: "--extra-index-url" if row.is_index else "--find-links" for channel, row in CHANNELS.items()}
 
@@ -111,11 +122,14 @@ def sources_text(plan: Plan) -> str:
     besides = compilers.besides(packages, used.base.suite, used.besides)
     isolated = [package for package in packages if package.isolated]
     variables = build_environment.of_step(compilers.variables(used), isolated, used)
+    options = {package.name: back_ends.of_setup(package, used) for package in packages}
+    words = [quoted(f"{name}:{setup_options(some)}") for name, some in options.items() if some]
+    given = "".join(f"--config-settings-package {word} " for word in words)
     lines = [
         comment(f"{plan.name}:{plan.tag}: sources, to be compiled where requirements.txt has been installed."),
         comment(f"Wanted: {', '.join([used.compiler, *besides])}, Python's headers{cuda}; {tools}."),
         *(f"#     export {name}={double(value)}" for name, value in variables.items()),
-        "#     uv pip install --no-deps --no-build-isolation --require-hashes --requirement sources.txt",
+        f"#     uv pip install --no-deps --no-build-isolation --require-hashes {given}--requirement sources.txt",
         *(line for source in used.linked for line in _linked(source)),
         *_pinned(packages),
     ]

@@ -24,18 +24,32 @@ _SHOWN = 60  #: characters of a command
 #: the last line of a traceback: "ModuleNotFoundError: No module named 'a'", "pkg.errors.Missing: why"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b(?:: |$)|[a-z_]\w*\.[\w.]+: ")
 
-#: Imports each distribution's top-level modules, as its RECORD has them. Runs in the image, from Python 3.9 on.
+#: Imports each distribution's top-level modules, as its RECORD has them; of a namespace (google), and of a package with
+#: an empty __init__.py and one package alone (scikits), whose own import loads nothing, the packages in it. Runs in the
+#: image, from Python 3.9 on.
 _IMPORT = """
 import importlib, importlib.metadata, sys
+ASIDE = ("tests", "test", "docs", "examples")
 for name in sys.argv[1:]:
     files = importlib.metadata.distribution(name).files or ()
-    tops = {file.parts[0].split(".")[0] for file in files if file.suffix in (".py", ".so") and file.parts[0] != ".."}
-    folders = {file.parts[0] for file in files if len(file.parts) > 1}
-    modules = [top for top in sorted(tops) if top.isidentifier() and top not in ("tests", "test", "docs", "examples")]
+    files = [file for file in files if file.suffix in (".py", ".so") and file.parts[0] != ".."]
+    tops = {file.parts[0].split(".")[0] for file in files}
+    modules = [top for top in sorted(tops) if top.isidentifier() and top not in ASIDE]
     public = [top for top in modules if not top.startswith("_")] or modules
-    for module in public:
-        print("importing", module, "of", name, flush=True)
-        importlib.import_module(module)
+    alone = {file.name.split(".")[0] for file in files if len(file.parts) == 1}
+    starts = {file.parts[:-1]: file.locate() for file in files if file.name == "__init__.py"}
+    packages = set(starts)
+    for parts, start in starts.items():
+        below = {file.parts[len(parts)] for file in files if file.parts[: len(parts)] == parts} - {"__init__.py"}
+        if not start.read_text().strip() and [(*parts, one) in starts for one in below] == [True]:
+            packages.remove(parts)
+    first = [parts for parts in sorted(packages) if not any(parts[:end] in packages for end in range(1, len(parts)))]
+    named = [parts for parts in first if all(part.isidentifier() and part not in ASIDE for part in parts)]
+    for top in public:
+        inside = [".".join(parts) for parts in named if parts[0] == top and top not in alone]
+        for module in inside or [top]:
+            print("importing", module, "of", name, flush=True)
+            importlib.import_module(module)
     if not public:
         print(name, "has no module to import", flush=True)
 """

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import planning
+from graphcrate.compat.next_steps import same_with
 from graphcrate.host.process import Completed, SilenceError
 from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import back_end, back_end_program, launcher
@@ -37,7 +38,7 @@ ADDED = sdist("demo", "1.0", back_end=True, build=(wheel("meson-python"),))
 
 
 @pytest.fixture
-def job(tmp_path, progress, monkeypatch):
+def job(tmp_path, cache, progress, monkeypatch):
     """A compile of one source whose back-end is CMake, for one GPU; 10 GB of memory are free."""
     monkeypatch.setattr(back_end, "free_memory", lambda: 10 * 10**9)
     name, content = small_sdist("demo", "1.0", pyproject="")
@@ -52,6 +53,8 @@ def job(tmp_path, progress, monkeypatch):
         build_base=SimpleNamespace(rootfs=tmp_path),
         log_folder=tmp_path / "logs",
         bringing=lambda kind, name: (),
+        beside=same_with,
+        cache=cache,
     )
 
 
@@ -137,6 +140,9 @@ def test_added_source_sees_its_build_requirements_first_and_compilers_by_their_n
     assert (bind.source, bind.read_only) == (tmp_path / "requirements", True)
     orders = json.loads((folder / "orders.json").read_text())
     assert (orders["launcher"], orders["settings"]) == ("/build/launcher.py", {})
+    writable = {bind.target: bind.source for bind in command.binds if not bind.read_only}
+    finished = extensions.unfinished(ADDED, job.step, job.cache)
+    assert writable == {"/build": folder, "/build/finished": finished}, "of this source with these inputs alone"
 
 
 def test_prepared_source_is_built_as_before_there_were_others(compiled):
@@ -521,6 +527,73 @@ def test_launcher_is_the_compiler_that_it_is_called_and_writes_down_what_it_leav
         ("/usr/bin/gcc-12", ["/usr/bin/gcc-12", "-c", "a.c"]),
     ]
     assert (tmp_path / "left_out").read_text() == "-march=native\n"
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """Starts the launcher as g++ in a folder with a.cpp; gives what g++ was started with. Each takes `seconds`."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CUDA_HOME", "TMPDIR", "TORCH_CUDA_ARCH_LIST", *launcher.READ):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "programs.json").write_text('{"g++": "/usr/bin/g++-12"}')
+    (tmp_path / "a.cpp").write_text("int a;")
+    (tmp_path / "finished").mkdir()
+    started, now = [], [0.0]
+    monkeypatch.setattr(launcher.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(launcher.os, "execvpe", lambda _, command, __: started.append(command))
+
+    def compile_with(*words, seconds=60.0, code=0):
+        def call(command, env):
+            started.append(command)
+            now[0] += seconds
+            for number, word in enumerate(command):
+                if word in ("-o", "-MF"):
+                    Path(command[number + 1]).write_text(f"{word} of {Path('a.cpp').read_text()}")
+            return code
+
+        monkeypatch.setattr(launcher.subprocess, "call", call)
+        with contextlib.suppress(SystemExit):
+            launcher.main(["/build/compilers/g++", *words], tmp_path)
+        return len(started)
+
+    return compile_with
+
+
+COMPILE = ("-c", "a.cpp", "-o", "a.o", "-MF", "a.d")
+
+
+def test_object_of_an_interrupted_build_is_taken_with_its_dependencies(compiler, tmp_path):
+    assert compiler(*COMPILE) == 1
+    for name in ("a.o", "a.d"):
+        (tmp_path / name).unlink()
+    assert compiler(*COMPILE) == 1, "the compiler is not started again"
+    assert [(tmp_path / name).read_text() for name in ("a.o", "a.d")] == ["-o of int a;", "-MF of int a;"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda _, __: None, ("-DA", *COMPILE)),
+        (lambda folder, _: (folder / "a.cpp").write_text("int b;"), COMPILE),
+        (lambda _, environ: environ.setenv("CPATH", "/other"), COMPILE),
+    ],
+)
+def test_object_of_another_command_source_or_variable_is_not_taken(compiler, tmp_path, monkeypatch, change, words):
+    compiler(*COMPILE)
+    change(tmp_path, monkeypatch)
+    assert compiler(*words) == 2
+
+
+@pytest.mark.parametrize("how", [{"seconds": 0.1}, {"code": 1}])
+def test_object_of_a_short_compile_or_a_failed_one_is_not_kept(compiler, tmp_path, how):
+    compiler(*COMPILE, **how)
+    assert not list((tmp_path / "finished").iterdir())
+
+
+@pytest.mark.parametrize("words", [("a.cpp", "-o", "a"), ("-c", "a.cpp"), ("-c", "a.cpp", "b.cpp", "-o", "x"), ("-v",)])
+def test_what_does_not_make_one_object_is_the_compilers(compiler, tmp_path, words):
+    assert compiler(*words) == 1
+    assert not list((tmp_path / "finished").iterdir())
 
 
 @pytest.mark.parametrize(("version", "kept"), [("12.4.131", False), ("13.0.88", True), (None, False)])

@@ -15,6 +15,8 @@ import msgspec
 import pytest
 
 from graphcrate.compat import compilers
+from graphcrate.compat.next_steps import NextSteps
+from graphcrate.compat.request import BuildRequest
 from graphcrate.host import settings, waiting
 from graphcrate.host.memory import free_memory
 from graphcrate.host.process import Completed, SilenceError
@@ -28,6 +30,7 @@ from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CompileStep
 from graphcrate.model.platform import DEFAULT
+from graphcrate.model.recipe import Additions
 from tests.made import bookworm, deb, refused, sdist, wheel
 from tests.unit import races, tars
 from tests.unit.elfmaker import SASS, entry, fat_binary, make_elf
@@ -538,3 +541,37 @@ def test_source_weight_is_its_known_or_usual_time(tmp_path, monkeypatch):
         weights.append(worker.work_of(order, name, f"temp/{name}.o", []).seconds)
     assert weights == sorted(weights)
     assert worker.work_of(order, "a.cu", "temp/a.cu.o", []).log == "logs/pkg.temp_a.cu.o.log"
+
+
+@pytest.mark.parametrize(
+    ("absent", "words"),
+    [
+        (
+            ("libcublas.so.11",),
+            ("which the image has in /opt/venv/lib/python3.11/site-packages/nvidia/cublas/lib", "LDFLAGS=-Wl,-rpath,"),
+        ),
+        (
+            ("libcusolver.so.11", "libopenblas.so.0"),
+            ("no package of the image has", "make image STACK=torch CUDA=11.8 'WITH=demo nvidia-cusolver-cu11'"),
+        ),
+        (("libopenblas.so.0",), ("the image has not", "CUDA=11.8 WITH=demo 'APT=libumfpack5 libopenblas0'")),
+    ],
+)
+def test_library_that_the_image_lacks_is_added_to_what_was_typed(tmp_path, cache, monkeypatch, absent, words):
+    package = msgspec.structs.replace(sdist("demo", "1.0"), back_end=True)
+    request = BuildRequest(name="torch", cuda="11.8", additions=Additions(packages=("demo",), apt=("libumfpack5",)))
+    job = SimpleNamespace(
+        step=step(packages=(package,), architectures=()),
+        base=SimpleNamespace(glibc="2.36", rootfs=tmp_path, platform=DEFAULT),
+        cache=cache,
+        beside=NextSteps(request).beside,
+    )
+    lines = tuple(f"{name}: cannot open shared object file: No such file or directory" for name in absent)
+    monkeypatch.setattr(house.sandbox, "run_in", lambda *_: Completed(1, lines))
+    library = {"x/_x.so": make_elf(needed=absent)}
+    wheel = make_wheel(tmp_path, "demo", "1.0", library, tag="cp311-cp311-linux_x86_64", purelib=False)
+    cublas = tmp_path / "venv/lib/python3.11/site-packages/nvidia/cublas/lib/libcublas.so.11"
+    cublas.parent.mkdir(parents=True)
+    cublas.touch()
+    with refused(BuildError, *absent, *words):
+        house.keep(job, {package: wheel}, tmp_path / "venv", tmp_path / "build")

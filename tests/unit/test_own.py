@@ -1,6 +1,7 @@
 """What a person adds to a stack: the command line's words, requirements files, recipes of their own, tags, plans."""
 
 import contextlib
+import sys
 import tempfile
 from pathlib import Path
 
@@ -366,6 +367,38 @@ def test_failed_import_gives_its_first_exception_and_a_remedy():
     )
     assert judged(["importing x of x", "Killed"], 137).reason.endswith("last lines: importing x of x | Killed")
     assert not judged(["importing x of x", "Traceback", "OSError: no"], 1).metrics
+
+
+@pytest.mark.parametrize(
+    ("files", "imported"),
+    [
+        (["ours_a/__init__.py", "ours_a/b.py"], ["ours_a"]),
+        (["ours_b/umf/__init__.py", "ours_b/umf/low/__init__.py", "ours_b/umf/tests/__init__.py"], ["ours_b.umf"]),
+        (["ours_c/x/deep/__init__.py", "ours_c/y/__init__.py"], ["ours_c.x.deep", "ours_c.y"]),
+        (["ours_d/tests/__init__.py", "ours_d/script.py"], ["ours_d"]),
+        (["ours_e.py", "ours_e/data/__init__.py"], ["ours_e"]),
+        (["_ours_f/g/__init__.py", "ours_f/__init__.py"], ["ours_f"]),
+        (["ours_g/__init__.py", "ours_g/umf/__init__.py", "ours_g/umf/low.py"], ["ours_g.umf"]),  # scikits, nvidia
+        (["ours_h/__init__.py", "ours_h/low.py"], ["ours_h"]),
+        (["ours_i/__init__.py", "ours_i/own/__init__.py", "ours_i/contrib/__init__.py"], ["ours_i"]),
+    ],
+)
+def test_packages_of_a_namespace_are_imported_rather_than_it_alone(files, imported, tmp_path, monkeypatch, capsys):
+    (test,) = programs(OwnTests(imports=("demo",)))
+    about = tmp_path / "demo-1.0.dist-info"
+    about.mkdir()
+    about.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+    about.joinpath("RECORD").write_text("".join(f"{name},,\n" for name in [*files, "demo-1.0.dist-info/METADATA"]))
+    for name in files:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("raise ImportError" if "tests" in name else "")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["-c", "demo"])
+    exec(test.argv[2], {})
+    assert capsys.readouterr().out.splitlines() == [f"importing {name} of demo" for name in imported]
+    for name in [name for name in sys.modules if "ours_" in name]:
+        del sys.modules[name]
 
 
 def test_import_with_a_disabled_feature_passes_with_a_warning():

@@ -351,6 +351,28 @@ def test_rendered_source_of_the_users_is_compiled_with_what_was_asked_for():
     assert "CMAKE_ARGS" not in of_stack, "PyG's extensions are the stack's"
 
 
+@pytest.mark.parametrize(
+    ("toolkit", "options"), [("debian", "--blas=openblas --force_cuda"), (None, "--blas=openblas")]
+)
+def test_rendered_source_gets_the_options_that_its_setup_py_takes(toolkit, options):
+    mine = msgspec.structs.replace(sdist("minkowskiengine", "0.5.4"), back_end=True)
+    locked = lock(TOOLKITS["debian"], (*PACKAGES, mine))
+    if toolkit is None:
+        cpu = msgspec.structs.replace(locked.compilation, toolkit=None, architectures=())
+        locked = msgspec.structs.replace(locked, compilation=cpu)
+    locked = msgspec.structs.replace(locked, added=Added(packages=(mine.name,)))
+    additions = Additions(packages=(mine.name,))
+    known = planning.make_plan(RECIPE, locked, VARIANT.candidates[0], examples={}, additions=additions)
+    given = f"'--config-settings=--global-option={options}'"
+    for text in (render.dockerfile(known), render.definition(known)):
+        flat = " ".join(text.replace("\\\n", " ").split())
+        command = f"wheel --no-cache-dir --no-deps --no-build-isolation {given} --wheel-dir"
+        assert flat.count(command) == 1
+        assert flat.count("--config-settings") == 1, "PyG's extensions are compiled without"
+    for_uv = f"--config-settings-package 'minkowskiengine:--global-option={options}' --requirement sources.txt"
+    assert for_uv in render.sources_text(known)
+
+
 @every_form
 def test_rendered_own_files_come_last_with_their_folders(write):
     files = (PlannedFile(path="/opt/mine/train.py", content="print(1)\n"), PlannedFile(path="/srv/a b", content="x\n"))

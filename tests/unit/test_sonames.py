@@ -2,7 +2,8 @@
 
 import pytest
 
-from graphcrate.compat.sonames import Misfit, cuda_of, is_tied, misfits
+from graphcrate.compat import sonames
+from graphcrate.compat.sonames import Misfit, cuda_of, is_tied, misfits, wheel_of
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,30 @@ from graphcrate.compat.sonames import Misfit, cuda_of, is_tied, misfits
 )
 def test_cuda_of_a_soname(soname, cuda):
     assert cuda_of(soname) == cuda
+
+
+@pytest.mark.parametrize(
+    ("soname", "cuda", "project"),
+    [
+        ("libcusolver.so.11", "11.8.89", "nvidia-cusolver-cu11"),
+        ("libcusolver.so.11", "12.4.131", "nvidia-cusolver-cu12"),
+        ("libcusolver.so.12", "13.0.88", "nvidia-cusolver"),
+        ("libnppicc.so.11", "", "nvidia-npp-cu11"),
+        ("libcudnn_ops_infer.so.8", "11.8", "nvidia-cudnn-cu11"),
+        ("libnccl.so.2", "13.0", "nvidia-nccl-cu13"),
+        ("libnccl.so.2", "", ""),  # nobody knows for which
+        ("libnvJitLink.so.12", "11.8", ""),
+        ("libcuda.so.1", "11.8", ""),  # the driver's
+        ("libopenblas.so.0", "11.8", ""),
+    ],
+)
+def test_wheel_of_a_library_of_cuda(soname, cuda, project):
+    assert wheel_of(soname, cuda) == project
+
+
+def test_every_library_of_cuda_has_a_wheel():
+    names = sonames._libraries()
+    assert [name for name in names if not wheel_of(f"{name}.so.11", "12.4")] == []
 
 
 @pytest.mark.parametrize(

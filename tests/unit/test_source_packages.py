@@ -2,21 +2,20 @@
 
 import zipfile
 
-import pytest
-
 from graphcrate.model.errors import BuildError
 from tests import ROOT
 from tools import source_packages as trying
-from tools.source_packages import Compiled, Message, Result, Source, Typed
+from tools.source_packages import Compiled, Result, Source
 from tools.tables import filled
+from tools.typed import Message, Typed
 
 LISTED = trying.read_list()
 DEMO = Source(name="demo", kind="setuptools, C", use="import demo")
 MADE = Compiled(version="1.0", seconds=20.4, differing=())
 
 
-def message(next_step, **typed):
-    return Message(typed=Typed(with_="demo", **typed), what="demo does not compile", cause="", next_step=next_step)
+def message(next_step):
+    return Message(typed=Typed(with_="demo"), exit_code=9, what="demo does not compile", next_step=next_step)
 
 
 def test_listed_packages_are_of_many_kinds_and_their_lines_are_python():
@@ -29,20 +28,6 @@ def test_listed_packages_are_of_many_kinds_and_their_lines_are_python():
 
 def test_ledger_has_results_of_listed_packages_only():
     assert set(trying.read_ledger()) <= {source.name for source in LISTED}
-
-
-@pytest.mark.parametrize(
-    ("step", "before", "after"),
-    [
-        ("the same command with BUILD_APT=swig", {}, {"build_apt": "swig"}),
-        ("the same command with 'BUILD_APT=swig make'", {"build_apt": "make"}, {"build_apt": "make swig"}),
-        ("the same command with APT=libcairo2", {"build_apt": "x"}, {"build_apt": "x", "apt": "libcairo2"}),
-        ("the same command with BUILD_APT=PACKAGE    (apt-file search x says which)", {}, {}),
-        ("bring a wheel (WITH=./demo-….whl)", {}, {}),
-    ],
-)
-def test_options_that_a_message_names_are_typed_beside_what_was(step, before, after):
-    assert trying.advised(message(step, **before)) == Typed(with_="demo", **after)
 
 
 def test_package_is_compiled_as_messages_say_until_it_passes():

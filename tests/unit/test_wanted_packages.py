@@ -6,7 +6,8 @@ from graphcrate.compat import recipes
 from graphcrate.model.lock import decode_lock
 from tests import ROOT
 from tools import wanted_packages as trying
-from tools.wanted_packages import Listed, Message, Package, Project, Result, Typed
+from tools.typed import Message, Typed, advised
+from tools.wanted_packages import Listed, Package, Project, Result
 
 LISTED = trying.read_list()
 RDKIT = Package(name="rdkit", use="import rdkit")
@@ -73,12 +74,7 @@ def test_next_step_of_an_error_message_becomes_the_next_try(step, more):
     said = trying.message(Typed(with_="rdkit"), 15, ERROR.format(step=step))
     assert said.what == "pyg:1 cannot work: rdkit needs libX11.so.6; 3 of the audit's findings are failures"
     assert said.next_step == " ".join(step.replace(" --output x", "").split())
-    assert trying.advised(said) == Typed(**{"with_": "rdkit", **more})
-
-
-def test_apt_packages_of_a_second_message_are_appended():
-    said = Message(typed=Typed(with_="x", apt="git"), exit_code=15, what="", next_step="APT=libgl1")
-    assert trying.advised(said).apt == "git libgl1"
+    assert advised(said) == Typed(**{"with_": "rdkit", **more})
 
 
 def test_output_without_an_error_line_gives_its_last_line_as_message():
@@ -149,4 +145,3 @@ def test_table_row_of_a_package_has_its_command_or_its_error(monkeypatch):
         "| y | 1 |  | not tried yet |  |  |",
         "| z | 1 |  | not tried: hours |  |  |",
     ]
-    assert Typed(with_="a b").shown() == 'WITH="a b"'

@@ -6,13 +6,14 @@ Wheels lie under a hash of all that they depend on; `extensions.compile.provide`
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.compat import back_ends
 from graphcrate.compat.compilers import STAND_INS, folder_for, variables
 from graphcrate.compat.libraries import linked
+from graphcrate.compat.next_steps import More, same_with
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base
@@ -59,7 +60,7 @@ def origin(package: LockedPackage, step: CompileStep) -> str:
     known = back_ends.package(package.name)
     if package.isolated and (asked := known.variables | compilation.environment):
         inputs["asked"] = sorted(asked.items())
-    if package.isolated and (options := known.settings(cuda=compilation.toolkit is not None)):
+    if options := back_ends.of_setup(package, compilation):
         inputs["options"] = options
     if package.back_end:
         inputs["back end"] = ISOLATED_FORMAT if package.isolated else BACK_END_FORMAT
@@ -77,6 +78,11 @@ def folder(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
     return cache.path("compiled", origin(package, step))
 
 
+def unfinished(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
+    """Where a package's objects lie until its wheel is made. What is compiled may write there; none else reads it."""
+    return cache.path("unfinished", origin(package, step))
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompileJob:
     """Everything that a compile goes by."""
@@ -92,3 +98,5 @@ class CompileJob:
     log_folder: Path  #: where the output of a compile that fails goes
     #: kind and name of what a build lacks → packages of Debian, any of which brings it
     bringing: Callable[[str, str], tuple[str, ...]] = lambda kind, name: ()
+    #: option, packages → what to type so that these are there besides
+    beside: Callable[[More, Sequence[str]], str] = same_with

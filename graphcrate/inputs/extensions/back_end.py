@@ -19,7 +19,7 @@ from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
 from graphcrate.host.progress import Progress
 from graphcrate.host.steps import Step
-from graphcrate.inputs.extensions import SILENCE, CompileJob, back_end_program, launcher
+from graphcrate.inputs.extensions import SILENCE, CompileJob, back_end_program, launcher, unfinished
 from graphcrate.inputs.extensions.output import OF_TOOLKIT, SECONDS, WHEELS_ALONE, diagnose
 from graphcrate.inputs.wheels.sdist import check_sdist, read_sdist
 from graphcrate.model.command import IMAGE_AGAIN, filled, setting
@@ -72,6 +72,9 @@ def build(
     variables = environment(given, compilation.architectures, jobs)
     if requirements is not None:
         binds.append(sandbox.Bind(requirements, _REQUIREMENTS))
+        finished = unfinished(package, job.step, job.cache)
+        finished.mkdir(exist_ok=True)
+        binds.append(sandbox.Bind(finished, f"{BUILD}/{launcher.FINISHED}", read_only=False))
         variables |= isolated(variables, job.step.python, cuda=compilation.toolkit is not None)
         if package.rust:
             variables |= for_cargo(jobs)
@@ -207,7 +210,7 @@ def _lay_out(job: CompileJob, package: LockedPackage, folder: Path) -> None:
         # meson-python's folder would have another name each time
         by_meson = about.back_end.partition(":")[0] == "mesonpy"
         given: dict[str, object] = {"builddir": f"{BUILD}/meson"} if by_meson else {}
-        options = back_ends.package(package.name).settings(cuda=job.step.compilation.toolkit is not None)
+        options = back_ends.of_setup(package, job.step.compilation)
         orders["settings"] = given | ({"--global-option": options} if options else {})
     if package.rust:
         orders["crates"] = _lay_out_crates(job, package, folder)
@@ -275,7 +278,7 @@ def _absent(job: CompileJob, absent: build_packages.Missing) -> tuple[str, str]:
     cause = f"It is compiled with the {absent.kind} {absent.name}, which neither its build requirements bring nor "
     cause += f"the base with the compiler: {brings} does."
     which = "" if packages else f"    (apt-file search {absent.name} says which)"
-    return cause, f"the same command with {setting(build_apt=packages[0] if packages else 'PACKAGE')}{which}"
+    return cause, f"{job.beside('build_apt', packages[:1] or ['PACKAGE'])}{which}"
 
 
 class Reader:

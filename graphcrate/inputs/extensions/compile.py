@@ -14,15 +14,16 @@ from pathlib import Path
 
 from graphcrate.artifacts.formats import elf
 from graphcrate.artifacts.wheel import check_tags, open_wheel
-from graphcrate.compat import back_ends
+from graphcrate.compat import back_ends, sonames
 from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import beneath, sandbox
+from graphcrate.host.cache import remove_tree
 from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
 from graphcrate.host.steps import Step
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs.bases.contents import package_name
-from graphcrate.inputs.extensions import SILENCE, CompileJob, back_end, cached, folder, import_check, worker
+from graphcrate.inputs.extensions import SILENCE, CompileJob, back_end, cached, folder, import_check, unfinished, worker
 from graphcrate.inputs.extensions.libraries import library_order, package_order, used
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.wheels.install import place
@@ -85,6 +86,7 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
                         unpack_wheel(lambda _: None, job.files[item.file.sha256], requirements, job.step.python)
                 wheel = back_end.build(job, package, alone, venv, environment(job, job.jobs), requirements)
                 made |= keep(job, {package: wheel}, venv, alone)
+                remove_tree(unfinished(package, job.step, job.cache))
         return made
 
 
@@ -291,8 +293,7 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
         cause = "It was compiled against something else than the image has, or not for what was asked."
         next_step = f"{LOCK_AGAIN}    (locks compiler, toolkit and torch again, so that they fit)"
         if absent := sorted({name for complaint in complaints for name in _ABSENT.findall(complaint)}):
-            cause = f"It is linked to {listed(absent)}, which the base with the compiler has and the image has not."
-            next_step = f"the same command with {setting(apt=' '.join(map(package_name, absent)))}"
+            cause, next_step = _without_libraries(job, venv, absent)
         elif any(_OTHER_TORCH.search(complaint) for complaint in complaints):
             torch = next((package.version for package in job.step.against if package.name == "torch"), "")
             first = next(iter(made)).name
@@ -310,6 +311,26 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
         job.cache.adopt(wheel.parent, target)
         kept[package.file.sha256] = target / wheel.name
     return kept
+
+
+def _without_libraries(job: CompileJob, venv: Path, absent: Sequence[str]) -> tuple[str, str]:
+    """Cause and next step where what was compiled is linked to libraries that the loader does not find, CUDA's first.
+
+    `venv`: the folder that was /opt/venv.
+    """
+    there = [path for name in absent for path in venv.glob(f"lib/python*/site-packages/nvidia/*/lib/{name}")]
+    if there:
+        folders = [f"{VENV}/{path.parent.relative_to(venv)}" for path in there]
+        cause = f"It is linked to {listed([path.name for path in there])}, which the image has in {listed(folders)}, "
+        words = " ".join(f"-Wl,-rpath,{folder}" for folder in folders)
+        return f"{cause}where no loader looks.", f"the same command with {setting(build_env=f'LDFLAGS={words}')}"
+    toolkit = job.step.compilation.toolkit
+    wheels = [wheel for name in absent if (wheel := sonames.wheel_of(name, toolkit.version if toolkit else ""))]
+    if wheels:
+        cause = f"It is linked to {listed(absent)}, of which the toolkit has what is of CUDA, and no package of the "
+        return f"{cause}image has.", job.beside("with_", list(dict.fromkeys(wheels)))
+    cause = f"It is linked to {listed(absent)}, which the base with the compiler has and the image has not."
+    return cause, job.beside("apt", [package_name(name) for name in absent])
 
 
 def _has_gpu_code(library: Path) -> bool:

@@ -4,6 +4,8 @@ Left out is what would make a library useless elsewhere: code for the very proce
 GPUs that nobody asked for, a link to libpython, which an interpreter has inside (PEP 513) and images lack. And nvcc is
 given the same process number every time, which it writes into the names of symbols.
 
+What took long to compile is kept in a folder that the next build of the same inputs gets, should this one not end.
+
 Its arguments are the command; TORCH_CUDA_ARCH_LIST says what was asked for. Under another name it is that compiler:
 `back_end_program` puts such links before the compilers on PATH. Python 3.9, standard library.
 """
@@ -12,7 +14,11 @@ import hashlib
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +37,14 @@ SAME_NUMBER = "same_number.so"
 LIBRARIES = "libraries"  #: a folder beside this program
 #: beside this program: names that it goes by → programs, as JSON; and what was left out, a line for each command
 PROGRAMS, LEFT_OUT = "programs.json", "left_out"
+
+#: a folder beside this program, with what a build of the same inputs finished before it was interrupted
+FINISHED = "finished"
+LONG = 10.0  #: seconds of a compile that is worth keeping; none of a configure takes that, where names are used again
+SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu")
+DEPENDENCIES = ("-MF", "--dependency-output")  #: before the file that says which headers were read
+#: variables by which the same command gives other objects
+READ = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "SOURCE_DATE_EPOCH")
 
 Command = list[str]
 
@@ -113,6 +127,40 @@ def environment_for(command: Command, environ: Mapping[str, str], library: Path)
     return {**environ, "LD_PRELOAD": preloaded, "TMPDIR": str(Path(environ.get("TMPDIR", "/tmp"), f"nvcc-{own}"))}
 
 
+def kept_at(command: Command, seen: Mapping[str, str], folder: Path) -> "Path | None":
+    """Where the object of a command is kept, by all that it depends on beside what the whole folder is for; None for
+    what does not compile one file to one object.
+    """
+    sources = [Path(word) for word in command if word.endswith(SOURCES) and not word.startswith("-")]
+    if not {"-c", "-o"} <= {*command} or len(sources) != 1 or not sources[0].is_file() or not folder.is_dir():
+        return None
+    asked = json.dumps([command, str(Path.cwd()), [seen.get(name, "") for name in READ]])
+    return folder / hashlib.sha256(asked.encode() + sources[0].read_bytes()).hexdigest()
+
+
+def compile_once(command: Command, seen: Mapping[str, str], kept: Path) -> int:
+    """Compile, or take what was kept of the same compile; the exit code."""
+    numbers = [number for number, word in enumerate(command[:-1]) if word in ("-o", *DEPENDENCIES)]
+    files = {command[number]: Path(command[number + 1]) for number in numbers}
+    if kept.is_dir():
+        for word, path in files.items():
+            if (kept / word).is_file():
+                shutil.copyfile(kept / word, path)
+        return 0
+    begin = time.monotonic()
+    code = subprocess.call(command, env=dict(seen))
+    if code == 0 and time.monotonic() - begin >= LONG:
+        part = Path(tempfile.mkdtemp(dir=kept.parent))
+        for word, path in files.items():
+            if path.is_file():
+                shutil.copyfile(path, part / word)
+        try:
+            part.rename(kept)  # whole, or not there
+        except OSError:  # another compile of the same was faster
+            shutil.rmtree(part)
+    return code
+
+
 def main(argv: "list[str]", beside: Path) -> None:
     """Become the compiler. `beside`: the folder of this program."""
     name = Path(argv[0]).name
@@ -129,6 +177,8 @@ def main(argv: "list[str]", beside: Path) -> None:
             stream.write(" ".join(lacking) + "\n")
     seen = environment_for(chosen, os.environ, beside / SAME_NUMBER)
     Path(seen.get("TMPDIR", "/tmp")).mkdir(parents=True, exist_ok=True)
+    if programs and (kept := kept_at(chosen, seen, beside / FINISHED)):
+        sys.exit(compile_once(chosen, seen, kept))
     os.execvpe(chosen[0], chosen, seen)
 
 

@@ -1,0 +1,64 @@
+"""What is typed for a package, what a request that failed said, and what to type by that: for lists of packages tried.
+
+`source_packages` and `wanted_packages` keep both in their ledgers.
+"""
+
+import re
+
+import msgspec
+
+_WORD = r"""('[^'…]+'|"[^"…]+"|[^\s"'…;,()]+)(?=[\s;,()]|$)"""  # as make and the command line have them
+_NAMES = "BUILD_APT|APT|WITH|CUDA"
+#: by make, by make with the whole setting in quotation marks, by the command line
+_OPTIONS = (
+    rf"(?<!')\b({_NAMES})={_WORD}",
+    rf"'({_NAMES})=([^'…]+)'",
+    rf"--({_NAMES.lower().replace('_', '-')})[ =]{_WORD}",
+)
+
+
+class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a person types: `make image CUDA=… WITH="…" APT="…" BUILD_APT="…"`."""
+
+    cuda: str = "11.8"
+    with_: str = msgspec.field(default="", name="with")
+    apt: str = ""
+    build_apt: str = ""
+
+    def words(self) -> list[str]:
+        """The arguments of `image`, but for the stack."""
+        pairs = (("--with", self.with_), ("--apt", self.apt), ("--build-apt", self.build_apt))
+        return ["--cuda", self.cuda, *(word for name, text in pairs if text for word in (name, text))]
+
+    def shown(self) -> str:
+        """How make takes it, without the version of CUDA."""
+        pairs = (("WITH", self.with_), ("APT", self.apt), ("BUILD_APT", self.build_apt))
+        return " ".join(f'{name}="{text}"' if " " in text else f"{name}={text}" for name, text in pairs if text)
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a request that failed said."""
+
+    typed: Typed
+    exit_code: int
+    what: str
+    cause: str = ""  #: empty where `what` has it
+    next_step: str
+
+
+def advised(said: Message) -> Typed:
+    """What to type by a message; what was typed where it names nothing as it has to be typed."""
+    found = [option for pattern in _OPTIONS for option in re.findall(pattern, said.next_step)]
+    named = {name.upper().replace("-", "_"): text.strip("\"'") for name, text in found}
+    typed = said.typed
+    return Typed(
+        cuda=named.get("CUDA", typed.cuda),
+        with_=named.get("WITH", typed.with_),
+        apt=_beside(typed.apt, named.get("APT", "")),
+        build_apt=_beside(typed.build_apt, named.get("BUILD_APT", "")),
+    )
+
+
+def _beside(before: str, named: str) -> str:
+    words = dict.fromkeys(f"{before} {named}".split())
+    return before if "PACKAGE" in words else " ".join(words)  # that stands for a name that nobody knows
