@@ -52,7 +52,7 @@ def platform_name(text: str) -> str:
     if platform is None:
         known = [row.name for row in SUPPORTED]
         raise UsageError(
-            f"images are made for {' and '.join(known)}, not for {text!r}",
+            f"{text!r} is not a platform of images, which are made for {' and '.join(known)}",
             next_step=f"{setting(platform=known[-1]).both()}, or leave it out, for {DEFAULT.name}",
         )
     return platform.name

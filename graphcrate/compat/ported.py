@@ -6,8 +6,8 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.compat import facts
-from graphcrate.compat.request import BuildRequest
-from graphcrate.model.command import command, setting
+from graphcrate.compat.request import BuildRequest, SourceOptions
+from graphcrate.model.command import Command, command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.model.recipe import Candidate, Recipe, Variant
@@ -27,21 +27,18 @@ def port(
     recipe: Recipe, variant: Variant, candidates: Sequence[Candidate], platform: Platform, request: BuildRequest
 ) -> Ported:
     """The variant for a platform. Raises UsageError for what there is not, with what there is."""
-    without = "none" if variant.extensions else None
-    plain = command(request.verb, recipe.name, cuda=variant.cuda, platform=platform.name, extensions=without)
+    plain = _plain(request, variant, platform)
     for what, instead in _not_ported(variant, request):
         raise UsageError(f"images for {platform.title} are made without {what}", next_step=f"{plain}    ({instead})")
     usable = tuple(candidate for candidate in candidates if _has_build(candidate, platform))
     if not usable:
         absent = listed(dict.fromkeys(f"torch {each.torch} for CUDA {each.torch_cuda}" for each in candidates))
-        there = [
-            other.cuda for other in recipe.variants if any(_has_build(each, platform) for each in other.candidates)
-        ]
+        there = [other for other in recipe.variants if any(_has_build(each, platform) for each in other.candidates)]
         raise UsageError(
             f"CUDA {variant.cuda} of {recipe.name} is not made for {platform.title}",
             cause=f"No build of {absent} for {platform.title} was measured; the package index has such builds with "
             "CUDA from torch 2.11 on.",
-            next_step=str(command(request.verb, recipe.name, cuda=there[0], platform=platform.name))
+            next_step=str(_plain(request, there[0], platform))
             if there
             else f"{command('list')}    (nothing of {recipe.name} is made for {platform.title})",
         )
@@ -56,6 +53,15 @@ def port(
     )
     base = msgspec.structs.replace(variant.base, platform=platform.name)
     return Ported(msgspec.structs.replace(variant, base=base), usable, out)
+
+
+def _plain(request: BuildRequest, variant: Variant, platform: Platform) -> Command:
+    """The command for what there is of a variant on a platform, without all that is not made there."""
+    sources = SourceOptions(extensions="none" if variant.extensions else "auto")
+    asked = BuildRequest(
+        name=request.name, cuda=variant.cuda, platform=platform.name, sources=sources, verb=request.verb
+    )
+    return asked.command()
 
 
 def _has_build(candidate: Candidate, platform: Platform) -> bool:

@@ -67,9 +67,10 @@ class Setting:
 
     def by_make(self) -> str:
         """One word, for make."""
-        if self.name == _PLATFORM and self.value:
-            return f"{_ARCH.upper()}={self.value.removeprefix(_BEFORE_ARCH)}"
-        return f"{self.name.upper().replace('-', '_')}={'yes' if self.value is None else self.value}"
+        name, value = self.name, "yes" if self.value is None else self.value
+        if name == _PLATFORM:
+            name, value = _ARCH, value.removeprefix(_BEFORE_ARCH)
+        return f"{name.upper().replace('-', '_')}={value}"
 
     def words(self) -> tuple[str, ...]:
         """For the command line."""

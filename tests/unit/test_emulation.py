@@ -189,7 +189,7 @@ def test_a_platform_is_named_in_several_ways():
         assert options.platform_name(text) == "linux/arm64"
     assert asked_for("x86-64") is asked_for("amd64") is AMD64
     assert options.platform_name("") == ""
-    with refused(UsageError, "linux/amd64 and linux/arm64, not for 'riscv64'"):
+    with refused(UsageError, "'riscv64' is not a platform of images, which are made for linux/amd64 and linux/arm64"):
         options.platform_name("riscv64")
 
 
