@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 from packaging.version import Version
 
+from graphcrate.model.command import command
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.model.vulnerability import Advisory, NotKnown
@@ -83,7 +84,7 @@ def fixes(release: Version, advisory: Advisory) -> bool:
 def unmovable(package: LockedPackage) -> str:
     """Why a package keeps its release, whatever is known against it; empty for one that may move."""
     if package.name == "torch":
-        return "the stack is made of it: ./build.py update looks for another torch"
+        return f"the stack is made of it: {command('update')} looks for another torch"
     if package.channel is not Channel.PYPI:
         return f"it comes from the {package.channel} channel and goes with this torch"
     if package.is_sdist:
