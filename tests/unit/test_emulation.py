@@ -202,6 +202,16 @@ def test_the_platform_stands_in_the_command_as_make_has_it():
     assert str(lock) == "./build.py lock torch --cuda 13.0 --platform linux/arm64"
 
 
+#: CUDA → torch of the variants that Grace has, the newest last; an update of recipes changes them
+OF_GRACE = {
+    variant.cuda: way.torch
+    for variant in sorted(RECIPES["torch"].variants, key=lambda each: facts.numbers(each.cuda))
+    for way in variant.candidates
+    if facts.torch_build(way.torch, way.torch_cuda, ARM64)
+}
+NEWEST = [*OF_GRACE][-1]
+
+
 def chosen(ctx=None, **asked):
     request = build_request(**{"name": "torch", "cuda": "13.0", "platform": "linux/arm64", **asked})
     return explain.select_variant(request, ctx or SimpleNamespace(root=ROOT, progress=None))
@@ -222,8 +232,8 @@ def test_gpus_of_grace_are_built_for_arm64_without_saying_so():
     told = []
     ctx = SimpleNamespace(root=ROOT, progress=SimpleNamespace(note=told.append))
     newest = chosen(ctx, platform="", cuda=None, gpu="gh200")
-    assert (newest.variant.cuda, newest.variant.base.runs_on) == ("13.0", ARM64)
-    assert told[0].startswith("CUDA 13.0 for GH200 (sm_90): the newest of torch that runs there")
+    assert (newest.variant.cuda, newest.variant.base.runs_on) == (NEWEST, ARM64)
+    assert told[0].startswith(f"CUDA {NEWEST} for GH200 (sm_90): the newest of torch that runs there")
     assert chosen(platform="", gpu="sm_90").variant.base.runs_on is DEFAULT
     assert chosen(gpu="sm_90").variant.base.runs_on is ARM64
 
@@ -243,7 +253,7 @@ def test_gpus_of_grace_are_built_for_arm64_without_saying_so():
             (
                 "CUDA 13.0 of pyg does not run on GH200",
                 "extensions of PyG are not compiled",
-                "STACK=torch CUDA=13.0 ARCH",
+                f"STACK=torch CUDA={NEWEST} ARCH",
             ),
         ),
     ],
@@ -257,8 +267,10 @@ def test_explain_judges_grace_by_torchs_build_for_arm64():
     machine = MachineRequest(gpu="gh200")
     found = explain.explain(RECIPES["torch"], Target(gpus=("GH200",)), machine)
     accepted = [row for row in found.rows if row.verdict.accepted]
-    assert [(row.torch, row.verdict.status, row.chosen) for row in accepted] == [("2.12.1", "native", True)]
-    assert accepted[0].command == "make image STACK=torch CUDA=13.0 ARCH=arm64 GPU=gh200"
+    assert [(row.torch, row.verdict.status, row.chosen) for row in accepted] == [
+        (torch, "native", cuda == NEWEST) for cuda, torch in reversed(OF_GRACE.items())
+    ]
+    assert accepted[0].command == f"make image STACK=torch CUDA={NEWEST} ARCH=arm64 GPU=gh200"
     assert not any("SLIM" in detail for line in explain.answer(found).sections[0].entries for detail in line.details)
     rejected = next(row for row in found.rows if row.cuda == "12.8").verdict.reasons[0]
     assert (rejected.rule, "torch 2.10.0 for CUDA 12.8 and arm64" in rejected.what) == ("platform", True)
@@ -291,7 +303,7 @@ def test_what_is_not_made_for_arm64_is_refused_with_what_is(asked, words):
 
 def test_pyg_without_extensions_is_made_for_arm64():
     choice = chosen(name="pyg", extensions="none")
-    assert (choice.variant.base.runs_on, [each.torch for each in choice.usable]) == (ARM64, ["2.12.1"])
+    assert (choice.variant.base.runs_on, [each.torch for each in choice.usable]) == (ARM64, [OF_GRACE["13.0"]])
 
 
 def test_a_recipe_of_which_nothing_is_ported_says_so():
