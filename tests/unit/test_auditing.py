@@ -110,6 +110,21 @@ def test_audit_of_folders_and_wheels_has_the_same_findings(call, tmp_path):
         assert (answer[0], [each[2] for each in told(answer) if each[0] == "fail"]) == (15, [WHAT])
 
 
+@pytest.mark.parametrize(
+    ("tags", "code"),
+    [(["aarch64"], 0), (["aarch64", "any"], 0), (["x86_64"], 15), (["aarch64", "x86_64"], 15)],
+)
+def test_audit_of_wheels_is_for_the_platform_that_all_of_them_name(call, tmp_path, tags, code):
+    library = make_elf(machine=183)
+    full = {"any": "py3-none-any"}
+    wheels = [
+        make_wheel(tmp_path, f"part{number}", "1.0", {f"part{number}/lib.cpython-311-x86_64-linux-gnu.so": library}, tag=full.get(
+            tag, f"cp311-cp311-manylinux_2_28_{tag}"), purelib=False)
+        for number, tag in enumerate(tags)
+    ]  # fmt: skip
+    assert call(*wheels)[0] == code
+
+
 @pytest.mark.parametrize("damage", [Path.unlink, lambda blob: overwrite(blob, blob.read_bytes()[:200])])
 def test_audit_of_a_damaged_layout_fails(call, tmp_path, damage):
     layout(tmp_path / "image", GOOD)

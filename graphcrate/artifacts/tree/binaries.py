@@ -26,7 +26,7 @@ from graphcrate.model.audit import Binary, Contents, InstalledDistribution
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import VENV
-from graphcrate.model.platform import supported
+from graphcrate.model.platform import DEFAULT, SUPPORTED, Platform, supported
 
 #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` asks for
 _VERSION = 8
@@ -156,7 +156,10 @@ def of_opened(
 
 
 def of_wheels(name: str, wheels: Sequence[Path], site: str, tools: Tools) -> Contents:
-    """Of wheels, as they would lie in this folder. Raises IntegrityError for one that is none."""
+    """Of wheels, as they would lie in this folder, for the platform that their names have where all have the same one.
+
+    Raises IntegrityError for one that is none.
+    """
     data: dict[str, bytes] = {}
     for path in wheels:
         with (
@@ -172,7 +175,19 @@ def of_wheels(name: str, wheels: Sequence[Path], site: str, tools: Tools) -> Con
                         pass
                 task.advance(member.packed)
     texts, programs = _sorted(data)
-    return _described(Contents(name=name, form="wheels", binaries=programs, texts=texts))
+    platform = _platform_of([path.name for path in wheels])
+    return _described(Contents(name=name, form="wheels", binaries=programs, texts=texts, platform=platform))
+
+
+def _platform_of(wheels: Sequence[str]) -> Platform:
+    """The platform that the names of wheels have; the default where none or several have one."""
+    named = {
+        platform.machine: platform
+        for platform in SUPPORTED
+        for name in wheels
+        if name.removesuffix(".whl").endswith(f"_{platform.machine}")
+    }
+    return next(iter(named.values())) if len(named) == 1 else DEFAULT
 
 
 def over(upper: Contents, lower: Contents) -> Contents:
