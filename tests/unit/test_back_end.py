@@ -533,7 +533,7 @@ def test_launcher_is_the_compiler_that_it_is_called_and_writes_down_what_it_leav
 def compiler(tmp_path, monkeypatch):
     """Starts the launcher as g++ in a folder with a.cpp; gives what g++ was started with. Each takes `seconds`."""
     monkeypatch.chdir(tmp_path)
-    for name in ("CUDA_HOME", "TMPDIR", "TORCH_CUDA_ARCH_LIST", *launcher.READ):
+    for name in ("CUDA_HOME", "TMPDIR", "TORCH_CUDA_ARCH_LIST", launcher.INSIDE, *launcher.READ):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "programs.json").write_text('{"g++": "/usr/bin/g++-12"}')
     (tmp_path / "a.cpp").write_text("int a;")
@@ -582,6 +582,12 @@ def test_object_of_another_command_source_or_variable_is_not_taken(compiler, tmp
     compiler(*COMPILE)
     change(tmp_path, monkeypatch)
     assert compiler(*words) == 2
+
+
+def test_object_that_nvccs_own_compiler_makes_is_not_kept_twice(compiler, tmp_path, monkeypatch):
+    monkeypatch.setenv(launcher.INSIDE, "1")
+    compiler(*COMPILE)
+    assert not list((tmp_path / "finished").iterdir())
 
 
 @pytest.mark.parametrize("how", [{"seconds": 0.1}, {"code": 1}])

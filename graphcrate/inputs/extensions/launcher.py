@@ -42,6 +42,7 @@ PROGRAMS, LEFT_OUT = "programs.json", "left_out"
 FINISHED = "finished"
 LONG = 10.0  #: seconds of a compile that is worth keeping; none of a configure takes that, where names are used again
 SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu")
+INSIDE = "GRAPHCRATE_COMPILE"  #: seen by what a compiler starts in turn: nvcc's g++ makes the object that nvcc does
 DEPENDENCIES = ("-MF", "--dependency-output")  #: before the file that says which headers were read
 #: variables by which the same command gives other objects
 READ = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "SOURCE_DATE_EPOCH")
@@ -132,7 +133,9 @@ def kept_at(command: Command, seen: Mapping[str, str], folder: Path) -> "Path | 
     what does not compile one file to one object.
     """
     sources = [Path(word) for word in command if word.endswith(SOURCES) and not word.startswith("-")]
-    if not {"-c", "-o"} <= {*command} or len(sources) != 1 or not sources[0].is_file() or not folder.is_dir():
+    if not {"-c", "-o"} <= {*command} or len(sources) != 1 or INSIDE in seen:
+        return None
+    if not sources[0].is_file() or not folder.is_dir():
         return None
     asked = json.dumps([command, str(Path.cwd()), [seen.get(name, "") for name in READ]])
     return folder / hashlib.sha256(asked.encode() + sources[0].read_bytes()).hexdigest()
@@ -148,7 +151,7 @@ def compile_once(command: Command, seen: Mapping[str, str], kept: Path) -> int:
                 shutil.copyfile(kept / word, path)
         return 0
     begin = time.monotonic()
-    code = subprocess.call(command, env=dict(seen))
+    code = subprocess.call(command, env={**seen, INSIDE: "1"})
     if code == 0 and time.monotonic() - begin >= LONG:
         part = Path(tempfile.mkdtemp(dir=kept.parent))
         for word, path in files.items():
