@@ -31,7 +31,10 @@ _MANYLINUX = re.compile(
 )
 _OTHERS_SYMBOL = re.compile(r"_Z|cu[A-Z_]|cudnn|cublas|cufft|curand|cusolver|cusparse|nccl|nvrtc|nvtx|nvml|nvJit|MKL")
 #: of C++ itself: namespace std, its run time, new and delete, as the Itanium ABI mangles them
-_STANDARD_SYMBOL = re.compile(r"_Z((T[ISTV])?N?K?(St|S[absiod]|10__cxxabiv1|9__gnu_cxx)|[nd][wal])")
+_STANDARD_SYMBOL = re.compile(
+    r"_Z((T[ISTV])?N?K?(St|S[absiod]|10__cxxabiv1|9__gnu_cxx)|[nd][wal]"
+    r"|T[IS](PK?)?([abcdefghijlmnostvwxyz]|D[defhinsu])$)"  # typeinfo of bool, int …, and of pointers to them
+)
 _SYSTEM_SYMBOL = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC|ZLIB)_")
 
 
