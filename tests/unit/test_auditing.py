@@ -115,13 +115,12 @@ def test_audit_of_folders_and_wheels_has_the_same_findings(call, tmp_path):
     [(["aarch64"], 0), (["aarch64", "any"], 0), (["x86_64"], 15), (["aarch64", "x86_64"], 15)],
 )
 def test_audit_of_wheels_is_for_the_platform_that_all_of_them_name(call, tmp_path, tags, code):
-    library = make_elf(machine=183)
-    full = {"any": "py3-none-any"}
+    files = {"lib.cpython-311-x86_64-linux-gnu.so": make_elf(machine=183)}
+    names = [f"cp311-cp311-manylinux_2_28_{tag}" if tag != "any" else "py3-none-any" for tag in tags]
     wheels = [
-        make_wheel(tmp_path, f"part{number}", "1.0", {f"part{number}/lib.cpython-311-x86_64-linux-gnu.so": library}, tag=full.get(
-            tag, f"cp311-cp311-manylinux_2_28_{tag}"), purelib=False)
-        for number, tag in enumerate(tags)
-    ]  # fmt: skip
+        make_wheel(tmp_path, f"part{number}", "1.0", files, tag=name, purelib=False)
+        for number, name in enumerate(names)
+    ]
     assert call(*wheels)[0] == code
 
 
