@@ -49,10 +49,10 @@ def test_failing_step_of_dpkg_fails_the_base(template, tmp_path, monkeypatch, fa
         shutil.copy(tmp_path / name, work / "debs" / name)
     script = install._script([work / "debs" / name for name in names], "bookworm")
     if fails == "nothing":
-        install._run_dpkg(root, work, script, lambda _: None)
+        install._run_dpkg(root, work, script, lambda _: None, None)
     else:
         with pytest.raises(BuildError, match="dpkg cannot install bad"):
-            install._run_dpkg(root, work, script, lambda _: None)
+            install._run_dpkg(root, work, script, lambda _: None, None)
     asked = [next(step for step in STEPS if step in line) for line in (work / "calls/asked").read_text().splitlines()]
     assert asked == list(STEPS if fails == "nothing" else STEPS[: STEPS.index(fails) + 1]), "it ends at the first"
     assert not (root / "usr/sbin/policy-rc.d").exists(), "no image forbids its services to start"
