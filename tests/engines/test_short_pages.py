@@ -76,8 +76,9 @@ def test_checking_page_commands_judge_our_image_and_others(person, slurm):
     user = person(slurm.environment)
     user.type("./build.py convert pyg:<tag> --to sif --output pyg.sif")
     (user.folder / "somebodys.sif").symlink_to("torch.sif")
-    ((ours, _, theirs),) = blocks(CHECKS, "Will this image run?")
+    (ours, _, theirs), (vulnerabilities,) = blocks(CHECKS, "Will this image run?")
     assert "torch 2" in user.type(ours, code=14)  # it is for the CPU
+    assert "vulnerabilities  judged " in user.type(vulnerabilities, code=None)
     assert "runtimes" in user.type(theirs, code=None)
     ((doctor, on_node),) = blocks(CHECKS, "Why does it not run here?")
     for command in (doctor, on_node):
