@@ -71,13 +71,10 @@ def said(project: str, texts: Mapping[str, bytes]) -> Iterator[str]:
         yield from part.licences
 
 
-def has_link(sources: Sources, project: str, file: LockedFile) -> bool:
-    """Return whether the index has a file."""
-    try:
-        link_of(sources, project, file)
-    except ResolutionError:
-        return False
-    return True
+def stream_of(project: str, file: LockedFile, sources: Sources, ctx: Context) -> BinaryIO:
+    """A locked file, of the cache or the index. Raises ResolutionError where neither has it."""
+    path = ctx.cache.file(file.sha256, file.name)
+    return path.open("rb") if path.exists() else opened(sources, link_of(sources, project, file))
 
 
 def written(package: str, expressions: set[str]) -> str:
@@ -96,14 +93,17 @@ def main() -> None:
     found: dict[str, dict[str, set[str]]] = {}
     kept: dict[str, dict[str, str]] = {}
     for (project, version, name), file in locked().items():
-        path = ctx.cache.file(file.sha256, name)
         if before := known_before.get(canonicalize_name(project), {}).get(version):
             kept.setdefault(canonicalize_name(project), {})[version] = before
             continue
-        if only_new and not path.exists() and not has_link(sources, project, file):
+        try:
+            content = stream_of(project, file, sources, ctx)
+        except ResolutionError:
+            if not only_new:
+                raise
             sys.stderr.write(f"{project} {version}: the package index does not have {name}\n")
             continue
-        with path.open("rb") if path.exists() else opened(sources, link_of(sources, project, file)) as stream:
+        with content as stream:
             known = set(said(project, texts_of(stream, name)))
         found.setdefault(canonicalize_name(project), {}).setdefault(version, set()).update(known)
     lines = []
