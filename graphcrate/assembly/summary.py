@@ -17,7 +17,7 @@ from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, CandidateOutcome, Fallback, SmokeReport
-from graphcrate.model.words import listed, size
+from graphcrate.model.words import listed, number_of, size
 from graphcrate.smoke.own import SAID
 
 #: four names and more, one after the other
@@ -96,7 +96,7 @@ def plan_lines(
         largest = sorted(members, key=lambda package: -package.file.size)[:4]
         names = ", ".join(f"{package.name} {package.version}" for package in largest)
         more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
-        lines.append(f"  {channel.value:9} {len(members)} packages, {size(total)}: {names}{more}")
+        lines.append(f"  {channel.value:9} {number_of(len(members), 'package')}, {size(total)}: {names}{more}")
     if lock.as_of:
         newest = "; yours are the newest" if lock.additions.packages else ""
         lines.append(f"  as of     {lock.as_of}: what the recipe neither pins nor exempts{newest}")
@@ -104,7 +104,8 @@ def plan_lines(
     if lock.additions.packages:
         added = [package for package in lock.packages if package.name in lock.additions.packages]
         names = ", ".join(f"{package.name} {package.version}" for package in added)
-        lines.append(f"  added     {len(added)} packages, {size(sum(file.file.size for file in added))}: {names}")
+        total = sum(package.file.size for package in added)
+        lines.append(f"  added     {number_of(len(added), 'package')}, {size(total)}: {names}")
     lines += [f"  missing   {missing.told}" for missing in lock.missing]
     lines += [f"  note      {_shortened(note)}" for note in (*lock.notes, *aside.notes)]
     if lock.drifted:

@@ -20,7 +20,7 @@ from graphcrate.model.lock_proof import LockProof
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
 from graphcrate.model.standing import FileStanding, LocksStanding, LockStanding, SuiteLists, Update
-from graphcrate.model.words import joined, listed, size
+from graphcrate.model.words import joined, listed, number_of, size
 from graphcrate.update import known
 
 _MARK_STYLES: dict[Mark, str] = {
@@ -283,7 +283,7 @@ def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
         sections["fall-back"] = [AnswerLine("", report.fallback.meaning, limits)]
     opening = (
         f"{report.name}:{report.tag}@{report.digest}",
-        f"{size(report.bytes)} compressed in {len(report.layers)} layers, {report.layout}",
+        f"{size(report.bytes)} compressed in {number_of(len(report.layers), 'layer')}, {report.layout}",
     )
     return Answer(tuple(Section(tuple(entries), heading) for heading, entries in sections.items()), opening)
 

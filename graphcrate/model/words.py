@@ -30,6 +30,11 @@ def joined(names: Iterable[str], most: int = 4) -> str:
     return listed(names)
 
 
+def number_of(count: int, singular: str, plural: str = "") -> str:
+    """`1 wheel`, `2 wheels`. `plural`: where it takes more than an `s`."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
 def size(count: int) -> str:
     """A number of bytes for people: `812 kB`, `2.37 GB` (powers of ten)."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -231,7 +231,7 @@ class Conflicts:
         has = {
             "wheels": f"has wheels, none for Python {python}: {obstacle.detail}",
             "python": f"needs {obstacle.detail}, and the image has {python}",
-            "version": f"is none of its releases: {obstacle.detail}",
+            "version": f"matches none of its releases: {obstacle.detail}",
         }
         is_version = obstacle.kind == "version"
         return ResolutionError(

@@ -21,6 +21,7 @@ from graphcrate.model.command import LOCK_AGAIN, command, setting
 from graphcrate.model.errors import GraphcrateError, IntegrityError, LockedError, NetworkError
 from graphcrate.model.lock import Lock, LockedCrate, LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
+from graphcrate.model.words import number_of
 from graphcrate.resolve.channels import Link, local_path
 from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.search import FileSearch, UnreadableFileError
@@ -51,7 +52,7 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
         total = sum(package.file.size for package in absent)
         cache.require(total + MARGIN, "the download")
         offers = Offers.of_lock(Sources(request, cache, ctx.environment, ctx.progress.note), lock)
-        title = f"fetching {len(absent)} files" + (" to compile with" if compilation else "")
+        title = f"fetching {number_of(len(absent), 'file')}" + (" to compile with" if compilation else "")
         with ctx.progress.task(title, total) as task:
             parallel(
                 lambda package, advance: fetch_one(package, offers, advance),

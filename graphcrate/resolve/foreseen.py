@@ -28,7 +28,7 @@ from graphcrate.model.audit import AuditFinding, Severity
 from graphcrate.model.errors import GraphcrateError, IntegrityError
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage, encode
 from graphcrate.model.platform import Platform
-from graphcrate.model.words import joined
+from graphcrate.model.words import joined, number_of
 from graphcrate.resolve import libraries
 from graphcrate.resolve.fetch import fetch, is_stored
 
@@ -164,7 +164,8 @@ def _linked(packages: Sequence[LockedPackage], ctx: Context) -> dict[LockedPacka
     records = {package: ctx.cache.path("linked", f"{package.file.sha256}.json") for package in packages}
     linked = {package: known for package, path in records.items() if (known := kept(path, Linked)) is not None}
     if new := [package for package in packages if package not in linked]:
-        with ctx.progress.task(f"reading {len(new)} wheels", sum(package.file.size for package in new)) as task:
+        total = sum(package.file.size for package in new)
+        with ctx.progress.task(f"reading {number_of(len(new), 'wheel')}", total) as task:
             for package in new:
                 linked[package] = read(ctx.cache.file(package.file.sha256, package.file.name), ctx)
                 ctx.cache.keep(records[package], encode(linked[package]))

@@ -45,7 +45,7 @@ from graphcrate.model.standing import (
     is_single,
     state_of,
 )  # fmt: skip
-from graphcrate.model.words import joined
+from graphcrate.model.words import joined, number_of
 from graphcrate.resolve import channels, search
 from graphcrate.resolve.channels import Link, Source, SourceKind
 from graphcrate.resolve.offers import Offers, Sources
@@ -161,7 +161,7 @@ class _Wheels:
         seen = self._look(list(self.named.values()), task)
         for pause in search.AGAIN:
             if missing := [wheel for wheel, sightings in seen if state_of(sightings) == "nowhere"]:
-                self._note(f"{len(missing)} files are not listed: reading their pages again")
+                self._note(f"{number_of(len(missing), 'file')} not listed: reading their pages again")
                 self._sources.client.retry().sleep(pause)
                 again = {wheel.package.file.sha256: sightings for wheel, sightings in self._look(missing, again=True)}
                 seen = [(wheel, again.get(wheel.package.file.sha256, sightings)) for wheel, sightings in seen]

@@ -150,7 +150,7 @@ def test_reason_of_a_numpy_conflict_is_the_stack_build(conflicts):
     [
         (Obstacle("wheels", Clause("", Requirement("x")), "cp38"), "x has wheels, none for Python 3.11: cp38"),
         (Obstacle("python", B, "Python>=3.14"), "a==1.0 needs b>=2, which needs Python>=3.14, and the image has 3.11"),
-        (OBSTACLES["version"], "a==1.0 needs b>=2, which is none of its releases"),
+        (OBSTACLES["version"], "a==1.0 needs b>=2, which matches none of its releases"),
     ],
 )
 def test_package_without_a_usable_release_is_refused_with_existing_ones(conflicts, obstacle, words):

@@ -18,7 +18,7 @@ import msgspec
 from graphcrate.artifacts.tree.reader import OpenedTree, whole_file
 from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry, Form
-from graphcrate.model.words import printable
+from graphcrate.model.words import number_of, printable
 
 #: What of an entry differs. `setting`: of the image's configuration, not of a file.
 Aspect = Literal["only in the first", "only in the second", "kind", "mode", "owner", "content", "link", "setting"]
@@ -264,7 +264,7 @@ def summary(comparison: Comparison) -> str:
     number = len(comparison.unexpected)
     counts = Counter(difference.aspect for difference in comparison.unexpected)
     parts = ", ".join(f"{count} {aspect}" for aspect, count in counts.items())
-    return f"{number} difference{'s' if number != 1 else ''}: {parts}"
+    return f"{number_of(number, 'difference')}: {parts}"
 
 
 def _listed(listed: Iterable[Difference]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from graphcrate.model.command import command
 from graphcrate.model.contract import CheckVerdict, Host, ImageView, Settings
 from graphcrate.model.platform import SUPPORTED, supported
 from graphcrate.model.runtime import RUNTIMES
+from graphcrate.model.words import number_of
 
 _LARGE = 10 * 10**9  #: bytes; takes minutes to import, and does not fit into many a node's /tmp
 _HOMES = ("/root", "/home", "/tmp")
@@ -48,7 +49,7 @@ def layers(view: ImageView, host: Host) -> CheckVerdict:
         return failed(view.broken, "build the image again, or squash its layers")
     if view.unread:
         return unknown(view.unread[0])
-    return passed(f"{len(view.layers)} layers" if view.layers else "no layers")
+    return passed(number_of(len(view.layers), "layer") if view.layers else "no layers")
 
 
 @check("base with security updates", *RUNTIMES, files=RELEASES)
@@ -98,7 +99,7 @@ def hidden(view: ImageView, host: Host) -> CheckVerdict:
             return failed(f"PATH names {path}", fix)
     if view.hidden:
         folder, below = next(iter(view.hidden.items()))
-        seen = f"{below.files} file{'s' if below.files > 1 else ''} in {folder}, such as {below.example}"
+        seen = f"{number_of(below.files, 'file')} in {folder}, such as {below.example}"
         return warned(seen, f"remove what is left over there, or {fix}")
     return absent(view, passed("nothing but new homes' own files"))
 

@@ -3,6 +3,7 @@
 from graphcrate.checks.contracts.check import absent, check, failed, passed, since, unknown, warned
 from graphcrate.compat.facts import is_older
 from graphcrate.model.contract import CheckVerdict, Host, ImageView
+from graphcrate.model.words import number_of
 from graphcrate.oci import spec
 
 _MOST_LAYERS = 125  #: of the engine's own making: 127 would be overlay2's end, and two go to the container
@@ -21,7 +22,7 @@ def layered(view: ImageView, host: Host) -> CheckVerdict:
     """
     if view.form in ("sif", "squashfs", "folder"):
         return failed(f"a {view.form}", "give the image that it was made of, or `docker import` its files")
-    return passed(f"{len(view.layers)} layers" if view.layers else "layers")
+    return passed(number_of(len(view.layers), "layer") if view.layers else "layers")
 
 
 @check("not too many layers", "docker", "pai")
