@@ -214,7 +214,7 @@ def changes(additions: Additions, added: Collection[str]) -> bool:
 def suffix(additions: Additions, added: Collection[str]) -> str:
     """What a tag says of them, `-lightning-wandb`: nothing for an image with a name of its own.
 
-    `added`: normalised names. What the stack has already, or a marker excludes, is none of them.
+    `added`: normalised names. What the stack has already, or a marker excludes, is left out.
     """
     packages = [package for package in additions.packages if is_local(package) or name_of(package) in added]
     rest = [*map(name_of, packages), *additions.apt]

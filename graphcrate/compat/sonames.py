@@ -1,7 +1,7 @@
 """Which CUDA a library of a wheel was linked for, by the names of the libraries that it needs: `data/sonames.toml`.
 
-A wheel may bring a library of its own under a name that nobody else has (`libcudart-1ab2c3d4.so.12`): that is none of
-CUDA's names.
+A wheel may bring a library of its own under a name that nobody else has (`libcudart-1ab2c3d4.so.12`): that is not
+one of CUDA's names.
 """
 
 import functools

@@ -42,7 +42,7 @@ def tag(digest: str) -> str:
 
 
 def listed(source: Repository, digest: str) -> Iterator[spec.Descriptor]:
-    """What refers to an image; of entries that are none of the specification's nothing is said. Raises NetworkError."""
+    """What refers to an image; entries that break the specification are skipped. Raises NetworkError."""
     entries = _made_by_the_registry(source, digest)
     if entries is None:
         document = _index(source, digest)

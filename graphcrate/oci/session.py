@@ -35,7 +35,7 @@ ANSWERS = frozenset(range(200, 600)) - TEMPORARY - frozenset(FOLLOWED)
 _WANTS_TLS = re.compile(
     rb"HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port|speaking plain HTTP to an SSL-enabled"
 )
-#: what OpenSSL says of an answer that is none of TLS
+#: what OpenSSL says of an answer that is not TLS
 _NO_TLS = re.compile("wrong version number|record layer failure|packet length too long", re.IGNORECASE)
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200

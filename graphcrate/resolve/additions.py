@@ -63,7 +63,7 @@ def add(
     packages = own.wanted_packages(additions)
     local = [store_local(package, offers, context) for package in packages if own.is_local(package)]
     named = [package for package in packages if not own.is_local(package)]
-    # By what the stack is, not by what it was asked for: the same request is locked anew with other packages.
+    # By what the stack is, not by what it was asked for: the same request is locked again with other packages.
     asked = [RULES, stack.contents_sha256, stack.candidate, additions.constraints, sorted(additions.apt), sorted(named)]
     asked.append(sorted(package.file.sha256 for package in local))
     if additions.build_apt:

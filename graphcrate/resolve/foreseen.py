@@ -174,7 +174,7 @@ def _linked(packages: Sequence[LockedPackage], ctx: Context) -> dict[LockedPacka
 
 
 def read(wheel: Path, ctx: Context) -> Linked:
-    """Read the libraries of a wheel. Raises IntegrityError for one that is none."""
+    """Read the libraries of a wheel. Raises IntegrityError where it is damaged."""
     needed, names = dict[str, tuple[str, ...]](), set[str]()
     with WheelArchive(wheel) as archive, ctx.cache.folder() as folder, (folder / "library").open("w+b") as stream:
         for member in archive.checked_members():

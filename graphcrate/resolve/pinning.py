@@ -124,7 +124,7 @@ def without_times(sources: Sources) -> list[str]:
 
 
 def _refuse_unusable(index: str, sources: Sources) -> None:
-    """Raises HttpError where an index lets a request hang, or answers with a page that is none.
+    """Raises HttpError where an index lets a request hang, or answers with something else than its page.
 
     uv waits for minutes for one that drips without end, and takes a login page for an index without packages. Whatever
     else is wrong with it, uv says.

@@ -29,7 +29,7 @@ def test_fat_binary_architectures_are_read():
 
 
 def test_fat_binary_with_link_time_code_only_has_no_architectures():
-    """Link-time code (nvcc -dlto), and kinds that are yet to come, are none."""
+    """Link-time code (nvcc -dlto), and kinds that are yet to come, are not counted."""
     assert read(b"") == read(bytes(1 << 17)) == []
     assert read(fat_binary()) == [[]]
     assert read(fat_binary(entry(8, 90), entry(64, 100), entry(SASS, 75))) == [[(SASS, "7.5")]]

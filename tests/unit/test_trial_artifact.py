@@ -185,7 +185,7 @@ def test_several_nodes_are_for_suites_that_spread(ctx, ours):
     assert cell.order.folder.endswith("/a100-gpu8-2nodes")
     with refused(UsageError, "the suite torch runs on one node, and --nodes is 2", "--suite nccl"):
         find("torch:1", ctx, ours, suites=("nccl", "torch"), nodes=2)
-    with refused(UsageError, "--nodes 0 are none", "--nodes 2 --suite nccl"):
+    with refused(UsageError, "--nodes 0: at least one is needed", "--nodes 2 --suite nccl"):
         find("torch:1", ctx, ours, suites=("nccl",), nodes=0)
 
 

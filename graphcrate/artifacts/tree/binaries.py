@@ -158,7 +158,7 @@ def of_opened(
 def of_wheels(name: str, wheels: Sequence[Path], site: str, tools: Tools) -> Contents:
     """Of wheels, as they would lie in this folder, for the platform that their names have where all have the same one.
 
-    Raises IntegrityError for one that is none.
+    Raises IntegrityError for a damaged one.
     """
     data: dict[str, bytes] = {}
     for path in wheels:

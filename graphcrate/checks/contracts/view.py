@@ -31,7 +31,7 @@ _C_LIBRARIES = (
 )
 _LIBRARY = re.compile(rf"(?:/usr)?/lib(?:32|64)?/(?:(?:{'|'.join(_TRIPLETS)})/)?libc(?:-2\.\d+)?\.so(?:\.6)?")
 _LARGEST_LIBRARY = 8 << 20
-LARGEST_TEXT = 1 << 16  #: a script of more than this is none
+LARGEST_TEXT = 1 << 16  #: a larger file is not taken for a script
 _SCRIPT_FOLDERS = ("/bin/", "/sbin/", "/etc/profile.d/", "/.singularity.d/")
 _TORCH_VERSION = re.compile(r".*/(?:site|dist)-packages/torch/version\.py")
 _VERSION_LINE = re.compile(r"^(__version__|cuda)\s*(?::[^=]*)?=\s*'([^']*)'", re.MULTILINE)

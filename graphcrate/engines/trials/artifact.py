@@ -118,7 +118,7 @@ def _refuse_nodes(nodes: int, suites: Sequence[str]) -> None:
     """Raise UsageError for several nodes and a suite that uses one."""
     able = [name for name in SUITES if SUITES[name].spreads]
     if nodes < 1:
-        raise UsageError(f"--nodes {nodes} are none", next_step=f"--nodes 2 --suite {able[0]}")
+        raise UsageError(f"--nodes {nodes}: at least one is needed", next_step=f"--nodes 2 --suite {able[0]}")
     if nodes > 1 and (alone := [name for name in suites if name not in able]):
         raise UsageError(
             f"the suite {alone[0]} runs on one node, and --nodes is {nodes}", next_step=f"--suite {' or '.join(able)}"

@@ -57,8 +57,8 @@ class ContentsIndex(msgspec.Struct, frozen=True, kw_only=True):
 def index(suite: str, ctx: Context, platform: Platform = DEFAULT, *, ask: bool = True) -> ContentsIndex | None:
     """The index of a suite: as it was read lately, else as Debian has it now, else as it was read once.
 
-    `ask` False: none is fetched. None where there is none. Raises NetworkError, IntegrityError where one was asked for
-    and nothing was read before.
+    `ask` False: nothing is fetched. None where neither is known. Raises NetworkError, IntegrityError where one was
+    asked for and nothing was read before.
     """
     record = ctx.cache.path("bases", "contents", f"{suite}{'' if platform == DEFAULT else f'-{platform.debian}'}.json")
     stored = kept(record, ContentsIndex)
@@ -124,7 +124,7 @@ def package_name(library: str) -> str:
 
 
 def libraries(pieces: Iterable[bytes], platform: Platform = DEFAULT) -> dict[str, tuple[str, ...]]:
-    """Read an index, which comes in pieces. Raises IntegrityError for one that is none."""
+    """Read an index, which comes in pieces. Raises IntegrityError for a damaged one."""
     usual: dict[str, set[str]] = {}
     inner: dict[str, set[str]] = {}
     line = re.compile(_LINE.format(triplet=re.escape(platform.triplet)).encode(), re.MULTILINE)

@@ -24,7 +24,7 @@ class NameCheck(NamedTuple):
 
 
 def known(texts: Iterable[str]) -> tuple[Reference, ...]:
-    """References in what was signed, each once, without what is none; one without a tag names a repository."""
+    """References in what was signed, each once; other text is left out, and one without a tag names a repository."""
     references: dict[Reference, None] = {}
     for text in texts:
         try:
