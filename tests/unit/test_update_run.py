@@ -140,6 +140,19 @@ def update(ctx, *, check=False, recipe="", prove=False):
     return updating.run(UpdateRequest(recipe=recipe, check=check, prove=prove), ctx)
 
 
+@pytest.mark.parametrize(
+    ("given", "what", "next_step"),
+    [
+        ({"check": True, "prove": True}, "--check writes nothing", "./build.py update pyg --check, or "),
+        ({"disk": "40GB"}, "--disk is for", "./build.py update pyg --prove --disk 40GB"),
+        ({"security": True, "prove": True}, "--prove is for new releases", "--security, then ./build.py matrix pyg"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_with_what_does(given, what, next_step):
+    with refused(UsageError, what, next_step):
+        UpdateRequest(recipe="pyg", **given).raise_if_contradictory()
+
+
 # --- is anything new --------------------------------------------------------------------------------------------------
 
 
