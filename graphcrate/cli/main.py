@@ -308,7 +308,7 @@ def update(
 
     New torches are measured, variants changed, locked and rendered; stdout has what a reviewer has to know. What cannot
     be decided, or does not lock, is held back with its reason, and the rest goes on.
-    With --security: locks get the lowest releases that fix what is known, and nothing else moves.
+    With --security: locks get the lowest releases that fix what is known, and what these need; nothing else moves.
     """
     from graphcrate.update import review as texts
     from graphcrate.update import run as updating
