@@ -211,16 +211,7 @@ def _builds(stage: StagedCheckout) -> tuple[TorchBuild, ...]:
 
 def _by_hand(answers: Answers, news: News) -> Iterator[str]:
     """What is new, and is not in any file that this program writes."""
-    torches = [release for release in answers.projects[TORCH] if release.channel is Channel.PYPI]
-    drivers = facts.toolkit_drivers()
-    cudas = {news.cuda_of(release) for release in torches[-1:]}
-    runtime = [release.number for release in answers.projects["nvidia-cuda-runtime"]]
-    cudas |= {f"{number.major}.{number.minor}" for number in runtime[-1:]}
-    for cuda in sorted(cudas - drivers.keys() - {"", "cpu"}):
-        yield (
-            f"CUDA {cuda} is on the index, and compat/data/drivers.toml ends with {[*drivers][-1]}: "
-            "which driver came with it is in NVIDIA's release notes"
-        )
+    yield from _without_driver(answers, news)
     if (releases := answers.projects[glt.NAME]) and releases[-1].number > Version(glt.releases()[-1].version):
         yield (
             f"{glt.NAME} {releases[-1].version} is on the index, and compat/data/glt.toml ends with "
@@ -233,6 +224,26 @@ def _by_hand(answers: Answers, news: News) -> Iterator[str]:
         )
     if releases := answers.projects["pyg-lib"]:
         yield f"pyg-lib {releases[-1].version} is on the index, which compat/data/pyg_lib.toml takes for not there"
+
+
+def _without_driver(answers: Answers, news: News) -> Iterator[str]:
+    """CUDA versions on the index that drivers.toml has no row for: of the newest torch, and of NVIDIA's own wheels."""
+    drivers = facts.toolkit_drivers()
+    torches = [release for release in answers.projects[TORCH] if release.channel is Channel.PYPI][-1:]
+    for release in torches:
+        cuda = news.cuda_of(release)
+        if cuda not in ("", "cpu", *drivers):
+            yield (
+                f"torch {release.version} is for CUDA {cuda}, and compat/data/drivers.toml ends with {[*drivers][-1]}: "
+                "which driver knows that CUDA is in NVIDIA's release notes, and its PTX needs that one"
+            )
+    own = [release.number for release in answers.projects["nvidia-cuda-runtime"]][-1:]
+    for cuda in (f"{number.major}.{number.minor}" for number in own):
+        if cuda not in (*drivers, *map(news.cuda_of, torches)):
+            yield (
+                f"CUDA {cuda} is on the index and no torch is for it yet: compat/data/drivers.toml, which ends with "
+                f"{[*drivers][-1]}, gets a row with the first one; nothing to do until then"
+            )
 
 
 # --- trying -----------------------------------------------------------------------------------------------------------

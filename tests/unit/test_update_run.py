@@ -454,12 +454,20 @@ def test_what_a_person_has_to_look_at_is_named(checkout, server):
     assert [sentence.partition(" is on the index")[0] for sentence in review.by_hand] == [
         *("CUDA 13.9", "graphlearn-torch 0.9.0", "pyg-lib 0.9.0")
     ]
+    assert "no torch is for it yet: compat/data/drivers.toml, which ends with 13.2" in review.by_hand[0]
     assert not review.is_news
     put(server, "torch-geometric", "torch_geometric-2.9.0-py3-none-any.whl")
     row = (
         "torch_geometric 2.9.0 has no row in compat/data/pyg.toml: python -m tools.measure_wheel torch_geometric 2.9.0"
     )
     assert row in update(checkout, check=True).by_hand
+
+
+def test_torch_of_a_cuda_without_a_driver_is_named_in_place_of_the_wheels_of_that_cuda(checkout, commands, server):
+    publish(server, commands, "2.99.0", "13.9")
+    put(server, "nvidia-cuda-runtime", "nvidia_cuda_runtime-13.9.1-py3-none-manylinux_2_28_x86_64.whl")
+    (sentence,) = update(checkout, check=True).by_hand
+    assert sentence.startswith("torch 2.99.0 is for CUDA 13.9, and compat/data/drivers.toml ends with 13.2: which")
 
 
 # --- nothing half-written ---------------------------------------------------------------------------------------------
