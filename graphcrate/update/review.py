@@ -34,6 +34,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[TorchBuild, ...] = ()  #: torches that were measured
     ported_facts: Mapping[str, tuple[TorchBuild, ...]] = {}  #: of other platforms, by their names
     by_hand: tuple[str, ...] = ()  #: what is new and only the user can decide
+    awaited: tuple[str, ...] = ()  #: what is new, and of which nothing follows yet
     unanswered: tuple[str, ...] = ()  #: channels that did not say what they have, and why
     locks: Mapping[str, LockChange] = {}
     tried: bool = False  #: whether facts, recipes and locks were written
@@ -87,8 +88,10 @@ def _parts(review: Review) -> Iterator[list[str]]:
         yield ["## New facts", "", *of_all]
     if review.by_hand:
         yield ["## By hand", "", *(f"- {sentence}." for sentence in review.by_hand)]
+    if review.awaited:
+        yield ["## Nothing to do yet", "", *(f"- {sentence}." for sentence in review.awaited)]
     if review.unanswered:
-        yield ["## Not known", "", *(f"- {sentence}." for sentence in review.unanswered)]
+        yield ["## No answer", "", *(f"- {sentence}." for sentence in review.unanswered)]
 
 
 def _opening(review: Review) -> str:

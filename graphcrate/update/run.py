@@ -105,6 +105,7 @@ def run(request: UpdateRequest, ctx: Context) -> Review:
             facts=measured.fresh,
             ported_facts=measured.ported,
             by_hand=(*measured.failures, *_by_hand(answers, news)),
+            awaited=tuple(_awaited(answers, news)),
             unanswered=answers.unanswered,
         )
         if not request.check and review.is_news:
@@ -226,23 +227,33 @@ def _by_hand(answers: Answers, news: News) -> Iterator[str]:
         yield f"pyg-lib {releases[-1].version} is on the index, which compat/data/pyg_lib.toml takes for not there"
 
 
+def _newest_torch(answers: Answers) -> list[ListedRelease]:
+    """The newest of the package index, if any."""
+    return [release for release in answers.projects[TORCH] if release.channel is Channel.PYPI][-1:]
+
+
 def _without_driver(answers: Answers, news: News) -> Iterator[str]:
-    """CUDA versions on the index that drivers.toml has no row for: of the newest torch, and of NVIDIA's own wheels."""
+    """The CUDA of the newest torch where drivers.toml has no row for it."""
     drivers = facts.toolkit_drivers()
-    torches = [release for release in answers.projects[TORCH] if release.channel is Channel.PYPI][-1:]
-    for release in torches:
+    for release in _newest_torch(answers):
         cuda = news.cuda_of(release)
         if cuda not in ("", "cpu", *drivers):
             yield (
                 f"torch {release.version} is for CUDA {cuda}, and compat/data/drivers.toml ends with {[*drivers][-1]}: "
                 "which driver knows that CUDA is in NVIDIA's release notes, and its PTX needs that one"
             )
-    own = [release.number for release in answers.projects["nvidia-cuda-runtime"]][-1:]
-    for cuda in (f"{number.major}.{number.minor}" for number in own):
-        if cuda not in (*drivers, *map(news.cuda_of, torches)):
+
+
+def _awaited(answers: Answers, news: News) -> Iterator[str]:
+    """A CUDA of NVIDIA's own wheels that drivers.toml has no row for, and no torch is for."""
+    drivers, torches = facts.toolkit_drivers(), map(news.cuda_of, _newest_torch(answers))
+    newest = [release.number for release in answers.projects["nvidia-cuda-runtime"]][-1:]
+    known = {*drivers, *torches}
+    for cuda in (f"{number.major}.{number.minor}" for number in newest):
+        if cuda not in known:
             yield (
-                f"CUDA {cuda} is on the index and no torch is for it yet: compat/data/drivers.toml, which ends with "
-                f"{[*drivers][-1]}, gets a row with the first one; nothing to do until then"
+                f"CUDA {cuda} is on the index, and no torch is for it: compat/data/drivers.toml, which ends with "
+                f"{[*drivers][-1]}, gets a row with the first one"
             )
 
 

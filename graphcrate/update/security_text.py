@@ -38,7 +38,7 @@ def _parts(review: SecurityReview) -> Iterator[list[str]]:
 
 def _opening(review: SecurityReview) -> str:
     count, left = len(review.changed), sum(len(each.packages) for each in review.unknown)
-    known = f" Of {review.judged} releases and suites something is known, of {left} nothing is." if left else ""
+    known = f" {review.judged} of {review.judged + left} releases and suites could be judged." if left else ""
     if not count:
         more = ", and some cannot be fixed" if any(lock.unfixed for lock in review.locks) else ""
         return f"No lock has a known vulnerability that a release fixes and its stack allows{more}.{known}"

@@ -452,9 +452,12 @@ def test_what_a_person_has_to_look_at_is_named(checkout, server):
     put(server, "pyg-lib", "pyg_lib-0.9.0-cp311-cp311-manylinux_2_28_x86_64.whl")
     review = update(checkout, check=True)
     assert [sentence.partition(" is on the index")[0] for sentence in review.by_hand] == [
-        *("CUDA 13.9", "graphlearn-torch 0.9.0", "pyg-lib 0.9.0")
+        "graphlearn-torch 0.9.0",
+        "pyg-lib 0.9.0",
     ]
-    assert "no torch is for it yet: compat/data/drivers.toml, which ends with 13.2" in review.by_hand[0]
+    (awaited,) = review.awaited
+    assert awaited.startswith("CUDA 13.9 is on the index, and no torch is for it: compat/data/drivers.toml, which ends")
+    assert "## Nothing to do yet\n\n- CUDA 13.9 is" in texts.text(review)
     assert not review.is_news
     put(server, "torch-geometric", "torch_geometric-2.9.0-py3-none-any.whl")
     row = (
@@ -466,7 +469,9 @@ def test_what_a_person_has_to_look_at_is_named(checkout, server):
 def test_torch_of_a_cuda_without_a_driver_is_named_in_place_of_the_wheels_of_that_cuda(checkout, commands, server):
     publish(server, commands, "2.99.0", "13.9")
     put(server, "nvidia-cuda-runtime", "nvidia_cuda_runtime-13.9.1-py3-none-manylinux_2_28_x86_64.whl")
-    (sentence,) = update(checkout, check=True).by_hand
+    review = update(checkout, check=True)
+    (sentence,) = review.by_hand
+    assert review.awaited == ()
     assert sentence.startswith("torch 2.99.0 is for CUDA 13.9, and compat/data/drivers.toml ends with 13.2: which")
 
 
