@@ -110,7 +110,7 @@ fuzz: .venv/ready-dev ## read mutated wheels, packages, locks, images, answers a
 mutations: .venv/ready-dev ## break the code on purpose, a line at a time, and see that the tests notice: some six minutes
 	@$(python) -m tools.mutations
 
-lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck and zizmor over what is rendered, scripts and workflows
+lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck, zizmor and actionlint over what is rendered, scripts and workflows
 	@$(python) -m ruff check . && $(python) -m ruff format --check . && $(python) -m mypy
 	@$(python) -m pytest -q -n 2 tests/lint/test_rendered.py tests/lint/test_workflows.py
 

@@ -6,6 +6,7 @@ Wheels lie on the user's package index and are read by range requests; what the 
 again. A library is kept that has code, or that names one of NVIDIA's: who opens what decides whether it matters.
 """
 
+import argparse
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -96,6 +97,7 @@ def opened(sources: Sources, link: Link) -> BinaryIO:
 
 def main() -> None:
     """Measure what is not known yet; what was found so far is kept."""
+    argparse.ArgumentParser(prog="locked_code", description=(__doc__ or "").split("\n")[0]).parse_args()
     ctx = Context.here()
     sources = Sources(SourceOptions(), ctx.cache, ctx.environment)
     before, wheels = known(), dict[str, Wheel]()

@@ -7,6 +7,7 @@ Files come from the cache, else from the user's package index. A version has all
 its wheels bring along of others. One whose licence has no id of SPDX's is left out.
 """
 
+import argparse
 import re
 import sys
 import tarfile
@@ -87,7 +88,9 @@ def written(package: str, expressions: set[str]) -> str:
 
 def main() -> None:
     """Read every locked file; with `--new` those that the table does not know, and pass over what no index has."""
-    ctx, only_new = Context.here(), sys.argv[1:] == ["--new"]
+    parser = argparse.ArgumentParser(prog="locked_licences", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--new", action="store_true", help="read only what the table does not have")
+    ctx, only_new = Context.here(), parser.parse_args().new
     sources = Sources(SourceOptions(), ctx.cache, ctx.environment)
     known_before = tomllib.loads(TABLE.read_text(encoding="utf-8")) if only_new else {}
     found: dict[str, dict[str, set[str]]] = {}

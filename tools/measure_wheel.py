@@ -2,6 +2,7 @@
 
     python -m tools.measure_wheel torch 2.3.1               of the user's package index: one wheel, a JSON line
     python -m tools.measure_wheel torch --from 1.13.0 --update      all releases since; rewrites torch.toml
+    python -m tools.measure_wheel torch 2.15.0 --update --platform linux/arm64      rewrites torch_ported.toml
     python -m tools.measure_wheel graphlearn-torch --from 0 --every     every wheel for Linux
     python -m tools.measure_wheel some.whl https://server/other.whl
 
@@ -24,12 +25,13 @@ from graphcrate.compat import facts
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
+from graphcrate.model.platform import DEFAULT, SUPPORTED, Platform, platform_named
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import Link
 from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.target import project_and_version
 from tools.ranged_file import RangedFile
-from tools.torch_facts import EACH, TORCH, build_of, written
+from tools.torch_facts import EACH, PORTED, TORCH, build_of, ported_written, written
 from tools.wheel_contents import Measurement, measure
 
 if TYPE_CHECKING:
@@ -49,10 +51,10 @@ def listed(sources: Sources, project: str) -> Iterator[Link]:
             continue
 
 
-def offered(sources: Sources, project: str) -> Iterator[Link]:
-    """All wheels for Linux on x86-64 of the user's index."""
+def offered(sources: Sources, project: str, platform: Platform) -> Iterator[Link]:
+    """All wheels for Linux on a platform of the user's index."""
     for link in listed(sources, project):
-        if not link.yanked and re.search(r"(linux\w*_x86_64|none-any)\.whl$", link.name):
+        if not link.yanked and re.search(rf"(linux\w*_{platform.machine}|none-any)\.whl$", link.name):
             yield link
 
 
@@ -89,7 +91,7 @@ def measured(what: Link | Path, sources: Sources, most: int | None) -> tuple[Mea
     return measure(stream, what.name, most=most), file.fetched
 
 
-def wanted(arguments: argparse.Namespace, sources: Sources) -> list[Link | Path]:
+def wanted(arguments: argparse.Namespace, sources: Sources, platform: Platform) -> list[Link | Path]:
     """The wheels that a person asked for. Raises UsageError where there is none."""
     first = arguments.what[0]
     if any(text.endswith(".whl") for text in arguments.what):
@@ -97,10 +99,10 @@ def wanted(arguments: argparse.Namespace, sources: Sources) -> list[Link | Path]
             Link(name=text.rpartition("/")[2], url=text) if "://" in text else Path(text) for text in arguments.what
         ]
     project = canonicalize_name(first)
-    found = chosen(offered(sources, project), arguments.what[1:], arguments.since, every=arguments.every)
+    found = chosen(offered(sources, project, platform), arguments.what[1:], arguments.since, every=arguments.every)
     if not found:
         raise UsageError(
-            f"the package index has no such wheel of {project} for Linux on x86-64",
+            f"the package index has no such wheel of {project} for Linux on {platform.title}",
             next_step=f"python -m tools.measure_wheel {project} VERSION…    or --from VERSION",
         )
     return list(found)
@@ -113,13 +115,14 @@ def main() -> None:
     parser.add_argument("--from", dest="since", default="", help="every release from this one on")
     parser.add_argument("--every", action="store_true", help="every wheel of a release, not one")
     parser.add_argument("--libraries", choices=("small", "all"), default="all", help="which are unpacked")
-    parser.add_argument("--update", action="store_true", help="write what is found of torch into torch.toml")
+    parser.add_argument("--update", action="store_true", help="write what is found of torch into its table")
+    parser.add_argument("--platform", choices=[row.name for row in SUPPORTED], default=DEFAULT.name, help="of wheels")
     arguments = parser.parse_args()
-    ctx = Context.here()
+    ctx, platform = Context.here(), platform_named(arguments.platform)
     sources = Sources(SourceOptions(), ctx.cache, ctx.environment)
-    known = {build.source: build for build in facts.torch_builds() if build.by == EACH}
+    known = {build.source: build for build in facts.builds_for(platform) if build.by == EACH}
     fresh: list[TorchBuild] = []
-    for what in wanted(arguments, sources):
+    for what in wanted(arguments, sources, platform):
         if arguments.update and what.name in known:
             continue
         found, fetched = measured(what, sources, SMALL if arguments.libraries == "small" else None)
@@ -128,7 +131,15 @@ def main() -> None:
         sys.stderr.write(f"{what.name}: {fetched / 1e6:.1f} MB fetched of {found.size / 1e6:.1f}\n")
         if arguments.update and canonicalize_name(found.name) == "torch":
             fresh.append(build_of(found))
-            TORCH.write_text(written(facts.torch_builds(), fresh), encoding="utf-8")
+            write_table(platform, fresh)
+
+
+def write_table(platform: Platform, fresh: list["TorchBuild"]) -> None:
+    """Write what was measured of torch for a platform beside what is known."""
+    if platform == DEFAULT:
+        TORCH.write_text(written(facts.torch_builds(), fresh), encoding="utf-8")
+    else:
+        PORTED.write_text(ported_written(facts.ported_builds(), platform.name, fresh), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The text of graphcrate/compat/data/torch.toml: builds that were measured replace what was known of them before."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -17,6 +17,11 @@ from tools.wheel_contents import Measurement
 #: how the architectures were found where all libraries were read
 EACH = "fat binaries of each library"
 TORCH = ROOT / "graphcrate" / "compat" / "data" / "torch.toml"
+PORTED = TORCH.with_name("torch_ported.toml")
+PORTED_HEAD = """\
+# torch's wheels for other platforms than x86-64, by the platform's name; all else as in torch.toml. Written by
+# `python -m tools.measure_wheel torch VERSION --update --platform linux/arm64`.
+"""
 #: what torch's metadata pins and other packages collide with
 PINNED = ("nvidia-cudnn", "nvidia-nccl")
 HEAD = """\
@@ -107,18 +112,29 @@ def _pins(requires: Iterable[str]) -> tuple[str, ...]:
 
 
 def written(known: Iterable[TorchBuild], fresh: Iterable[TorchBuild]) -> str:
-    """The file's text."""
-    builds = {(build.torch, build.cuda): build for build in (*known, *fresh)}
-    ordered = sorted(builds.values(), key=lambda build: (Version(build.torch), _number(build.cuda)))
-    return "\n".join([HEAD, *(_entry(build) for build in ordered)])
+    """The text of torch.toml."""
+    return "\n".join([HEAD, *(_entry(build) for build in _ordered([*known, *fresh]))])
+
+
+def ported_written(known: Mapping[str, Iterable[TorchBuild]], platform: str, fresh: Iterable[TorchBuild]) -> str:
+    """The text of torch_ported.toml. `known`: by platform; `fresh`: of this one."""
+    builds = {**known, platform: [*known.get(platform, ()), *fresh]}
+    entries = [_entry(build, json.dumps(name)) for name in sorted(builds) for build in _ordered(builds[name])]
+    return "\n".join([PORTED_HEAD, *entries])
+
+
+def _ordered(builds: Iterable[TorchBuild]) -> list[TorchBuild]:
+    """Each once, the last one given, by their versions."""
+    by_version = {(build.torch, build.cuda): build for build in builds}
+    return sorted(by_version.values(), key=lambda build: (Version(build.torch), _number(build.cuda)))
 
 
 def _number(cuda: str) -> tuple[int, ...]:
     return () if cuda == "cpu" else tuple(map(int, cuda.split(".")))
 
 
-def _entry(build: TorchBuild) -> str:
-    lines = ["[[build]]"]
+def _entry(build: TorchBuild, table: str = "build") -> str:
+    lines = [f"[[{table}]]"]
     for name in (*_FIELDS, "known", "by", "source"):
         value = getattr(build, name)
         if value is None or (value in ("", 0, (), {}) and name not in ("sm", "ptx", "cxx11_abi")):

@@ -308,16 +308,21 @@ def update(
 
     New torches are measured, variants changed, locked and rendered; stdout has what a reviewer has to know. What cannot
     be decided, or does not lock, is held back with its reason, and the rest goes on.
-    With --security: locks get the lowest releases that fix what is known, and nothing else moves.
+    With --security: locks get the lowest releases that fix what is known, and what these need; nothing else moves.
     """
     from graphcrate.update import review as texts
     from graphcrate.update import run as updating
 
-    _refuse_of_update([name] if name else [], check_only, prove, disk, security)
     options.bytes_of(disk)
     request = updating.UpdateRequest(
-        recipe=name, check=check_only, prove=prove, disk=disk, mirror=mirror or config().mirror or None
+        recipe=name,
+        check=check_only,
+        prove=prove,
+        security=security,
+        disk=disk,
+        mirror=mirror or config().mirror or None,
     )
+    request.raise_if_contradictory()
     if security:
         from graphcrate.update import security as renewing
         from graphcrate.update import security_text
@@ -331,24 +336,6 @@ def update(
     write(review, texts.text(review), as_json=as_json)
     if check_only:
         updating.raise_if_news(review)
-
-
-def _refuse_of_update(named: list[str], check_only: bool, prove: bool, disk: str, security: bool) -> None:
-    """Raises UsageError for options that do not go together."""
-    if check_only and prove:
-        raise UsageError(
-            "--check writes nothing, and --prove is for what is written",
-            next_step=f"{command('update', *named, check=True)}, or {command('update', *named, prove=True)}",
-        )
-    if disk and not prove:
-        raise UsageError(
-            "--disk is for the images of --prove", next_step=command("update", *named, prove=True, disk=disk)
-        )
-    if security and prove:
-        raise UsageError(
-            "--prove is for new releases, and --security renews locks alone",
-            next_step=f"{command('update', *named, security=True)}, then {command('matrix', *named)}",
-        )
 
 
 def _refuse(**given: object) -> None:

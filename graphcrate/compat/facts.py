@@ -52,6 +52,11 @@ def builds_in(text: str) -> tuple[TorchBuild, ...]:
     return codec.convert(tomllib.loads(text)["build"], tuple[TorchBuild, ...])
 
 
+def ported_in(text: str) -> dict[str, tuple[TorchBuild, ...]]:
+    """The builds of a text like `torch_ported.toml`, by platform. Raises msgspec.ValidationError."""
+    return codec.convert(tomllib.loads(text), dict[str, tuple[TorchBuild, ...]])
+
+
 class MinimumVersion(msgspec.Struct, frozen=True):
     """The first version that will do; of a runtime with what is said of an older one (`{since}`, `{version}`)."""
 
@@ -96,7 +101,7 @@ _forward = functools.cache(functools.partial(table, "drivers", dict[str, frozens
 #: every known torch build
 torch_builds = functools.cache(functools.partial(table, "torch", tuple[TorchBuild, ...], "build"))
 #: platform, as OCI names it → its builds, where they are not those of `torch_builds`
-_ported_builds = functools.cache(functools.partial(table, "torch_ported", dict[str, tuple[TorchBuild, ...]]))
+ported_builds = functools.cache(functools.partial(table, "torch_ported", dict[str, tuple[TorchBuild, ...]]))
 #: what runtimes, kernels, tools and C libraries take from which version on, by name
 limits = functools.cache(functools.partial(table, "runtimes", dict[str, MinimumVersion]))
 #: instances of Alibaba PAI by their number of GPUs
@@ -225,7 +230,7 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
 
 def builds_for(platform: Platform) -> tuple[TorchBuild, ...]:
     """Every torch build for a platform that is known."""
-    return torch_builds() if platform == DEFAULT else _ported_builds().get(platform.name, ())
+    return torch_builds() if platform == DEFAULT else ported_builds().get(platform.name, ())
 
 
 def torch_build(torch: str, cuda: str, platform: Platform = DEFAULT) -> TorchBuild | None:

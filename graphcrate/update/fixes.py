@@ -19,10 +19,11 @@ class PackageFix(msgspec.Struct, frozen=True, kw_only=True):
     """A package of a lock that gets another release. `ids`: of what is known against the one before."""
 
     name: str
-    before: str
+    before: str  #: empty: it is new
     after: str
     ids: tuple[str, ...] = ()
     left: tuple[str, ...] = ()  #: of these, what no release fixes yet
+    along: str = ""  #: why it moves with a package that is fixed: "leaky 1.1 requires tqdm>=5"
     of: Literal["python", "base", "compiler"] = "python"
 
 
@@ -83,8 +84,8 @@ def fixes(release: Version, advisory: Advisory) -> bool:
 
 def unmovable(package: LockedPackage) -> str:
     """Why a package keeps its release, whatever is known against it; empty for one that may move."""
-    if package.name == "torch":
-        return f"the stack is made of it: {command('update')} looks for another torch"
+    if package.name in ("torch", "torch-geometric"):
+        return f"the recipe names its version: {command('update')} looks for another one"
     if package.channel is not Channel.PYPI:
         return f"it comes from the {package.channel} channel and goes with this torch"
     if package.is_sdist:

@@ -7,7 +7,9 @@ import msgspec
 
 from graphcrate.compat.facts import TorchBuild
 from graphcrate.compat.rules import models_named
+from graphcrate.model.command import command
 from graphcrate.model.lock import DebianBase, Lock
+from graphcrate.model.platform import DEFAULT, platform_named
 from graphcrate.model.words import joined, size
 from graphcrate.update.weighing import HeldBack, VariantChange
 
@@ -24,13 +26,15 @@ class LockChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """An update, whole. `locks`: by the title of a change; empty where nothing was tried."""
+    """An update, whole. `locks`: by the title of a change on its platform; empty where nothing was tried."""
 
     day: str
     changes: tuple[VariantChange, ...] = ()
     held: tuple[HeldBack, ...] = ()
     facts: tuple[TorchBuild, ...] = ()  #: torches that were measured
+    ported_facts: Mapping[str, tuple[TorchBuild, ...]] = {}  #: of other platforms, by their names
     by_hand: tuple[str, ...] = ()  #: what is new and only the user can decide
+    awaited: tuple[str, ...] = ()  #: what is new, and of which nothing follows yet
     unanswered: tuple[str, ...] = ()  #: channels that did not say what they have, and why
     locks: Mapping[str, LockChange] = {}
     tried: bool = False  #: whether facts, recipes and locks were written
@@ -38,7 +42,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_news(self) -> bool:
         """Whether there is something to write."""
-        return bool(self.changes or self.facts)
+        return bool(self.changes or self.facts or self.ported_facts)
 
 
 def lock_change(before: Lock | None, after: Lock) -> LockChange:
@@ -80,12 +84,14 @@ def _parts(review: Review) -> Iterator[list[str]]:
         yield ["## Packages", "", *_packages(tried, review.locks)]
     if review.held:
         yield ["## Held back", "", *_held(review.held)]
-    if review.facts:
-        yield ["## New facts", "", *map(_fact, review.facts)]
+    if of_all := [*map(_fact, review.facts), *_ported_facts(review)]:
+        yield ["## New facts", "", *of_all]
     if review.by_hand:
         yield ["## By hand", "", *(f"- {sentence}." for sentence in review.by_hand)]
+    if review.awaited:
+        yield ["## Nothing to do yet", "", *(f"- {sentence}." for sentence in review.awaited)]
     if review.unanswered:
-        yield ["## Not known", "", *(f"- {sentence}." for sentence in review.unanswered)]
+        yield ["## No answer", "", *(f"- {sentence}." for sentence in review.unanswered)]
 
 
 def _opening(review: Review) -> str:
@@ -95,13 +101,19 @@ def _opening(review: Review) -> str:
         (kinds["new"], "is new", "are new"),
         (kinds["renew"], "is locked again", "are locked again"),
         (len(review.held), "release is held back", "releases are held back"),
-        (len(review.facts), "torch was measured", "torches were measured"),
+        (len([*_measured(review)]), "torch was measured", "torches were measured"),
     )
     parts = [f"{count} {single if count == 1 else many}" for count, single, many in counts if count]
     if not parts:
         return "Nothing is new."
     written = "" if review.tried or not review.is_news else " Nothing was written."
     return f"{', '.join(parts)}.{written}"
+
+
+def _measured(review: Review) -> Iterator[TorchBuild]:
+    yield from review.facts
+    for builds in review.ported_facts.values():
+        yield from builds
 
 
 def _table(review: Review) -> Iterator[str]:
@@ -130,17 +142,24 @@ def _notes(changes: Iterable[VariantChange]) -> Iterator[str]:
     """A line for each sentence, with all variants that it is about."""
     titles: dict[str, list[str]] = {}
     for change in changes:
-        for sentence in change.why:
+        for sentence in (*change.why, *_ported(change)):
             titles.setdefault(sentence, []).append(change.title)
     yield from (f"- {', '.join(named)}: {sentence}." for sentence, named in titles.items())
+
+
+def _ported(change: VariantChange) -> Iterator[str]:
+    for name in change.platforms:
+        build = command("image", change.recipe, cuda=change.cuda, platform=name)
+        yield f"it has a new lock for {platform_named(name).title} too, whose image is not built here: {build}"
 
 
 def _packages(changes: Iterable[VariantChange], locks: Mapping[str, LockChange]) -> Iterator[str]:
     """A line for each variant: what another lock has in its place."""
     for change in changes:
-        named = [_arrow_of(*moved) for moved in locks[change.title].moved]
         beside = f" (beside CUDA {change.like})" if change.kind == "new" else ""
-        yield f"- {change.title}{beside}: {joined(named, _SHOWN) or 'the same'}."
+        for platform in (DEFAULT, *map(platform_named, change.platforms)):
+            named = [_arrow_of(*moved) for moved in locks[change.title_on(platform)].moved]
+            yield f"- {change.title_on(platform)}{beside}: {joined(named, _SHOWN) or 'the same'}."
 
 
 def _arrow_of(name: str, before: str, after: str) -> str:
@@ -158,7 +177,12 @@ def _held(held: Iterable[HeldBack]) -> Iterator[str]:
         yield f"- {', '.join(titles)}: no {release}: {'; '.join(reasons)}."
 
 
-def _fact(build: TorchBuild) -> str:
+def _ported_facts(review: Review) -> Iterator[str]:
+    for name, builds in review.ported_facts.items():
+        yield from (_fact(build, f" for {platform_named(name).title}") for build in builds)
+
+
+def _fact(build: TorchBuild, of: str = "") -> str:
     pins: Sequence[str] = [pin.removeprefix("nvidia-").replace("==", " ") for pin in build.pins]
     parts = (
         f"CUDA {build.cuda}",
@@ -171,4 +195,4 @@ def _fact(build: TorchBuild) -> str:
         f"torch.compile up to Python {build.compile_python}" if build.compile_python else "",
         size(build.size),
     )
-    return f"- torch {build.torch}: {', '.join(part for part in parts if part)} ({build.by})."
+    return f"- torch {build.torch}{of}: {', '.join(part for part in parts if part)} ({build.by})."

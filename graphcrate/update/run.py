@@ -3,7 +3,7 @@
 All of it happens in a copy of the checkout. `check` throws that away; else what holds is written at the end, at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from graphcrate.compat import catalog, facts, glt, packages, recipes
 from graphcrate.compat.facts import TorchBuild
+from graphcrate.compat.ported import on_platform
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.atomic import write_file
@@ -23,11 +24,12 @@ from graphcrate.model.errors import (
     NewsError,
     RecipeError,
     SmokeError,
+    UsageError,
     class_of,
 )
 from graphcrate.model.lock import Lock, decode_lock
-from graphcrate.model.platform import DEFAULT
-from graphcrate.model.recipe import Channel, Recipe
+from graphcrate.model.platform import DEFAULT, SUPPORTED, Platform, platform_named
+from graphcrate.model.recipe import Candidate, Channel, Recipe
 from graphcrate.resolve.offers import Sources
 from graphcrate.update import known as known_news
 from graphcrate.update import listings, recipe_text, staged
@@ -45,14 +47,35 @@ _ATTEMPTS = 4  #: for one variant
 class UpdateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is updated: one recipe, or all (empty). `check`: nothing is written.
 
-    `prove`: images of what changed are built, checked and tested, within `disk` ("40GB"; empty: all).
+    `prove`: images of what changed are built, checked and tested, within `disk` ("40GB"; empty: all). `security`: locks
+    alone are renewed, by `security.run`.
     """
 
     recipe: str = ""
     check: bool = False
     prove: bool = False
+    security: bool = False
     disk: str = ""
     mirror: str | None = None
+
+    def raise_if_contradictory(self) -> None:
+        """Raises UsageError for options that do not go together."""
+        named = [self.recipe] if self.recipe else []
+        if self.check and self.prove:
+            raise UsageError(
+                "--check writes nothing, and --prove is for what is written",
+                next_step=f"{command('update', *named, check=True)}, or {command('update', *named, prove=True)}",
+            )
+        if self.disk and not self.prove:
+            raise UsageError(
+                "--disk is for the images of --prove",
+                next_step=command("update", *named, prove=True, disk=self.disk),
+            )
+        if self.security and self.prove:
+            raise UsageError(
+                "--prove is for new releases, and --security renews locks alone",
+                next_step=f"{command('update', *named, security=True)}, then {command('matrix', *named)}",
+            )
 
 
 def run(request: UpdateRequest, ctx: Context) -> Review:
@@ -63,27 +86,31 @@ def run(request: UpdateRequest, ctx: Context) -> Review:
     with ctx.progress.task("asking what is new", len(listings.PROJECTS), "projects") as task:
         answers = listings.ask(known, sources, task)
     with staged.copied(ctx) as stage:
-        fresh, unmeasured = _measure(answers.projects[TORCH], stage, request, ctx)
+        ported = {recipe.name: _ported_locks(recipe, ctx) for recipe in known}
+        measured = _measure(answers.projects[TORCH], ported.values(), stage, request, ctx)
         news = News(
             torch=answers.projects[TORCH],
             builds=_builds(stage),
+            ported=_ported_builds(stage),
             pyg=answers.projects[PYG],
             today=settings.today(),
             packages={name: answers.projects[name] for name in STACK},
             companions={name: answers.projects[name] for name in COMPANIONS},
         )
-        weighed = [weigh(recipe, news, _locks(recipe, ctx)) for recipe in known]
+        weighed = [weigh(recipe, news, _locks(recipe, ctx), ported[recipe.name]) for recipe in known]
         review = Review(
             day=str(settings.today()),
             changes=tuple(change for each in weighed for change in each.changes),
             held=tuple(held for each in weighed for held in each.held),
-            facts=fresh,
-            by_hand=(*unmeasured, *_by_hand(answers, news)),
+            facts=measured.fresh,
+            ported_facts=measured.ported,
+            by_hand=(*measured.failures, *_by_hand(answers, news)),
+            awaited=tuple(_awaited(answers, news)),
             unanswered=answers.unanswered,
         )
         if not request.check and review.is_news:
             trial = _Trial(request, stage, ctx)
-            review = _tried(review, _weighing_again(known, news, ctx), trial)
+            review = _tried(review, _weighing_again(known, news, ported, ctx), trial)
             stage.take_over()
     known_news.remember(review, known, ctx)
     return review
@@ -93,38 +120,89 @@ def raise_if_news(review: Review) -> None:
     """Raises NewsError where an update would write something."""
     if review.is_news:
         names = [change.title for change in review.changes] + [f"torch {build.torch}" for build in review.facts]
+        names += [
+            f"torch {build.torch} for {platform_named(name).title}"
+            for name, builds in review.ported_facts.items()
+            for build in builds
+        ]
         raise NewsError(f"there is news: {', '.join(names)}", next_step=command("update"))
 
 
 # --- facts ------------------------------------------------------------------------------------------------------------
 
 
+class _Measured(NamedTuple):
+    """Facts that are new. `ported`: of other platforms, by their names; `failures`: what could not be measured."""
+
+    fresh: tuple[TorchBuild, ...]
+    ported: Mapping[str, tuple[TorchBuild, ...]]
+    failures: tuple[str, ...]
+
+
 def _measure(
-    torches: Iterable[ListedRelease], stage: StagedCheckout, request: UpdateRequest, ctx: Context
-) -> tuple[tuple[TorchBuild, ...], list[str]]:
-    """Facts of torches of the package index that nobody measured, and what could not be measured, in sentences.
+    torches: Iterable[ListedRelease],
+    ported: Iterable[Mapping[str, Mapping[str, Lock]]],
+    stage: StagedCheckout,
+    request: UpdateRequest,
+    ctx: Context,
+) -> _Measured:
+    """Facts of torches of the package index that nobody measured; of another platform those newer than a lock for it.
 
     To look whether anything is new, libraries of less than 32 MB are read: tens of megabytes of a wheel.
     """
-    have = {build.source for build in _builds(stage) if build.known == "measured"}
+    since = {DEFAULT.name: _SINCE} | _oldest_torches(lock for of_recipe in ported for lock in of_recipe.values())
+    before = {name: {build.source for build in _builds_for(stage, name) if build.known == "measured"} for name in since}
     missing = [
-        release
+        (release, platform_named(name))
+        for name, first in since.items()
         for release in torches
-        if release.channel is Channel.PYPI and release.number >= _SINCE and have.isdisjoint(release.files)
-        if any(name.endswith(f"{DEFAULT.machine}.whl") for name in release.files)
+        if release.channel is Channel.PYPI and release.number >= first and before[name].isdisjoint(release.files)
+        if any(file.endswith(f"{platform_named(name).machine}.whl") for file in release.files)
     ]
     failures = []
     with ctx.progress.task("measuring torch", len(missing), "wheels") as task:
-        for release in missing:
-            small = ["--libraries", "small"] if request.check else []
+        for release, platform in missing:
+            words = [] if platform == DEFAULT else ["--platform", platform.name]
+            words += ["--libraries", "small"] if request.check else []
             try:
-                stage.tool("tools.measure_wheel", TORCH, release.version, "--update", *small)
+                stage.tool("tools.measure_wheel", TORCH, release.version, "--update", *words)
             except FailedCommandError as error:
-                failures.append(f"torch {release.version} could not be measured: {error.what}")
+                of = "" if platform == DEFAULT else f" for {platform.title}"
+                failures.append(f"torch {release.version}{of} could not be measured: {error.what}")
             task.advance(1)
-    versions = {str(release.number) for release in missing}
-    builds = [build for build in _builds(stage) if build.source not in have and build.known == "measured"]
-    return tuple(build for build in builds if build.torch in versions), failures
+    versions = {str(release.number) for release, _ in missing}
+    fresh = {
+        name: tuple(
+            build
+            for build in _builds_for(stage, name)
+            if build.source not in before[name] and build.known == "measured" and build.torch in versions
+        )
+        for name in since
+    }
+    return _Measured(
+        fresh.pop(DEFAULT.name), {name: builds for name, builds in fresh.items() if builds}, tuple(failures)
+    )
+
+
+def _oldest_torches(locks: Iterable[Mapping[str, Lock]]) -> dict[str, Version]:
+    """Platform → the oldest torch of the locks for it."""
+    oldest: dict[str, Version] = {}
+    for name, lock in ((name, lock) for of_variant in locks for name, lock in of_variant.items()):
+        if torch := lock.package(TORCH):
+            version = Version(Version(torch.version).public)
+            oldest[name] = min(oldest.get(name, version), version)
+    return oldest
+
+
+def _builds_for(stage: StagedCheckout, platform: str) -> tuple[TorchBuild, ...]:
+    """What the copy has of a platform."""
+    return _builds(stage) if platform == DEFAULT.name else _ported_builds(stage).get(platform, ())
+
+
+def _ported_builds(stage: StagedCheckout) -> dict[str, tuple[TorchBuild, ...]]:
+    """What the copy's torch_ported.toml has."""
+    path = stage.root / "graphcrate/compat/data/torch_ported.toml"
+    return facts.ported_in(path.read_text(encoding="utf-8"))
 
 
 def _builds(stage: StagedCheckout) -> tuple[TorchBuild, ...]:
@@ -134,16 +212,7 @@ def _builds(stage: StagedCheckout) -> tuple[TorchBuild, ...]:
 
 def _by_hand(answers: Answers, news: News) -> Iterator[str]:
     """What is new, and is not in any file that this program writes."""
-    torches = [release for release in answers.projects[TORCH] if release.channel is Channel.PYPI]
-    drivers = facts.toolkit_drivers()
-    cudas = {news.cuda_of(release) for release in torches[-1:]}
-    runtime = [release.number for release in answers.projects["nvidia-cuda-runtime"]]
-    cudas |= {f"{number.major}.{number.minor}" for number in runtime[-1:]}
-    for cuda in sorted(cudas - drivers.keys() - {"", "cpu"}):
-        yield (
-            f"CUDA {cuda} is on the index, and compat/data/drivers.toml ends with {[*drivers][-1]}: "
-            "which driver came with it is in NVIDIA's release notes"
-        )
+    yield from _without_driver(answers, news)
     if (releases := answers.projects[glt.NAME]) and releases[-1].number > Version(glt.releases()[-1].version):
         yield (
             f"{glt.NAME} {releases[-1].version} is on the index, and compat/data/glt.toml ends with "
@@ -158,6 +227,36 @@ def _by_hand(answers: Answers, news: News) -> Iterator[str]:
         yield f"pyg-lib {releases[-1].version} is on the index, which compat/data/pyg_lib.toml takes for not there"
 
 
+def _newest_torch(answers: Answers) -> list[ListedRelease]:
+    """The newest of the package index, if any."""
+    return [release for release in answers.projects[TORCH] if release.channel is Channel.PYPI][-1:]
+
+
+def _without_driver(answers: Answers, news: News) -> Iterator[str]:
+    """The CUDA of the newest torch where drivers.toml has no row for it."""
+    drivers = facts.toolkit_drivers()
+    for release in _newest_torch(answers):
+        cuda = news.cuda_of(release)
+        if cuda not in ("", "cpu", *drivers):
+            yield (
+                f"torch {release.version} is for CUDA {cuda}, and compat/data/drivers.toml ends with {[*drivers][-1]}: "
+                "which driver knows that CUDA is in NVIDIA's release notes, and its PTX needs that one"
+            )
+
+
+def _awaited(answers: Answers, news: News) -> Iterator[str]:
+    """A CUDA of NVIDIA's own wheels that drivers.toml has no row for, and no torch is for."""
+    drivers, torches = facts.toolkit_drivers(), map(news.cuda_of, _newest_torch(answers))
+    newest = [release.number for release in answers.projects["nvidia-cuda-runtime"]][-1:]
+    known = {*drivers, *torches}
+    for cuda in (f"{number.major}.{number.minor}" for number in newest):
+        if cuda not in known:
+            yield (
+                f"CUDA {cuda} is on the index, and no torch is for it: compat/data/drivers.toml, which ends with "
+                f"{[*drivers][-1]}, gets a row with the first one"
+            )
+
+
 # --- trying -----------------------------------------------------------------------------------------------------------
 
 
@@ -165,12 +264,14 @@ def _by_hand(answers: Answers, news: News) -> Iterator[str]:
 _Again = Callable[[VariantChange, frozenset[str]], VariantChange | None]
 
 
-def _weighing_again(known: Iterable[Recipe], news: News, ctx: Context) -> _Again:
+def _weighing_again(
+    known: Iterable[Recipe], news: News, ported: Mapping[str, Mapping[str, Mapping[str, Lock]]], ctx: Context
+) -> _Again:
     recipes_by_name = {recipe.name: recipe for recipe in known}
 
     def again(change: VariantChange, refused: frozenset[str]) -> VariantChange | None:
         recipe = recipes_by_name[change.recipe]
-        left = weigh(recipe, news._replace(refused=refused), _locks(recipe, ctx)).changes
+        left = weigh(recipe, news._replace(refused=refused), _locks(recipe, ctx), ported[recipe.name]).changes
         return next((other for other in left if other.cuda == change.cuda), None)
 
     return again
@@ -183,6 +284,17 @@ def _locks(recipe: Recipe, ctx: Context) -> dict[str, Lock]:
         for way in variant.candidates:
             if lock := catalog.read_lock(ctx, recipe, variant, way):
                 locks.setdefault(variant.cuda, lock)
+    return locks
+
+
+def _ported_locks(recipe: Recipe, ctx: Context) -> dict[str, dict[str, Lock]]:
+    """CUDA → other platform → the lock for it of the first candidate that has one."""
+    locks: dict[str, dict[str, Lock]] = {}
+    for variant in recipe.variants:
+        for platform in (row for row in SUPPORTED if row != DEFAULT):
+            for way in variant.candidates:
+                if lock := catalog.read_lock(ctx, recipe, on_platform(variant, platform), way):
+                    locks.setdefault(variant.cuda, {}).setdefault(platform.name, lock)
     return locks
 
 
@@ -203,9 +315,9 @@ def _tried(review: Review, again: _Again, trial: _Trial) -> Review:
         for change in review.changes:
             outcome = _first_that_holds(change, again, trial)
             held += outcome.held
-            if outcome.change is not None and outcome.lock is not None:
+            if outcome.change is not None and outcome.locks:
                 changes.append(outcome.change)
-                locks[change.title] = outcome.lock
+                locks |= outcome.locks
             task.advance(1)
     if changes and prove:
         stage.tool("tools.locked_licences", "--new")  # without what was held back
@@ -217,10 +329,10 @@ def _tried(review: Review, again: _Again, trial: _Trial) -> Review:
 
 
 class _Outcome(NamedTuple):
-    """What a variant came to. Without a lock it stays as it is."""
+    """What a variant came to: its locks by their titles. Without any it stays as it is."""
 
     change: VariantChange | None
-    lock: LockChange | None
+    locks: Mapping[str, LockChange]
     held: tuple[HeldBack, ...]
 
 
@@ -230,45 +342,77 @@ def _first_that_holds(change: VariantChange, again: _Again, trial: _Trial) -> _O
     next_change: VariantChange | None = change
     while next_change is not None and len(held) < _ATTEMPTS:
         outcome = _try(next_change, trial)
-        if not isinstance(outcome, HeldBack):
-            return _Outcome(next_change, outcome, tuple(held))
-        held.append(outcome)
+        if not outcome.held:
+            return outcome._replace(held=tuple(held))
+        held += outcome.held
         next_change = None if next_change.kind == "renew" else again(change, frozenset(each.release for each in held))
-    return _Outcome(None, None, tuple(held))
+    return _Outcome(None, {}, tuple(held))
 
 
-def _try(change: VariantChange, trial: _Trial) -> LockChange | HeldBack | None:
-    """What the new lock has; why there is none; None where it is what it was."""
+class _PortError(FailedCommandError):
+    """A lock for another platform than the default one was not made."""
+
+    platform = DEFAULT
+
+
+def _try(change: VariantChange, trial: _Trial) -> _Outcome:
+    """What the new locks have, or why there are none; neither where they are what they were.
+
+    A new variant that does not lock for another platform is made without that; one that had it is held back.
+    """
     _, stage, ctx = trial
     recipe_file = stage.root / "recipes" / f"{change.recipe}.toml"
     text = recipe_file.read_text(encoding="utf-8")
-    path = catalog.path_of_lock(stage.root, change.recipe, change.cuda, change.candidate)
-    like = catalog.path_of_lock(ctx.root, change.recipe, change.like, change.candidate)
-    before = like.read_bytes() if like.is_file() else None
     reasons: Sequence[str]
+    without: VariantChange | None = None
     try:
         write_file(recipe_file, recipe_text.changed(text, change).encode())
-        recipe = recipes.load(recipe_file)
-        variant = recipe.variant(change.cuda)
+        variant = recipes.load(recipe_file).variant(change.cuda)
         assert variant is not None  # the text was read again
         way = next(way for way in variant.candidates if way.name == change.candidate)
-        stage.build_py("lock", change.recipe, "--cuda", change.cuda, "--channel", way.channels[0])
-        after = decode_lock(path.read_bytes())
-        outcome = lock_change(decode_lock(before) if before else None, after)
-        reasons = outcome.lost
+        outcomes = {change.title_on(platform): _locked(change, way, platform, trial) for platform in _platforms(change)}
+        reasons = [reason for outcome in outcomes.values() for reason in outcome.lost]
         if not reasons:
-            if change.kind == "renew" and not outcome.moved:
+            if change.kind == "renew" and not any(outcome.moved for outcome in outcomes.values()):
                 _put_back(change, stage, ctx)
-                return None
-            catalog.proof_path(path).unlink(missing_ok=True)  # of the lock before
+                return _Outcome(None, {}, ())
             if trial.request.prove:
                 _prove(change, trial)
-            return outcome
+            return _Outcome(change, outcomes, ())
+    except _PortError as error:
+        reasons, without = (error.what,), change.without_platform(error.platform, error.what)
     except (FailedCommandError, RecipeError) as error:
         reasons = (error.what,)
     write_file(recipe_file, text.encode())
     _put_back(change, stage, ctx)
-    return HeldBack(recipe=change.recipe, cuda=change.cuda, release=change.brings, reasons=tuple(reasons))
+    if without is not None:
+        return _try(without, trial)
+    held = HeldBack(recipe=change.recipe, cuda=change.cuda, release=change.brings, reasons=tuple(reasons))
+    return _Outcome(None, {}, (held,))
+
+
+def _platforms(change: VariantChange) -> tuple[Platform, ...]:
+    """What a change has locks for."""
+    return (DEFAULT, *map(platform_named, change.platforms))
+
+
+def _locked(change: VariantChange, way: Candidate, platform: Platform, trial: _Trial) -> LockChange:
+    """Lock a changed variant for a platform in the copy. Raises FailedCommandError, of another platform _PortError."""
+    _, stage, ctx = trial
+    path = catalog.path_of_lock(stage.root, change.recipe, change.cuda, change.candidate, platform)
+    like = catalog.path_of_lock(ctx.root, change.recipe, change.like, change.candidate, platform)
+    before = like.read_bytes() if like.is_file() else None
+    elsewhere = [] if platform == DEFAULT else ["--platform", platform.name]
+    try:
+        stage.build_py("lock", change.recipe, "--cuda", change.cuda, "--channel", way.channels[0], *elsewhere)
+    except FailedCommandError as error:
+        if platform == DEFAULT:
+            raise
+        failed = _PortError(f"for {platform.title}: {error.what}")
+        failed.platform = platform
+        raise failed from error
+    catalog.proof_path(path).unlink(missing_ok=True)  # of the lock before
+    return lock_change(decode_lock(before) if before else None, decode_lock(path.read_bytes()))
 
 
 #: how `matrix` ends where an image is at fault: it does not compile, its programs do not load, or a suite fails
@@ -292,12 +436,14 @@ def _prove(change: VariantChange, trial: _Trial) -> None:
 
 
 def _put_back(change: VariantChange, stage: StagedCheckout, ctx: Context) -> None:
-    """Have the lock of before and its proof in the copy again, or none."""
-    path, original = (
-        catalog.path_of_lock(root, change.recipe, change.cuda, change.candidate) for root in (stage.root, ctx.root)
-    )
-    for ours, theirs in ((path, original), (catalog.proof_path(path), catalog.proof_path(original))):
-        if theirs.is_file():
-            write_file(ours, theirs.read_bytes())
-        else:
-            ours.unlink(missing_ok=True)
+    """Have the locks of before and their proofs in the copy again, or none."""
+    for platform in _platforms(change):
+        path, original = (
+            catalog.path_of_lock(root, change.recipe, change.cuda, change.candidate, platform)
+            for root in (stage.root, ctx.root)
+        )
+        for ours, theirs in ((path, original), (catalog.proof_path(path), catalog.proof_path(original))):
+            if theirs.is_file():
+                write_file(ours, theirs.read_bytes())
+            else:
+                ours.unlink(missing_ok=True)

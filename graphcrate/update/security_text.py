@@ -20,7 +20,7 @@ def _parts(review: SecurityReview) -> Iterator[list[str]]:
         yield [
             "## Packages",
             "",
-            "| package | before | after | known against it | locks |",
+            "| package | before | after | why | locks |",
             "|---|---|---|---|---|",
             *packages,
         ]
@@ -38,13 +38,17 @@ def _parts(review: SecurityReview) -> Iterator[list[str]]:
 
 def _opening(review: SecurityReview) -> str:
     count, left = len(review.changed), sum(len(each.packages) for each in review.unknown)
-    known = f" Of {review.judged} releases and suites something is known, of {left} nothing is." if left else ""
+    known = f" {review.judged} of {review.judged + left} releases and suites could be judged." if left else ""
     if not count:
         more = ", and some cannot be fixed" if any(lock.unfixed for lock in review.locks) else ""
         return f"No lock has a known vulnerability that a release fixes and its stack allows{more}.{known}"
     written = "" if review.written else " Nothing was written."
+    along = (
+        ", what has to move with them," if any(fix.along for lock in review.changed for fix in lock.packages) else ""
+    )
     return (
-        f"{count} lock{'s change' if count > 1 else ' changes'}: vulnerable packages alone, and bases.{written}{known}"
+        f"{count} lock{'s change' if count > 1 else ' changes'}: vulnerable packages{along} and bases, "
+        f"nothing else.{written}{known}"
     )
 
 
@@ -56,7 +60,8 @@ def _rows(locks: Iterable[LockFixes]) -> Iterator[str]:
             titles.setdefault(fix, []).append(lock.title)
     for fix, named in titles.items():
         ids = ", ".join(fix.ids) + (f" (no release fixes {', '.join(fix.left)} yet)" if fix.left else "")
-        yield f"| {fix.name} | {fix.before} | {fix.after} | {printable(ids)} | {'; '.join(named)} |"
+        why = "; ".join(filter(None, [ids, f"it has to move: {fix.along}" if fix.along else ""]))
+        yield f"| {fix.name} | {fix.before or 'new'} | {fix.after} | {printable(why)} | {'; '.join(named)} |"
 
 
 def _bases(locks: Iterable[LockFixes]) -> Iterator[str]:

@@ -17,11 +17,13 @@ from packaging.version import Version
 
 from graphcrate.compat import facts, glt, packages, pairs, suites, toolkits
 from graphcrate.compat.facts import TorchBuild, numbers
+from graphcrate.compat.ported import on_platform
 from graphcrate.compat.rules import models_named
 from graphcrate.model.lock import Lock
+from graphcrate.model.platform import DEFAULT, Platform, platform_named
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.words import listed
-from graphcrate.resolve.target import target_of
+from graphcrate.resolve.target import WheelTarget, target_of
 from graphcrate.update.releases import ListedRelease
 
 #: channels whose torch an update follows; a folder has what its owner puts there
@@ -41,6 +43,7 @@ class VariantChange(msgspec.Struct, frozen=True, kw_only=True):
     pyg: str = ""
     pyg_before: str = ""
     exclude_newer: str = ""  #: day; empty: none
+    platforms: tuple[str, ...] = ()  #: other ones whose locks are made again too, as OCI names them: "linux/arm64"
     gained: tuple[str, ...] = ()  #: GPU models that it runs on, and the one before, or that it is like, does not
     lost: tuple[str, ...] = ()
     driver: str = ""  #: the oldest
@@ -52,6 +55,17 @@ class VariantChange(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """ "pyg CUDA 13.0"."""
         return f"{self.recipe} CUDA {self.cuda}"
+
+    def title_on(self, platform: Platform) -> str:
+        """ "torch CUDA 13.0, arm64"; the title alone for the default platform."""
+        return self.title if platform == DEFAULT else f"{self.title}, {platform.title}"
+
+    def without_platform(self, platform: Platform, why: str) -> "VariantChange | None":
+        """A new variant without another platform; None of one that is there, whose images for that stay."""
+        if self.kind != "new":
+            return None
+        platforms = tuple(name for name in self.platforms if name != platform.name)
+        return msgspec.structs.replace(self, platforms=platforms, why=(*self.why, f"it is not locked {why}"))
 
     @property
     def brings(self) -> str:
@@ -87,11 +101,13 @@ class News(NamedTuple):
     packages: Mapping[str, Sequence[ListedRelease]] = {}  #: of the stack beside these, by normalised name
     companions: Mapping[str, Sequence[ListedRelease]] = {}  #: torchvision and torchaudio, where an index has them
     refused: frozenset[str] = frozenset()  #: "torch 2.99.0": what was tried and did not do
+    ported: Mapping[str, Sequence[TorchBuild]] = {}  #: other platform, as OCI names it → torch's wheels for it
 
-    def build(self, torch: str, cuda: str) -> TorchBuild | None:
+    def build(self, torch: str, cuda: str, platform: Platform = DEFAULT) -> TorchBuild | None:
         """What is known of a torch ("2.12.1+cu130") for a CUDA."""
         version = Version(torch).public
-        return next((build for build in self.builds if (build.torch, build.cuda) == (version, cuda)), None)
+        builds = self.builds if platform == DEFAULT else self.ported.get(platform.name, ())
+        return next((build for build in builds if (build.torch, build.cuda) == (version, cuda)), None)
 
     def cuda_of(self, release: ListedRelease) -> str:
         """What a torch was built with: what its channel is for, or what its wheel says. Empty: nobody measured it."""
@@ -107,6 +123,12 @@ class _Line(NamedTuple):
     recipe: Recipe
     variant: Variant
     way: Candidate
+    ported: Mapping[str, Lock] = {}  #: other platform, as OCI names it → the variant's lock for it
+
+    def target(self, platform: Platform = DEFAULT) -> WheelTarget:
+        """What wheels of it have to fit."""
+        variant = on_platform(self.variant, platform)
+        return target_of(variant.base, variant.python)
 
     def held(self, cuda: str, release: str, reasons: Iterable[str]) -> HeldBack:
         return HeldBack(recipe=self.recipe.name, cuda=cuda, release=release, reasons=tuple(reasons))
@@ -123,11 +145,19 @@ def _newest_torch(recipe: Recipe) -> Version:
     return max((Version(Version(torch).public) for torch in named), default=Version("0"))
 
 
-def weigh(recipe: Recipe, news: News, locks: Mapping[str, Lock] | None = None) -> Weighed:
-    """Decide for each variant, and for each CUDA that the recipe has no variant for. `locks`: by CUDA."""
+def weigh(
+    recipe: Recipe,
+    news: News,
+    locks: Mapping[str, Lock] | None = None,
+    ported: Mapping[str, Mapping[str, Lock]] | None = None,
+) -> Weighed:
+    """Decide for each variant, and for each CUDA that the recipe has no variant for. `locks`: by CUDA.
+
+    `ported`: the same of other platforms, each by its name.
+    """
     changes: list[VariantChange] = []
     held: list[HeldBack] = []
-    lines = list(_lines(recipe))
+    lines = [line._replace(ported=(ported or {}).get(line.variant.cuda, {})) for line in _lines(recipe)]
     for line in lines:
         change, reasons = _replaced(line, news)
         change = change or _renewed(line, news, (locks or {}).get(line.variant.cuda))
@@ -196,21 +226,34 @@ def _added(line: _Line, cuda: str, news: News) -> tuple[VariantChange | None, li
 
 
 def _renewed(line: _Line, news: News, lock: Lock | None) -> VariantChange | None:
-    """A variant whose packages are of today, and that is locked with older ones of its own stack."""
-    variant = line.variant
-    if lock is None or variant.exclude_newer:
+    """A variant that is locked with older packages of its own stack, or for another platform with an older torch."""
+    why = [*_newer_packages(line, news, lock), *_left_behind(line, news)]
+    if not why:
         return None
-    target = target_of(variant.base, variant.python)
-    newer = []
+    change = _change(line, line.variant.cuda, None, None, news)
+    return msgspec.structs.replace(change, kind="renew", why=(*why, *change.why))
+
+
+def _newer_packages(line: _Line, news: News, lock: Lock | None) -> Iterator[str]:
+    """What a variant whose packages are of today could be locked with."""
+    if lock is None or line.variant.exclude_newer:
+        return
     for name, releases in news.packages.items():
         package = lock.package(name)
-        fitting = [release for release in releases if release.fits(target)]
+        fitting = [release for release in releases if release.fits(line.target())]
         if package is not None and fitting and fitting[-1].number > Version(Version(package.version).public):
-            newer.append(f"{name} {fitting[-1].version} is newer than the locked {package.version}")
-    if not newer:
-        return None
-    change = _change(line, variant.cuda, None, None, news)
-    return msgspec.structs.replace(change, kind="renew", why=tuple(newer))
+            yield f"{name} {fitting[-1].version} is newer than the locked {package.version}"
+
+
+def _left_behind(line: _Line, news: News) -> Iterator[str]:
+    """Locks for other platforms whose torch is not the recipe's, where there is a build of that."""
+    own = Version(Version(line.way.torch).public)
+    release = next((release for release in news.torch if release.number == own), None)
+    for name, lock in line.ported.items():
+        platform, torch = platform_named(name), lock.package("torch")
+        is_behind = torch is not None and Version(Version(torch.version).public) != own
+        if torch and is_behind and release and not _against_port(line, line.variant.cuda, release, news, platform):
+            yield f"the lock for {platform.title} has torch {torch.version}, and the recipe {line.way.torch}"
 
 
 def _new_cudas(recipe: Recipe, lines: Sequence[_Line], news: News) -> list[str]:
@@ -238,10 +281,12 @@ def _nearest(lines: Iterable[_Line], cuda: str) -> _Line:
 
 def _obstacles(line: _Line, cuda: str, release: ListedRelease, news: News, before: TorchBuild | None) -> Iterator[str]:
     """Why a variant does not get a torch. `before`: what is known of the torch that it would replace."""
-    variant = line.variant
-    target = target_of(variant.base, variant.python)
+    variant, target = line.variant, line.target()
     if not release.fits(target):
         yield f"it has no wheel for Python {variant.python} and glibc {target.glibc}"
+    if cuda == variant.cuda:
+        for platform in map(platform_named, line.ported):
+            yield from _against_port(line, cuda, release, news, platform)
     if cuda == "cpu":
         return
     if not facts.oldest_driver(cuda):
@@ -255,7 +300,7 @@ def _obstacles(line: _Line, cuda: str, release: ListedRelease, news: News, befor
     if line.variant.extensions and not toolkits.options(cuda):
         yield f"no toolkit is known that compiles extensions for CUDA {cuda}: compat/data/toolkits.toml"
     if cuda == variant.cuda:
-        yield from _unaccompanied(line, release, news).values()
+        yield from _unaccompanied(line, release, news, DEFAULT).values()
     if before is not None:
         if lost := _without(before, build):
             yield f"it has no code for {models_named(lost)}, which torch {before.torch} runs on"
@@ -265,9 +310,34 @@ def _obstacles(line: _Line, cuda: str, release: ListedRelease, news: News, befor
     yield from _graphlearn(line, str(release.number), cuda)
 
 
-def _unaccompanied(line: _Line, release: ListedRelease, news: News) -> dict[str, str]:
+def _against_port(line: _Line, cuda: str, release: ListedRelease, news: News, platform: Platform) -> tuple[str, ...]:
+    """Why a variant's image for another platform cannot have a torch."""
+    target, build = line.target(platform), news.build(release.version, cuda, platform)
+    if not release.fits(target):
+        return (f"it has no wheel for {platform.title}, Python {target.python} and glibc {target.glibc}",)
+    if build is None:
+        others = [other.cuda for other in news.ported.get(platform.name, ()) if other.torch == str(release.number)]
+        return (f"its wheel for {platform.title} " + (f"has CUDA {others[0]}" if others else "was not measured"),)
+    reasons = []
+    if build.glibc and facts.is_older(target.glibc, build.glibc):
+        reasons.append(f"its wheel for {platform.title} needs glibc {build.glibc}, and the base has {target.glibc}")
+    absent = _unaccompanied(line, release, news, platform) if cuda == line.variant.cuda else {}
+    reasons += [f"for {platform.title}: {reason}" for reason in absent.values()]
+    lock = line.ported[platform.name]
+    torch = lock.package("torch")
+    before = news.build(torch.version, lock.torch_cuda, platform) if torch else None
+    lost = [model for model in _without(before, build) if facts.host_platform(model) == platform] if before else []
+    if before and lost:
+        reasons.append(
+            f"its wheel for {platform.title} has no code for {models_named(lost)}, which that of "
+            f"torch {before.torch} runs on"
+        )
+    return tuple(reasons)
+
+
+def _unaccompanied(line: _Line, release: ListedRelease, news: News, platform: Platform) -> dict[str, str]:
     """Requirements of a variant, torchvision and torchaudio, that have no release for a torch, each with why."""
-    target = target_of(line.variant.base, line.variant.python)
+    target = line.target(platform)
     allowed = {(asked := Requirement(text)).name: asked for text in pairs.constraints(release.version)}
     absent = {}
     for text in line.variant.requirements:
@@ -320,7 +390,7 @@ def _pyg(line: _Line, news: News) -> tuple[ListedRelease | None, list[HeldBack]]
     variant = line.variant
     if not variant.torch_geometric or variant.exclude_newer:
         return None, []
-    target = target_of(variant.base, variant.python)
+    target = line.target()
     refused = news.refused
     newer = [
         release
@@ -345,12 +415,17 @@ def _change(
     after = news.build(torch.version, cuda) if torch else before
     both = before is not None and after is not None
     day, unknown = _day(line, torch, pyg, news)
-    absent = _unaccompanied(line, torch, news) if torch and cuda != variant.cuda else {}
+    is_new = cuda != variant.cuda
+    absent = _unaccompanied(line, torch, news, DEFAULT) if torch and is_new else {}
+    not_ported = {
+        name: _against_port(line, cuda, torch, news, platform_named(name)) if torch and is_new else ()
+        for name in line.ported
+    }
     geometric = pyg.version if pyg else variant.torch_geometric
     return VariantChange(
         recipe=line.recipe.name,
         cuda=cuda,
-        kind="replace" if cuda == variant.cuda else "new",
+        kind="new" if is_new else "replace",
         like=variant.cuda,
         candidate=way.name,
         torch=torch.version if torch else way.torch,
@@ -358,6 +433,7 @@ def _change(
         pyg=geometric,
         pyg_before=variant.torch_geometric,
         exclude_newer=day,
+        platforms=tuple(name for name, reasons in not_ported.items() if not reasons),
         gained=_without(after, before) if both and after and before else (),
         lost=_without(before, after) if both and after and before else (),
         driver=facts.oldest_driver(cuda),
@@ -366,6 +442,11 @@ def _change(
         why=(
             *_why(line, cuda, torch, news, unknown),
             *(f"it is without {text}: {reason}" for text, reason in absent.items()),
+            *(
+                f"it is not made for {platform_named(name).title}: {'; '.join(reasons)}"
+                for name, reasons in not_ported.items()
+                if reasons
+            ),
         ),
     )
 

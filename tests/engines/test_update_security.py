@@ -94,3 +94,29 @@ def test_package_with_an_advisory_is_named_in_the_image_and_alone_renewed_in_the
     silent = offline.run("check", project.layout(renewed), "--only", "vulnerabilities")
     assert silent.code == 5, silent.out + silent.err
     assert "nothing was judged" in silent.out
+
+
+def test_package_that_a_fix_needs_moves_with_it_and_one_that_the_recipe_bounds_does_not(project, index):
+    """uv itself finds what goes together; torch 2.98 and the recipe's own requirements stay."""
+    path, recipe = project.folder / "images/made/cu130/pypi.lock.json", project.folder / "recipes/made.toml"
+    index.publish(
+        "leaky", small_wheel("leaky", "1.0", requires=["tqdm"]), small_wheel("leaky", "1.1", requires=["tqdm>=5"])
+    )
+    index.know("leaky", "1.1")
+    index.know("tqdm", "5.0")
+    said = project.run("update", "made", "--security").ok().out
+    assert "| tqdm | 4.66 | 5.0 | it has to move: leaky 1.1 requires tqdm>=5 | made CUDA 13.0, pypi |" in said, said
+    versions = {each.name: each.version for each in decode_lock(path.read_bytes()).packages}
+    assert versions == {"leaky": "1.1", "pip": "25.0", "torch": "2.98.0", "tqdm": "5.0"}
+
+    recipe.write_text(recipe.read_text().replace('"tqdm", "leaky"', '"tqdm<5", "leaky"'))
+    index.publish("leaky", small_wheel("leaky", "1.0", requires=["tqdm"]))
+    project.run("lock", "made", "--cuda", "13.0").ok()
+    index.publish(
+        "leaky", small_wheel("leaky", "1.0", requires=["tqdm"]), small_wheel("leaky", "1.1", requires=["tqdm>=5"])
+    )
+    before = path.read_bytes()
+    refused = project.run("update", "made", "--security").ok().out
+    assert "leaky 1.1 goes with no releases of the rest that the stack allows: " in refused, refused
+    assert "tqdm<5" in refused, refused
+    assert path.read_bytes() == before

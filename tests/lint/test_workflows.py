@@ -21,6 +21,8 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 SCHEMA = ("--builtin-schema", "vendor.github-workflows")
 #: The whole of its rules. Offline, for it would ask GitHub whether tags still mean the commits that we name.
 ZIZMOR = ("--offline", "--no-progress", "--no-config", "--quiet", "--persona", "pedantic")
+#: Steps' shell is read by shellcheck below, with the variables that each step is given.
+ACTIONLINT = ("-no-color", "-oneline", "-shellcheck=", "-pyflakes=", "-config-file", ROOT / ".github/actionlint.yaml")
 #: variables that a step need not set: https://docs.github.com/en/actions/reference/workflows-and-actions/variables
 GIVEN = re.compile(r"GITHUB_\w+|RUNNER_\w+|HOME|PATH")
 VARIANTS = json.loads(json.dumps(tables.described(Context.here(), catalog.all_recipes(Context.here()))))
@@ -54,6 +56,18 @@ each = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_they_have_the_form_that_github_asks_for_and_zizmor_finds_nothing():
     assert findings("check-jsonschema", *SCHEMA, *WORKFLOWS) == "ok -- validation done"
     assert "No findings to report" in findings("zizmor", *ZIZMOR, *WORKFLOWS)
+
+
+def test_actionlint_finds_nothing_in_them_but_an_input_that_checkout_does_not_have(tmp_path):
+    """It knows inputs and outputs of actions by their tags, types of expressions and labels of GitHub's runners."""
+    for path in WORKFLOWS:
+        (tmp_path / path.name).write_text(re.sub(r"@[0-9a-f]{40} # (v\d+)\S+", r"@\1", path.read_text()))
+    assert findings("actionlint", *ACTIONLINT, *sorted(tmp_path.iterdir())) == ""
+    path = tmp_path / "lint.yml"
+    path.write_text(path.read_text().replace("persist-credentials", "persist-secrets"))
+    assert 'input "persist-secrets" is not defined in action "actions/checkout@' in findings(
+        "actionlint", *ACTIONLINT, path
+    )
 
 
 def test_actions_are_named_by_commit():

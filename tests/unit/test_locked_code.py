@@ -1,5 +1,6 @@
 """The tools that read what committed locks name find each file on the index, whatever kind it is of."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import LockedFile
 from graphcrate.resolve.channels import Link
-from tools import locked_code, measure_wheel
+from tools import locked_code, locked_licences, measure_wheel
 
 SDIST = "torch_cluster-1.6.3.tar.gz"
 YANKED = "demo-1.0-py3-none-any.whl"
@@ -32,3 +33,13 @@ def test_locked_source_and_yanked_wheel_are_found_on_the_index(sources, name, sh
 def test_locked_file_that_the_index_lacks_is_named(sources):
     with pytest.raises(ResolutionError, match="has no other"):
         locked_code.link_of(sources, "demo", LockedFile(name="other.whl", size=1, sha256="ab" * 32))
+
+
+@pytest.mark.parametrize("tool", [locked_code, locked_licences])
+@pytest.mark.parametrize("words", [["--nev"], ["--new", "pyg"]])
+def test_unknown_option_ends_with_2_and_reads_nothing(tool, words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tool", *words])
+    monkeypatch.setattr(tool, "locked", lambda: pytest.fail("it goes on"))
+    with pytest.raises(SystemExit) as ended:
+        tool.main()
+    assert (ended.value.code, "unrecognized arguments: " in capsys.readouterr().err) == (2, True)

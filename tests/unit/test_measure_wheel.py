@@ -3,16 +3,19 @@
 import random
 import zipfile
 
+import msgspec
 import pytest
 
 from graphcrate.compat import facts
 from graphcrate.host.http import Client
 from graphcrate.model.errors import IntegrityError, NetworkError
+from graphcrate.model.platform import ARM64, DEFAULT
+from graphcrate.resolve.channels import Link
 from tests.made import refused
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 from tests.unit.wheel_server import Fault
 from tests.unit.wheelmaker import make_wheel
-from tools import torch_facts
+from tools import measure_wheel, torch_facts
 from tools.ranged_file import RangedFile
 from tools.wheel_contents import measure
 
@@ -185,3 +188,22 @@ def test_new_torch_facts_replace_old_ones(tmp_path):
     assert "9.9" not in text
     assert text.index('"9.0.0"') < text.index('"9.1.0"')
     assert "cxx11_abi = false" in text
+
+
+def test_table_of_other_platforms_is_what_the_tool_writes_and_a_fresh_build_replaces_its_row():
+    known = facts.ported_builds()
+    text = torch_facts.PORTED.read_text()
+    assert torch_facts.ported_written(known, ARM64.name, []) == text
+    fresh = msgspec.structs.replace(known[ARM64.name][0], size=1)
+    written = facts.ported_in(torch_facts.ported_written(known, ARM64.name, [fresh]))
+    assert written[ARM64.name] == (fresh, *known[ARM64.name][1:])
+
+
+@pytest.mark.parametrize(("platform", "machine"), [(DEFAULT, "x86_64"), (ARM64, "aarch64")])
+def test_wheels_of_one_platform_are_offered(monkeypatch, platform, machine):
+    names = [f"torch-9.1.0-cp311-cp311-manylinux_2_28_{each}.whl" for each in ("x86_64", "aarch64")]
+    links = [Link(name=name, url=f"https://index.example/{name}") for name in (*names, "torch-9.1.0.tar.gz")]
+    monkeypatch.setattr(measure_wheel, "listed", lambda *_: links)
+    assert [link.name for link in measure_wheel.offered(None, "torch", platform)] == [
+        f"torch-9.1.0-cp311-cp311-manylinux_2_28_{machine}.whl"
+    ]

@@ -7,19 +7,20 @@ import msgspec
 import pytest
 from packaging.version import Version
 
-from graphcrate.compat import catalog, recipes
+from graphcrate.compat import catalog, ported, recipes
 from graphcrate.compat.planning import base_packages
 from graphcrate.compat.suites import base_of
 from graphcrate.host.context import Context
 from graphcrate.model.errors import DiskFullError, NetworkError, NewsError, UsageError
 from graphcrate.model.lock import DebianBase, Lock, decode_lock, encode
+from graphcrate.model.platform import ARM64
 from graphcrate.model.recipe import Channel
 from graphcrate.model.vulnerability import Advisory
 from graphcrate.resolve.locks import request_digest
 from graphcrate.resolve.offers import Offer
 from graphcrate.resolve.pinning import UnsolvableError
 from graphcrate.resolve.target import WheelTarget, project_and_version
-from graphcrate.update import fixes, security, security_text, staged
+from graphcrate.update import fixes, pinned, security, security_text, staged
 from graphcrate.update.releases import ListedRelease
 from graphcrate.update.run import UpdateRequest
 from tests.made import deb, index_of, refused, sdist, wheel
@@ -93,7 +94,8 @@ def test_fixing_release_without_a_wheel_or_a_day_is_said():
 
 
 def test_torch_and_what_goes_with_it_keep_their_releases():
-    assert "looks for another torch" in fixes.unmovable(wheel("torch", "2.0.1"))
+    for name in ("torch", "torch-geometric"):
+        assert "the recipe names its version: ./build.py update looks" in fixes.unmovable(wheel(name, "2.0.1"))
     assert "pytorch channel" in fixes.unmovable(wheel("torchvision", "0.15", "pytorch"))
     assert "built from sources" in fixes.unmovable(sdist("torch-scatter"))
     assert fixes.unmovable(wheel("jinja2", "3.1.2")) == ""
@@ -135,20 +137,28 @@ DEBS = tuple(
 
 
 class Together:
-    """In place of uv: what is asked for is given, unless a line is refused. `needs`: what else a release brings."""
+    """In place of uv: what is asked for is given, unless a line is refused. `needs`: what else a release brings.
+
+    `moves`: what a release needs another one of, which a pin contradicts; else what has no pin is as preferred.
+    """
 
     def __init__(self):
-        self.asked, self.refused, self.needs = [], {}, {}
+        self.asked, self.refused, self.needs, self.moves, self.cutoffs = [], {}, {}, {}, []
 
-    def __call__(self, requirements, target, offers, **options):
+    def __call__(self, requirements, target, offers, *, preferred=(), cutoff=None, **options):
         self.asked.append(list(requirements))
-        if why := next((self.refused[line] for line in requirements if line in self.refused), ""):
+        self.cutoffs.append(cutoff)
+        pins = dict(line.split("==") for line in requirements if "==" in line)
+        moved = {name: to for line in requirements for name, to in self.moves.get(line, {}).items()}
+        reasons = [self.refused[line] for line in requirements if line in self.refused]
+        reasons += [f"{name}=={to} is needed" for name, to in moved.items() if pins.get(name, to) != to]
+        if reasons:
             error = UnsolvableError("the requirements cannot be resolved")
-            error.explanation = why
+            error.explanation = reasons[0]
             raise error
-        lines = [*requirements, *(more for line in requirements for more in self.needs.get(line, ()))]
-        for line in filter(lambda line: "==" in line, lines):
-            name, _, version = line.partition("==")
+        versions = {package.name: package.version for package in preferred} | pins | moved
+        more = (line.split("==") for line in requirements for line in self.needs.get(line, ()))
+        for name, version in {**versions, **dict(more)}.items():
             links = next(offers.listed(Channel.PYPI, name), ())
             link = next((link for link in links if str(project_and_version(link.name)[1]) == version), None)
             if link:
@@ -168,7 +178,7 @@ def made(server, cache, progress, no_places, tmp_path, monkeypatch):
     for folder in ("recipes", "docs", "images"):
         (root / folder).mkdir(parents=True)
     uv = Together()
-    monkeypatch.setattr(security, "resolve_pins", uv)
+    monkeypatch.setattr(pinned, "resolve_pins", uv)
     ran = []
     monkeypatch.setattr(staged.StagedCheckout, "build_py", lambda stage, *words: ran.append(words))
     monkeypatch.setattr(staged.StagedCheckout, "tool", lambda stage, *words: ran.append(words))
@@ -253,7 +263,7 @@ def test_lowest_fixing_release_is_taken_into_each_lock_and_nothing_else_moves(ma
     text = security_text.text(review)
     for words in (
         "| jinja2 | 3.1.2 | 3.1.3 | PYSEC-2099-1, CVE-2099-0001 | made CUDA 13.0, pypi; made CUDA 12.6, pypi |",
-        "2 locks change: vulnerable packages alone, and bases.",
+        "2 locks change: vulnerable packages and bases, nothing else.",
     ):
         assert words in text, text
 
@@ -326,23 +336,91 @@ def test_fix_that_does_not_go_with_the_rest_is_named_with_uvs_reason_and_a_later
     made.uv.refused |= dict.fromkeys(("jinja2==3.1.4", "jinja2==3.1.5"), "no")
     (unfixed,) = run(made, check=True).locks[0].unfixed
     assert unfixed.reason == (
-        "jinja2 3.1.3 does not go with the rest: No solution Because tqdm 4.66 depends on jinja2<3"
+        "jinja2 3.1.3 goes with no releases of the rest that the stack allows: "
+        "No solution Because tqdm 4.66 depends on jinja2<3"
     )
 
 
-def test_fix_that_needs_a_package_more_is_not_taken(made):
+JINJA = ("3.1.3", "3.1.4", "3.1.5")
+
+
+def test_package_that_a_fix_needs_comes_along_and_the_text_says_why(made):
     publish(made.server, "new", "1.0")
-    made.uv.needs = dict.fromkeys(("jinja2==3.1.3", "jinja2==3.1.4", "jinja2==3.1.5"), ("new==1.0",))
+    wheels = [small_wheel("jinja2", version, requires=["new"]) for version in ("3.1.2", *JINJA)]
+    made.server.simple("jinja2", dict(wheels), uploaded="2026-01-01T00:00:00Z")
+    made.uv.needs = {f"jinja2=={version}": ("new==1.0",) for version in JINJA}
+    review = run(made, recipe="made")
+    assert versions(made) == {"jinja2": "3.1.3", "new": "1.0", "torch": "2.98.0", "tqdm": "4.66"}
+    text = security_text.text(review)
+    assert "| new | new | 1.0 | it has to move: jinja2 3.1.3 requires new | made CUDA 13.0, pypi; " in text
+    assert "vulnerable packages, what has to move with them, and bases, nothing else." in text
+
+
+def needing_tqdm(made, *jinjas):
+    """These jinja2 need a newer tqdm than the locks have."""
+    wheels = [small_wheel("jinja2", each, requires=["tqdm>=4.67"]) for each in ("3.1.2", *JINJA)]
+    made.server.simple("jinja2", dict(wheels), uploaded="2026-01-01T00:00:00Z")
+    made.uv.moves = {f"jinja2=={each}": {"tqdm": "4.67"} for each in jinjas}
+    known(made.server, "tqdm", "4.67")
+
+
+def test_package_that_stands_against_each_fix_moves_with_the_lowest_and_torch_stays_pinned(made):
+    needing_tqdm(made, *JINJA)
+    review = run(made)
+    assert versions(made) == {"jinja2": "3.1.3", "torch": "2.98.0", "tqdm": "4.67"}
+    jinja, tqdm = review.locks[0].packages
+    assert (jinja.ids, jinja.along) == (("PYSEC-2099-1", "CVE-2099-0001"), "")
+    assert (tqdm.before, tqdm.after, tqdm.ids, tqdm.along) == ("4.66", "4.67", (), "jinja2 3.1.3 requires tqdm>=4.67")
+    free = next(lines for lines in made.uv.asked if "tqdm" in lines[2:])
+    assert {"torch==2.98.0", "jinja2==3.1.3"} <= {*free}
+    row = "| tqdm | 4.66 | 4.67 | it has to move: jinja2 3.1.3 requires tqdm>=4.67 | made CUDA 13.0, pypi; "
+    assert row in security_text.text(review)
+
+
+def test_later_fix_with_which_all_others_stay_comes_before_a_lower_one_that_moves_another(made):
+    needing_tqdm(made, "3.1.3")
+    run(made)
+    assert versions(made) == {"jinja2": "3.1.4", "torch": "2.98.0", "tqdm": "4.66"}
+
+
+def test_release_with_something_known_is_not_taken_along_and_the_reason_names_it(made):
+    needing_tqdm(made, *JINJA)
+    known(made.server, "tqdm", "4.67", fixed(number=5))
     (unfixed,) = run(made).locks[0].unfixed
-    assert unfixed.reason == "jinja2 3.1.3 needs new besides"
+    assert unfixed.reason == ("jinja2 3.1.3 takes tqdm 4.67 along, against which is known: PYSEC-2099-5, CVE-2099-0005")
+    assert versions(made)["tqdm"] == "4.66"
+
+
+def test_package_that_moves_along_and_is_vulnerable_itself_counts_as_fixed(made):
+    needing_tqdm(made, *JINJA)
+    known(made.server, "tqdm", "4.66", fixed("4.67", number=6))
+    review = run(made)
+    tqdm = review.locks[0].packages[1]
+    assert (tqdm.after, tqdm.ids, tqdm.along) == (
+        "4.67", ("PYSEC-2099-6", "CVE-2099-0006"), "jinja2 3.1.3 requires tqdm>=4.67",
+    )  # fmt: skip
+    assert review.locks[0].unfixed == ()
+
+
+def test_nothing_younger_than_the_stacks_day_is_taken_along(made):
+    more = 'exclude_newer_except = { jinja2 = "CVE-2099-0001" }'
+    put(made, more=more, day='exclude_newer = "2025-12-31"')
+    needing_tqdm(made, *JINJA)
+    made.server.simple("torch", dict([small_wheel("torch", "2.98.0", requires=["nccl==2.1"])]), uploaded="")
+    run(made, recipe="made")
+    cutoff = next(filter(None, made.uv.cutoffs))
+    assert (cutoff.date, {"jinja2", "torch", "nccl"} <= {*cutoff.exempt}, "tqdm" in cutoff.exempt) == (
+        "2025-12-31", True, False,
+    )  # fmt: skip
 
 
 def test_torch_with_a_known_vulnerability_stays_and_the_rest_is_renewed(made):
     known(made.server, "torch", "2.98.0", fixed("2.99.0", number=7), fixed(number=8))
     review = run(made)
     assert versions(made) == {"jinja2": "3.1.3", "torch": "2.98.0", "tqdm": "4.66"}
-    assert "- torch 2.98.0 (PYSEC-2099-7, CVE-2099-0007, PYSEC-2099-8, CVE-2099-0008): the stack" in security_text.text(
-        review
+    assert (
+        "- torch 2.98.0 (PYSEC-2099-7, CVE-2099-0007, PYSEC-2099-8, CVE-2099-0008): the recipe"
+        in security_text.text(review)
     )
 
 
@@ -367,6 +445,35 @@ def test_base_is_listed_again_where_the_security_archive_has_a_fix_and_packages_
     assert wanted in security_text.text(review)
 
 
+def test_lock_of_another_platform_is_renewed_from_that_platforms_lists(made):
+    recipe = recipes.load(made.root / "recipes/made.toml")
+    variant = ported.on_platform(recipe.variants[0], ARM64)
+    debs = tuple(deb(each.name, each.version, architecture="arm64") for each in DEBS)
+    of_arm = msgspec.structs.replace(
+        lock(made),
+        base=DebianBase(suite="bookworm", packages=debs),
+        request_sha256=request_digest(recipe, variant, variant.candidates[0]),
+    )
+    path = catalog.path_of_lock(made.root, "made", "13.0", "pypi", ARM64)
+    path.parent.mkdir()
+    path.write_bytes(encode(of_arm))
+    arm = {"Architecture": "arm64", "Depends": "openssl, python3.11, libc6"}
+    lists = {"": [stanza(each.name, each.version, **arm) for each in DEBS], "-updates": []}
+    lists["-security"] = [stanza("openssl", "1+deb12u1", Architecture="arm64")]
+    for suite, stanzas in lists.items():
+        made.debian.put(f"bookworm{suite}", stanzas, stem="binary-arm64/Packages")
+    review = run(made)
+    after = decode_lock(path.read_bytes())
+    assert {each.name: each.version for each in after.packages}["jinja2"] == "3.1.3"
+    openssl = next(each for each in after.base.packages if each.name == "openssl")
+    assert (openssl.version, openssl.architecture) == ("1+deb12u1", "arm64")
+    assert (versions(made)["jinja2"], lock(made).base.packages) == ("3.1.3", DEBS)
+    text = security_text.text(review)
+    assert "| made CUDA 13.0, pypi; made CUDA 13.0, pypi, arm64; made CUDA 12.6, pypi |" in text
+    assert "- made CUDA 13.0, pypi, arm64:\n  - openssl 1 → 1+deb12u1" in text
+    assert "- bases of Debian bookworm: " in text, "nobody has its lists for x86-64 here"
+
+
 def test_base_that_cannot_be_listed_again_stays_with_the_reason(made):
     made.debian.put("bookworm", [stanza("openssl")])
     made.debian.put("bookworm-security", [stanza("openssl", "2")])
@@ -387,7 +494,7 @@ def test_what_is_not_known_is_in_the_text_and_the_rest_goes_on(made):
     assert [fix.name for fix in review.locks[0].packages] == ["jinja2"]
     text = security_text.text(review)
     for words in (
-        "Of 3 releases and suites something is known, of 3 nothing is.",
+        "3 of 6 releases and suites could be judged.",
         "- tqdm 4.66: ",
         "- mine 1.0: from a folder",
         "- bases of Debian bookworm: ",

@@ -15,18 +15,20 @@ from graphcrate.host.process import Completed
 from graphcrate.model.errors import BuildError, DiskFullError, NetworkError, NewsError, UsageError
 from graphcrate.model.lock import Lock, MissingPackage, decode_lock, encode
 from graphcrate.model.lock_proof import decode_proof
+from graphcrate.model.platform import ARM64, DEFAULT, platform_named
 from graphcrate.model.recipe import Channel
+from graphcrate.update import review as texts
 from graphcrate.update import run as updating
 from graphcrate.update import staged
 from graphcrate.update.run import UpdateRequest
 from graphcrate.update.staged import FailedCommandError
 from tests import ROOT
 from tests.made import bookworm, refused, wheel
-from tests.unit.test_update_weighing import SM, TEXT, WITH_V100, built
+from tests.unit.test_update_weighing import SM, TEXT, WITH_V100, aarch64, arm_build, built
 from tests.unit.test_update_weighing import wheel as torch_wheel
 from tools import torch_facts
 
-FACTS = "graphcrate/compat/data/torch.toml"
+FACTS, PORTED = (f"graphcrate/compat/data/{name}.toml" for name in ("torch", "torch_ported"))
 NO_NETWORK = {"PIP_CONFIG_FILE": "/dev/null", "no_proxy": "*"}
 
 
@@ -47,6 +49,11 @@ class Commands:
             return
         if words[2] not in self.measured:
             raise FailedCommandError("it is no whole wheel")
+        if "--platform" in words:
+            path, name = stage.root / PORTED, words[words.index("--platform") + 1]
+            fresh = [self.measured[words[2], name]] if (words[2], name) in self.measured else []
+            path.write_text(torch_facts.ported_written(facts.ported_in(path.read_text()), name, fresh))
+            return
         path = stage.root / FACTS
         known = facts.builds_in(path.read_text())
         path.write_text(torch_facts.written(known, [self.measured[words[2]]]))
@@ -56,14 +63,15 @@ class Commands:
         if words[0] != "lock":
             return
         name, cuda, channel = words[1], words[3], words[5]
+        platform = platform_named(words[7]) if words[6:] else DEFAULT
         assert channel == "pypi"
-        if why := self.failing.get((name, cuda)):
+        if why := self.failing.get((name, cuda, *([platform.name] if platform != DEFAULT else []))):
             raise FailedCommandError(why)
         variant = recipes.load(stage.root / "recipes" / f"{name}.toml").variant(cuda)
         versions = {variant.torch_geometric, variant.candidates[0].torch}
         if why := next((why for version, why in self.refused.items() if version in versions), ""):
             raise FailedCommandError(why)
-        path = catalog.path_of_lock(stage.root, name, cuda, "pypi")
+        path = catalog.path_of_lock(stage.root, name, cuda, "pypi", platform)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encode(self.lock(name, variant)))
 
@@ -102,7 +110,8 @@ def checkout(tmp_path, server, commands):
         (root / folder).mkdir(parents=True)
     (root / "recipes/made.toml").write_text(TEXT.format(more=""))
     (root / "docs/images.md").write_text("old\n")
-    shutil.copyfile(ROOT / FACTS, root / FACTS)
+    for name in (FACTS, PORTED):
+        shutil.copyfile(ROOT / name, root / name)
     for variant in recipes.load(root / "recipes/made.toml").variants:
         path = catalog.path_of_lock(root, "made", variant.cuda, "pypi")
         path.parent.mkdir()
@@ -138,6 +147,19 @@ def files(root):
 
 def update(ctx, *, check=False, recipe="", prove=False):
     return updating.run(UpdateRequest(recipe=recipe, check=check, prove=prove), ctx)
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "next_step"),
+    [
+        ({"check": True, "prove": True}, "--check writes nothing", "./build.py update pyg --check, or "),
+        ({"disk": "40GB"}, "--disk is for", "./build.py update pyg --prove --disk 40GB"),
+        ({"security": True, "prove": True}, "--prove is for new releases", "--security, then ./build.py matrix pyg"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_with_what_does(given, what, next_step):
+    with refused(UsageError, what, next_step):
+        UpdateRequest(recipe="pyg", **given).raise_if_contradictory()
 
 
 # --- is anything new --------------------------------------------------------------------------------------------------
@@ -235,6 +257,65 @@ def test_an_extension_that_a_new_lock_lacks_holds_it_back(checkout, commands, se
     )  # fmt: skip
     lock = decode_lock(catalog.path_of_lock(checkout.root, "made", "13.0", "pypi").read_bytes())
     assert lock.package("torch").version == "2.12.1"
+
+
+# --- other platforms --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def for_arm(checkout, commands, server):
+    """The variant for 13.0 has a lock for arm64; torch 2.99.0 has wheels for both, 2.99.1 is for CUDA 13.2."""
+    path = catalog.path_of_lock(checkout.root, "made", "13.0", "pypi", ARM64)
+    path.parent.mkdir()
+    variant = recipes.load(checkout.root / "recipes/made.toml").variant("13.0")
+    path.write_bytes(encode(commands.lock("made", variant)))
+    for version, cuda in (("2.99.0", "13.0"), ("2.99.1", "13.2")):
+        publish(server, commands, version, cuda)
+        put(server, "torch", aarch64(version))
+        commands.measured[version, ARM64.name] = arm_build(version, cuda, by=torch_facts.EACH)
+    return path
+
+
+def torch_of(path):
+    return decode_lock(path.read_bytes()).package("torch").version
+
+
+def test_locks_and_facts_of_another_platform_follow_and_the_text_names_it(checkout, commands, for_arm):
+    with refused(NewsError, "torch 2.99.0 for arm64"):
+        updating.raise_if_news(update(checkout, check=True))
+    measured = ("tools.measure_wheel", "torch", "2.99.0", "--update", "--platform", "linux/arm64")
+    assert (*measured, "--libraries", "small") in commands.ran
+    review = update(checkout)
+    assert measured in commands.ran
+    assert ("lock", "made", "--cuda", "13.0", "--channel", "pypi", "--platform", "linux/arm64") in commands.ran
+    of_new = catalog.path_of_lock(checkout.root, "made", "13.2", "pypi", ARM64)
+    assert (torch_of(for_arm), torch_of(of_new)) == ("2.99.0", "2.99.1")
+    builds = facts.ported_in((checkout.root / PORTED).read_text())[ARM64.name]
+    assert {("2.99.0", "13.0"), ("2.99.1", "13.2")} < {(build.torch, build.cuda) for build in builds}
+    text = texts.text(review)
+    for words in (
+        "- made CUDA 13.0, arm64: torch 2.12.1 → 2.99.0.",
+        "- torch 2.99.0 for arm64: CUDA 13.0, code for 8.0, 9.0",
+        "- made CUDA 13.0: it has a new lock for arm64 too, whose image is not built here: "
+        "make image STACK=made CUDA=13.0 ARCH=arm64.",
+    ):
+        assert words in text, text
+    assert not update(checkout).is_news
+
+
+def test_torch_that_does_not_lock_for_another_platform_is_held_back_on_both_and_a_new_variant_is_not(
+    checkout, commands, for_arm
+):
+    commands.failing["made", "13.0", ARM64.name] = commands.failing["made", "13.2", ARM64.name] = "no numpy"
+    before = files(checkout.root / "images/made/cu130")
+    review = update(checkout)
+    (change,), (held,) = review.changes, review.held
+    assert (held.release, held.reasons) == ("torch 2.99.0", ("for arm64: no numpy",))
+    assert files(checkout.root / "images/made/cu130") == before
+    assert (change.cuda, change.platforms, change.why[-1]) == ("13.2", (), "it is not locked for arm64: no numpy")
+    assert catalog.path_of_lock(checkout.root, "made", "13.2", "pypi").is_file()
+    assert not catalog.path_of_lock(checkout.root, "made", "13.2", "pypi", ARM64).exists()
+    assert "a new lock for arm64" not in texts.text(review)
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
@@ -371,14 +452,27 @@ def test_what_a_person_has_to_look_at_is_named(checkout, server):
     put(server, "pyg-lib", "pyg_lib-0.9.0-cp311-cp311-manylinux_2_28_x86_64.whl")
     review = update(checkout, check=True)
     assert [sentence.partition(" is on the index")[0] for sentence in review.by_hand] == [
-        *("CUDA 13.9", "graphlearn-torch 0.9.0", "pyg-lib 0.9.0")
+        "graphlearn-torch 0.9.0",
+        "pyg-lib 0.9.0",
     ]
+    (awaited,) = review.awaited
+    assert awaited.startswith("CUDA 13.9 is on the index, and no torch is for it: compat/data/drivers.toml, which ends")
+    assert "## Nothing to do yet\n\n- CUDA 13.9 is" in texts.text(review)
     assert not review.is_news
     put(server, "torch-geometric", "torch_geometric-2.9.0-py3-none-any.whl")
     row = (
         "torch_geometric 2.9.0 has no row in compat/data/pyg.toml: python -m tools.measure_wheel torch_geometric 2.9.0"
     )
     assert row in update(checkout, check=True).by_hand
+
+
+def test_torch_of_a_cuda_without_a_driver_is_named_in_place_of_the_wheels_of_that_cuda(checkout, commands, server):
+    publish(server, commands, "2.99.0", "13.9")
+    put(server, "nvidia-cuda-runtime", "nvidia_cuda_runtime-13.9.1-py3-none-manylinux_2_28_x86_64.whl")
+    review = update(checkout, check=True)
+    (sentence,) = review.by_hand
+    assert review.awaited == ()
+    assert sentence.startswith("torch 2.99.0 is for CUDA 13.9, and compat/data/drivers.toml ends with 13.2: which")
 
 
 # --- nothing half-written ---------------------------------------------------------------------------------------------

@@ -9,12 +9,15 @@ import pytest
 from graphcrate.compat import facts, recipes
 from graphcrate.compat.facts import TorchBuild
 from graphcrate.model.errors import RecipeError
+from graphcrate.model.lock import Lock
+from graphcrate.model.platform import ARM64
 from graphcrate.model.recipe import Channel, Recipe
 from graphcrate.resolve.channels import Link
 from graphcrate.update import recipe_text, review
 from graphcrate.update.releases import ListedRelease, releases_of
 from graphcrate.update.weighing import News, dated, weigh
-from tests.made import KNOWN, OF_ONE_DAY, RECIPES, refused
+from tests.made import KNOWN, OF_ONE_DAY, RECIPES, bookworm, refused
+from tests.made import wheel as locked_wheel
 
 TODAY = datetime.date(2026, 11, 26)
 TEXT = """# a recipe
@@ -408,3 +411,83 @@ def test_the_text_of_a_review_has_all_of_it_and_nothing_else():
     assert review.text(review.Review(day="2026-11-26")) == "# Update of 2026-11-26\n\nNothing is new.\n"
     checked = review.text(review.Review(day="2026-11-26", changes=result.changes))
     assert "Nothing was written." in checked
+
+
+# --- other platforms --------------------------------------------------------------------------------------------------
+
+ARM_SM = ("8.0", "9.0", "10.0", "11.0", "12.0")
+
+
+def aarch64(version):
+    return wheel(version, platform="manylinux_2_28_aarch64")
+
+
+def on_both(version):
+    return ListedRelease(version=version, files=(wheel(version), aarch64(version)), uploaded="2026-11-01")
+
+
+def ported_lock(torch="2.12.1"):
+    """The lock for arm64 of the variant for 13.0."""
+    return {"13.0": {ARM64.name: lock_of(packages=(locked_wheel("torch", torch),))}}
+
+
+def lock_of(**more):
+    return Lock(
+        recipe="made", cuda="13.0", candidate="pypi", torch_cuda="13.0", python="3.11", created=1, request_sha256="",
+        base=bookworm(), **more,
+    )  # fmt: skip
+
+
+def weighed_for_arm(*torches, builds=(), ported=(), locks=None):
+    known = {ARM64.name: (*facts.builds_for(ARM64), *ported)}
+    return weigh(recipe_of(), news(*torches, builds=builds)._replace(ported=known), None, locks or ported_lock())
+
+
+def arm_build(version, cuda, **more):
+    return msgspec.structs.replace(built(version, cuda, **{"sm": ARM_SM, **more}), source=aarch64(version))
+
+
+def test_variant_with_a_lock_for_another_platform_gets_a_torch_that_has_a_build_for_both():
+    result = weighed_for_arm(on_both("2.99.0"), builds=[built("2.99.0", "13.0")], ported=[arm_build("2.99.0", "13.0")])
+    assert only(result.changes).platforms == ("linux/arm64",)
+    without = weighed(on_both("2.99.0"), builds=[built("2.99.0", "13.0")])
+    assert only(without.changes).platforms == ()
+
+
+@pytest.mark.parametrize(
+    ("release", "ported", "reason"),
+    [
+        (torch("2.99.0"), [], "it has no wheel for arm64, Python 3.11 and glibc 2.36"),
+        (on_both("2.99.0"), [], "its wheel for arm64 was not measured"),
+        (on_both("2.99.0"), [arm_build("2.99.0", "13.2")], "its wheel for arm64 has CUDA 13.2"),
+        (on_both("2.99.0"), [arm_build("2.99.0", "13.0", glibc="2.39")], "its wheel for arm64 needs glibc 2.39"),
+        (
+            on_both("2.99.0"),
+            [arm_build("2.99.0", "13.0", sm=("8.0", "9.0", "12.0"))],
+            "its wheel for arm64 has no code for GB200 (sm_100), which that of torch 2.12.1 runs on",
+        ),
+    ],
+    ids=["no-wheel", "not-measured", "other-cuda", "glibc", "lost-gpu"],
+)
+def test_torch_that_another_platform_of_the_variant_cannot_have_is_held_back(release, ported, reason):
+    result = weighed_for_arm(release, builds=[built("2.99.0", "13.0")], ported=ported)
+    assert result.changes == ()
+    assert reason in "; ".join(only(result.held).reasons)
+
+
+def test_new_variant_is_made_without_a_platform_that_its_torch_has_no_build_for():
+    ported = [arm_build("2.99.0", "13.2")]
+    change = only(weighed_for_arm(on_both("2.99.0"), builds=[built("2.99.0", "13.2")], ported=ported).changes)
+    assert (change.kind, change.platforms) == ("new", ("linux/arm64",))
+    change = only(weighed_for_arm(torch("2.99.0"), builds=[built("2.99.0", "13.2")]).changes)
+    assert (change.kind, change.platforms) == ("new", ())
+    assert "it is not made for arm64: it has no wheel for arm64, Python 3.11 and glibc 2.36" in change.why
+
+
+def test_lock_for_another_platform_with_an_older_torch_than_the_recipes_is_made_again():
+    locks = ported_lock("2.11.0")
+    change = only(weighed_for_arm(on_both("2.12.1"), locks=locks).changes)
+    assert (change.kind, change.torch, change.platforms) == ("renew", "2.12.1", ("linux/arm64",))
+    assert change.why == ("the lock for arm64 has torch 2.11.0, and the recipe 2.12.1",)
+    assert weighed_for_arm(torch("2.12.1"), locks=locks).changes == (), "there is no wheel of it"
+    assert weighed_for_arm(on_both("2.12.1")).changes == ()
