@@ -453,6 +453,7 @@ def convert(
     compression: options.Compression = None,
     kernel: options.MountKernel = None,
     link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
+    platform: options.AnyPlatform = "",
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -461,7 +462,7 @@ def convert(
     from graphcrate.artifacts.formats import packed
 
     request = converting.ConvertRequest(
-        ref=named(ref, Path("dist"), quiet=quiet),
+        ref=named(ref, Path("dist"), platform, quiet=quiet),
         to=to,
         output=output,
         force=force,
@@ -469,6 +470,7 @@ def convert(
         kernel=kernel,
         link=link,
         hashed=as_json,
+        platform=options.platform_of(platform),
     )
     ctx = here(quiet=quiet)
     result = converting.convert(request, ctx)
@@ -505,13 +507,14 @@ def run(
     ref: Ref,
     command: Annotated[list[str], typer.Argument(help="Command and its arguments; `--` before them where in doubt.")],
     network: Annotated[bool, typer.Option(help="Let it use this machine's network, as other runtimes do.")] = True,
+    platform: options.AnyPlatform = "",
     output: options.Output = Path("dist"),
 ) -> None:
     """Run a command inside an image without any engine. This directory is /work inside."""
     from graphcrate.artifacts.locate import find_image
     from graphcrate.engines.embedded.run import run_inside
 
-    layout, _ = find_image(named(ref, output), output)
+    layout, _ = find_image(named(ref, output, platform), output, options.platform_of(platform))
     sys.exit(run_inside(layout, command, here(), network=network))
 
 
