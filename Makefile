@@ -45,7 +45,7 @@ image: .venv/ready-run ## build an image and prove it by a training run: make im
 	@$(graphcrate) image $(request) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(building) $(plan)
 
 images: .venv/ready-run ## build, check and test the image of every committed lock; goes on where it stopped: make images DISK=60GB
-	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(if $(platform),$(error ARCH is for one image: make image STACK=torch CUDA=13.0 ARCH=arm64))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(quiet)
+	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(platform) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(quiet)
 
 packages: .venv/ready-run ## try the packages of docs/packages.md, each in an image of its own; goes on where it stopped: make packages DISK=60GB
 	@$(python) -m tools.wanted_packages $(call option,disk,$(DISK)) $(if $(AGAIN),--again)

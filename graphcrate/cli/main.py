@@ -181,6 +181,10 @@ def matrix(
     name: Annotated[str, typer.Argument(help="Recipe; all if left out.", metavar="[NAME]")] = "",
     cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA version; all if left out.")] = None,
     candidate: Annotated[str, typer.Option(help="Candidate, such as pypi; all if left out.")] = "",
+    platform: Annotated[
+        str,
+        typer.Option(callback=options.platform_name, help="Platform, such as arm64; each with locks if left out."),
+    ] = "",
     disk: Annotated[str, typer.Option(help="What cache and images may take together, such as 40GB; else all.")] = "",
     again: Annotated[bool, typer.Option("--again", help="Build and test again what is proved.")] = False,
     output: options.Output = Path("dist"),
@@ -195,6 +199,7 @@ def matrix(
         recipe=name,
         cuda=cuda or "",
         candidate=candidate,
+        platform=platform,
         disk=options.bytes_of(disk),
         again=again,
         output=output,
@@ -266,9 +271,8 @@ def lock(
     """
     if check_only:
         given = {"channel": channel, "wheels": wheels, "toolkit": toolkit, "pyg-lib": pyg_lib}
-        given["platform"] = platform
         _refuse(**given, extensions=extensions.replace("auto", ""))
-        _check_locks(name, cuda, mirror, as_json)
+        _check_locks(name, cuda, platform, mirror, as_json)
         return
     if not name:
         raise UsageError("lock needs a recipe", next_step=f"{command('lock', 'pyg', cuda='11.8')}    (list has all)")
@@ -360,13 +364,14 @@ def _refuse(**given: object) -> None:
         )
 
 
-def _check_locks(name: str, cuda: str | None, mirror: str | None, as_json: bool) -> None:
+def _check_locks(name: str, cuda: str | None, platform: str, mirror: str | None, as_json: bool) -> None:
     """Say what became of committed locks."""
     from graphcrate.assembly import standing
     from graphcrate.cli import tables
     from graphcrate.compat.request import SourceOptions
 
-    standings = standing.check(name, cuda or "", SourceOptions(mirror=mirror or config().mirror or None), here())
+    sources = SourceOptions(mirror=mirror or config().mirror or None)
+    standings = standing.check(name, cuda or "", sources, here(), platform)
     tables.write(standings, tables.standing(standings), as_json=as_json)
     standing.raise_if_gone(standings)
 

@@ -9,7 +9,7 @@ from graphcrate.compat import facts
 from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.model.command import Command, command, setting
 from graphcrate.model.errors import UsageError
-from graphcrate.model.platform import Platform
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import CandidateOutcome
 from graphcrate.model.words import listed
@@ -51,8 +51,14 @@ def port(
         for candidate in candidates
         if candidate not in usable
     )
-    base = msgspec.structs.replace(variant.base, platform=platform.name)
-    return Ported(msgspec.structs.replace(variant, base=base), usable, out)
+    return Ported(on_platform(variant, platform), usable, out)
+
+
+def on_platform(variant: Variant, platform: Platform) -> Variant:
+    """The variant on a platform's base; itself for the default one, of which the base says nothing."""
+    if platform == DEFAULT:
+        return variant
+    return msgspec.structs.replace(variant, base=msgspec.structs.replace(variant.base, platform=platform.name))
 
 
 def _plain(request: BuildRequest, variant: Variant, platform: Platform) -> Command:
