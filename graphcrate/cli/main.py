@@ -183,7 +183,7 @@ def matrix(
     candidate: Annotated[str, typer.Option(help="Candidate, such as pypi; all if left out.")] = "",
     platform: Annotated[
         str,
-        typer.Option(callback=options.platform_name, help="Platform, such as arm64; each with locks if left out."),
+        typer.Option(callback=options.platform_name, help="Platform; each that has locks if left out."),
     ] = "",
     disk: Annotated[str, typer.Option(help="What cache and images may take together, such as 40GB; else all.")] = "",
     again: Annotated[bool, typer.Option("--again", help="Build and test again what is proved.")] = False,
