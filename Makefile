@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes SUITE=scatter,pyg UPSTREAM=folder
+# Settings: CUDA=11.8 ARCH=arm64 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" BUILD_APT="swig" BUILD_ENV="A=1 B=2" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image PYG_LIB=folder|git|URL FLAVOUR=devel|jupyter SLIM=yes|all LOCKED=yes PLAN=yes KEEP_GOING=yes QUIET=yes CHECK=yes PROVE=yes SECURITY=yes DISK=40GB AGAIN=yes KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes ALLOW_EMULATED=yes SUITE=scatter,pyg UPSTREAM=folder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -31,6 +31,7 @@ locked = $(if $(LOCKED),--locked)
 plan = $(if $(filter-out no,$(PLAN)),--plan)
 quiet = $(if $(filter-out no,$(QUIET)),--quiet)
 building = $(locked) $(if $(filter-out no,$(KEEP_GOING)),--keep-going) $(quiet)
+sending = $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only) $(if $(ALLOW_EMULATED),--allow-emulated)
 machine = $(call option,gpu,$(GPU)) $(call option,driver,$(DRIVER)) $(call option,target,$(TARGET))
 
 # the image that other forms are made of
@@ -44,7 +45,7 @@ image: .venv/ready-run ## build an image and prove it by a training run: make im
 	@$(graphcrate) image $(request) $(own) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) $(building) $(plan)
 
 images: .venv/ready-run ## build, check and test the image of every committed lock; goes on where it stopped: make images DISK=60GB
-	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(if $(platform),$(error ARCH is for one image: make image STACK=torch CUDA=13.0 ARCH=arm64))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(quiet)
+	@$(if $(plan),$(error PLAN is for one image: make image CUDA=11.8 PLAN=yes))$(graphcrate) matrix $(if $(filter-out file,$(origin STACK)),'$(STACK)') $(call option,cuda,$(CUDA)) $(platform) $(call option,disk,$(DISK)) $(if $(AGAIN),--again) $(quiet)
 
 packages: .venv/ready-run ## try the packages of docs/packages.md, each in an image of its own; goes on where it stopped: make packages DISK=60GB
 	@$(python) -m tools.wanted_packages $(call option,disk,$(DISK)) $(if $(AGAIN),--again)
@@ -57,9 +58,9 @@ sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif C
 	$(graphcrate) convert "$$image" --to sif --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK)).sif' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION)) $(quiet))
 
 publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key
-	@$(if $(platform),$(error ARCH is not for publish: an image goes out after its suites ran on such a machine: ./build.py test, then ./build.py publish NAME:TAG))$(graphcrate) publish '$(or $(RECIPE),$(STACK))' $(call option,cuda,$(CUDA)) --plan $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only)
+	@$(graphcrate) publish '$(or $(RECIPE),$(STACK))' $(call option,cuda,$(CUDA)) $(platform) --plan $(sending)
 	@$(if $(plan),$(stack) --plan,image=$$($(stack)) && \
-	$(graphcrate) publish "$$image" $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only))
+	$(graphcrate) publish "$$image" $(sending))
 
 render: .venv/ready-run ## write the Dockerfiles and Singularity definitions under images/
 	@$(graphcrate) render

@@ -17,10 +17,11 @@ import typer
 from graphcrate.checks.contracts.run import CHECKS
 from graphcrate.cli import main
 from graphcrate.cli.tables import gpus_of
-from graphcrate.compat import facts, glt, own, recipes, suites, toml, torch_compile
+from graphcrate.compat import catalog, facts, glt, own, recipes, suites, toml, torch_compile
 from graphcrate.compat.identities import identities
 from graphcrate.model import errors
 from graphcrate.model.lock_proof import decode_proof
+from graphcrate.model.platform import SUPPORTED
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import size
 from tools import errors_page, sandbox_page, source_packages, upstream_ledger, wanted_packages
@@ -72,16 +73,15 @@ def variants() -> str:
     rows = []
     for path in sorted((ROOT / "recipes").glob("*.toml")):
         recipe = recipes.load(path)
-        rows += [(f"`{recipe.name}`", *_variant(variant)) for variant in recipe.variants]
-    return table(
-        ("STACK", "CUDA", "torch", "PyG", "Python", "torch.compile", "packages of", "base", "candidates, in order"),
-        rows,
-    )
+        rows += [(f"`{recipe.name}`", *_variant(variant, _platforms(recipe, variant))) for variant in recipe.variants]
+    head = ("STACK", "CUDA", "torch", "PyG", "Python", "torch.compile", "packages of", "base", "locked for")
+    return table((*head, "candidates, in order"), rows)
 
 
 def proofs() -> str:
     """One row per committed lock that is proved: what `matrix` found of its image."""
-    found = [decode_proof(path.read_bytes()) for path in sorted((ROOT / "images").glob("*/*/*.proof.json"))]
+    paths = sorted((ROOT / "images").glob("*/*/**/*.proof.json"))
+    found = [decode_proof(path.read_bytes()) for path in paths]
     rows = [
         (
             f"`{one.recipe}`",
@@ -100,9 +100,21 @@ def proofs() -> str:
     return table(head, rows)
 
 
-def _variant(variant: Variant) -> tuple[str, ...]:
+def _platforms(recipe: Recipe, variant: Variant) -> str:
+    """The platforms of a variant's committed locks, as people call them."""
+    return ", ".join(
+        platform.title
+        for platform in SUPPORTED
+        if any(
+            catalog.path_of_lock(ROOT, recipe.name, variant.cuda, way.name, platform).is_file()
+            for way in variant.candidates
+        )
+    )
+
+
+def _variant(variant: Variant, platforms: str) -> tuple[str, ...]:
     if variant.unavailable is not None:
-        return (variant.cuda, "", "", variant.python, "", "", "", f"not available: {variant.unavailable.why}")
+        return (variant.cuda, "", "", variant.python, "", "", "", "", f"not available: {variant.unavailable.why}")
     first = variant.candidates[0]
     torch = "what the folder has" if first.torch == "*" else first.torch
     base = variant.base.reference or f"Debian {variant.base.suite}"
@@ -116,6 +128,7 @@ def _variant(variant: Variant) -> tuple[str, ...]:
         _compiles(first.torch, variant),
         day,
         base,
+        platforms,
         ways,
     )
 

@@ -28,6 +28,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import HostError, LayoutError, UsageError
+from graphcrate.model.platform import Platform
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.validate import inspect_layer
@@ -64,6 +65,7 @@ class ConvertRequest(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str | None = None  #: of the machine that the result is for
     link: Path | None = None  #: to be a symbolic link to the result
     hashed: bool = False  #: whether the result's hash is wanted
+    platform: Platform | None = None  #: of a layout for several, the one that is meant; None: this machine's
     images: Path = Path("dist")
 
 
@@ -116,7 +118,7 @@ def convert(request: ConvertRequest, ctx: Context) -> Converted:
     """
     start = settings.now()
     check_options(request, _OPTIONS, request.to, request.to)
-    layout, report = find_image(request.ref, request.images)
+    layout, report = find_image(request.ref, request.images, request.platform)
     name = report.name.rpartition("/")[2] or "image"
     target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
     if not (folder := target.parent).is_dir():

@@ -2,16 +2,17 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from graphcrate.artifacts import names
 from graphcrate.artifacts.formats import sif, squashfs
 from graphcrate.artifacts.reports import read_report
-from graphcrate.model.command import command
+from graphcrate.host.emulation import this_machine
+from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
-from graphcrate.model.platform import DEFAULT, Platform
+from graphcrate.model.platform import Platform
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.tree import Form
 from graphcrate.oci import reference
@@ -50,15 +51,25 @@ class Located:
     path: Path = Path()
     tag: str = ""
     ours: Path | None = None
+    platform: Platform | None = None  #: of one for several, that was asked for
 
     @property
     def has_layout(self) -> bool:
         """Whether it is an OCI layout on this machine."""
         return self.form == "layout" and _is_layout(self.path)
 
-    def layout(self, platform: Platform = DEFAULT) -> Layout:
-        """Read its OCI layout, of several platforms that of this one. Raises LayoutError."""
+    def layout_for(self, platform: Platform) -> Layout:
+        """Read its OCI layout, of several platforms that of this one; a single one as it is. Raises LayoutError."""
         return read_layout(self.path, self.tag, platform)
+
+    def layout(self) -> Layout:
+        """Read its OCI layout, of several platforms that of the one asked for, else of this machine's.
+
+        Raises LayoutError, UsageError for another platform than was asked for.
+        """
+        layout = self.layout_for(self.platform or this_machine())
+        check_platform(self.ref, f"{layout.config.os}/{layout.config.architecture}", self.platform)
+        return layout
 
 
 def locate(ref: str, output: Path) -> Located:
@@ -79,9 +90,19 @@ def locate(ref: str, output: Path) -> Located:
     raise _missing(ref, output)
 
 
-def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
+def check_platform(ref: str, platform: str, asked: Platform | None) -> None:
+    """Raises UsageError where an image is for another platform than was asked for."""
+    if asked is not None and platform != asked.name:
+        raise UsageError(
+            f"{ref} is an image for {platform or 'a platform that it does not name'}, and {asked.name} was asked for",
+            next_step=f"name one for {asked.name}: {command('list')}; or leave {setting(platform='…').both()} out",
+        )
+
+
+def find_image(ref: str, output: Path, platform: Platform | None = None) -> tuple[Layout, BuildReport]:
     """Find an OCI layout by NAME:TAG[@DIGEST] below `output` or by path, with its report.
 
+    Of one for several platforms that for `platform` is meant, else that for this machine.
     Raises UsageError for another form of image, and where the name has another digest by now, LayoutError.
     """
     located = locate(ref, output)
@@ -93,7 +114,7 @@ def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
         )
     if not located.has_layout:
         raise _missing(ref, output)
-    layout = located.layout()
+    layout = replace(located, platform=platform).layout()
     report = read_report(layout.path.parent / "report.json")
     return layout, report if report and report.digest == layout.digest else _foreign_report(layout)
 

@@ -12,6 +12,7 @@ from graphcrate.artifacts.reports import read_report
 from graphcrate.host.atomic import link
 from graphcrate.model.command import command
 from graphcrate.model.errors import GraphcrateError, HostError, UsageError
+from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildReport
 from graphcrate.oci.layout import read_layout
 
@@ -45,14 +46,20 @@ def tidy(folder: Path) -> None:
                 link(path, Path(chosen.tag))
 
 
-def full_name(ref: str, output: Path, say: Callable[[str], None] = lambda _: None) -> str:
+def full_name(
+    ref: str, output: Path, say: Callable[[str], None] = lambda _: None, platform: Platform | None = None
+) -> str:
     """Give NAME:TAG[@DIGEST] of the image that a short name (NAME:cu118) or NAME alone means; `say` is told which.
 
-    Anything else comes back as it is. Raises UsageError for a name whose images have failed or were not tested.
+    `platform`: that was asked for: NAME:cu130 is NAME:cu130-arm64 then, and so with each tag, where there is such an
+    image. Anything else comes back as it is. Raises UsageError for a name whose images have failed or were not tested.
     """
     name, at, digest = ref.partition("@")
     stack, colon, short = name.partition(":")
     folder = output / stack
+    if platform and platform.suffix and short and not at and (folder / f"{short}{platform.suffix}").is_dir():
+        short = f"{short}{platform.suffix}"
+        ref = name = f"{stack}:{short}"
     path = folder / short
     if not stack or "/" in name or ":" in short or Path(ref).exists() or not folder.is_dir():
         return ref
@@ -65,7 +72,7 @@ def full_name(ref: str, output: Path, say: Callable[[str], None] = lambda _: Non
                 tidy(folder)
         return ref
     images = [report for report in reports if _exists(report)]
-    chosen = _meant(images, path) if colon else _newest(images)
+    chosen = _meant(images, path) if colon else _newest(images, platform)
     if chosen is None:
         last = (images or reports)[-1]
         newest = f"{stack}:{last.tag}"
@@ -89,10 +96,14 @@ def _meant(images: list[BuildReport], path: Path) -> BuildReport | None:
     return next((report for report in good if report.tag == linked), good[-1] if good else None)
 
 
-def _newest(images: list[BuildReport]) -> BuildReport | None:
-    """The newest image that passed, of those of the stack as it is before those with additions."""
-    good = [report for report in images if report.passed]
-    plain = [report for report in good if report.short and "-" not in report.short]
+def _newest(images: list[BuildReport], platform: Platform | None) -> BuildReport | None:
+    """The newest image that passed, of those of the stack as it is before those with additions.
+
+    `platform`: that was asked for; else those for the default one come first.
+    """
+    suffix = platform.suffix if platform else ""
+    good = [report for report in images if report.passed and (report.short or "").endswith(suffix)]
+    plain = [report for report in good if report.short and "-" not in report.short.removesuffix(suffix)]
     return next(reversed(plain or good), None)
 
 

@@ -17,6 +17,7 @@ from graphcrate.assembly.room import COMPILING
 from graphcrate.assembly.with_engine import EMBEDDED
 from graphcrate.compat import catalog, facts
 from graphcrate.compat.planning import make_plan
+from graphcrate.compat.ported import on_platform
 from graphcrate.compat.programs import examples
 from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.host import checkout, cleaning, settings
@@ -36,6 +37,7 @@ from graphcrate.model.errors import (
 from graphcrate.model.lock import Lock, encode
 from graphcrate.model.lock_proof import LockProof, ProvenSuite
 from graphcrate.model.plan import Plan
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import BuildReport
 
@@ -45,6 +47,11 @@ GROWTH = 4.5
 UNLOCKED = 20_000_000_000  #: of a candidate without a lock
 
 Build = Callable[[BuildRequest, Context], BuildReport]
+
+
+def title(recipe: str, cuda: str, candidate: str, platform: str | None) -> str:
+    """What a row is called; `platform`: where it is not the default one."""
+    return f"{recipe} {cuda} {candidate}" + (f" for {platform}" if platform else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +65,12 @@ class MatrixRow:
     lock: Lock | None
 
     @property
+    def platform(self) -> Platform:
+        return self.variant.base.runs_on
+
+    @property
     def title(self) -> str:
-        return f"{self.recipe.name} {self.variant.cuda} {self.candidate.name}"
+        return title(self.recipe.name, self.variant.cuda, self.candidate.name, catalog.typed_platform(self.platform))
 
     @property
     def proof_path(self) -> Path:
@@ -78,6 +89,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     recipe: str
     cuda: str
     candidate: str
+    platform: str = ""  #: where it is not the default one
     state: State
     proof: LockProof | None = None
     error: str = ""
@@ -91,6 +103,7 @@ class MatrixRequest:
     recipe: str = ""
     cuda: str = ""
     candidate: str = ""
+    platform: str = ""
     disk: int | None = None
     again: bool = False
     output: Path = Path("dist")
@@ -99,7 +112,8 @@ class MatrixRequest:
 def rows(ctx: Context, request: MatrixRequest, again: catalog.Again | None = None) -> list[MatrixRow]:
     """The candidates that are asked for; those of one torch stand together, as they share their wheels.
 
-    A candidate that takes torch from the user's own folder is left out. Raises UsageError where there is no such row,
+    A candidate that takes torch from the user's own folder is left out, and one for another platform than the default
+    one unless it has a lock. Raises UsageError where there is no such row,
     with `again`: the command that was typed, for another CUDA version; `matrix` if left out.
     """
     recipes = [catalog.find_recipe(ctx, request.recipe)] if request.recipe else catalog.all_recipes(ctx)
@@ -107,19 +121,30 @@ def rows(ctx: Context, request: MatrixRequest, again: catalog.Again | None = Non
         again = again or (lambda cuda: command("matrix", request.recipe, cuda=cuda))
         catalog.refuse_unknown_cuda(recipes[0], request.cuda, again)
     matching = [
-        MatrixRow(recipe=recipe, variant=variant, candidate=candidate, path=path, lock=lock)
+        MatrixRow(recipe=recipe, variant=ported, candidate=candidate, path=path, lock=lock)
         for recipe in recipes
         for variant in recipe.variants
         for candidate in variant.candidates
         if request.cuda in ("", variant.cuda) and request.candidate in ("", candidate.name)
         if candidate.channels[0] is not Channel.LOCAL
-        for path in [catalog.lock_path(ctx, recipe, variant, candidate)]
-        for lock in [catalog.read_lock(ctx, recipe, variant, candidate)]
+        for platform in dict.fromkeys((DEFAULT, *catalog.locked_platforms(ctx, recipe, variant, candidate)))
+        if request.platform in ("", platform.name)
+        for ported in [on_platform(variant, platform)]
+        for path in [catalog.lock_path(ctx, recipe, ported, candidate)]
+        for lock in [catalog.read_lock(ctx, recipe, ported, candidate)]
     ]
     if not matching:
-        asked = " ".join(filter(None, (request.recipe, request.cuda, request.candidate)))
+        asked = " ".join(filter(None, (request.recipe, request.cuda, request.candidate, request.platform)))
         raise UsageError(f"no candidate is called {asked}", next_step=f"{command('list', json=True)}    (names all)")
-    return sorted(matching, key=lambda row: (facts.numbers(row.candidate.torch), row.variant.cuda, row.recipe.name))
+    return sorted(
+        matching,
+        key=lambda row: (
+            row.platform != DEFAULT,
+            facts.numbers(row.candidate.torch),
+            row.variant.cuda,
+            row.recipe.name,
+        ),
+    )
 
 
 def proof_of(row: MatrixRow) -> LockProof | None:
@@ -153,12 +178,12 @@ def raise_if_failed(results: Sequence[Result]) -> None:
     if failed:
         first = failed[0]
         error = class_of(first.exit_code) if len(results) == 1 else BuildError
+        again = command("image", first.recipe, cuda=first.cuda, platform=first.platform or None)
         raise error(
             f"{len(failed)} of {len(results)} images were not proved; "
-            f"first {first.recipe} {first.cuda} {first.candidate}: {first.error}",
+            f"first {title(first.recipe, first.cuda, first.candidate, first.platform)}: {first.error}",
             cause=f"Its build ended with exit code {first.exit_code}.",
-            next_step=f"{command('image', first.recipe, cuda=first.cuda)}    shows all of it; "
-            "the same command again goes on with what is not proved",
+            next_step=f"{again}    shows all of it; the same command again goes on with what is not proved",
         )
 
 
@@ -172,6 +197,7 @@ def _prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ct
     asked = BuildRequest(
         name=row.recipe.name,
         cuda=row.variant.cuda,
+        platform=row.platform.name,
         sources=SourceOptions(channel=row.candidate.channels[0], locked=row.lock is not None),
         output=request.output,
         engine=EMBEDDED.name,
@@ -193,7 +219,8 @@ def _prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ct
 
 def _result(row: MatrixRow, state: State, proof: LockProof | None = None) -> Result:
     recipe, cuda, candidate = row.recipe.name, row.variant.cuda, row.candidate.name
-    return Result(recipe=recipe, cuda=cuda, candidate=candidate, state=state, proof=proof)
+    platform = catalog.typed_platform(row.platform) or ""
+    return Result(recipe=recipe, cuda=cuda, candidate=candidate, platform=platform, state=state, proof=proof)
 
 
 def _proof(row: MatrixRow, report: BuildReport, seconds: float, ctx: Context) -> LockProof:

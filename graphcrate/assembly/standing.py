@@ -18,19 +18,21 @@ from graphcrate.resolve.standing import LockQuery
 raise_if_gone = standing.raise_if_gone
 
 
-def check(name: str, cuda: str, request: SourceOptions, ctx: Context) -> LocksStanding:
-    """What became of the locks of a recipe, by its name or its path, or of all; of one CUDA version where it is named.
+def check(name: str, cuda: str, request: SourceOptions, ctx: Context, platform: str = "") -> LocksStanding:
+    """What became of the locks of a recipe, by its name or its path, or of all.
+
+    Of one CUDA version or platform where it is named.
 
     Raises UsageError for a recipe or a CUDA version that there is not, BuildError where no lock is committed for it,
     and what `resolve.standing.check` raises.
     """
-    locks = _own(Path(name), cuda) if is_recipe_file(name) else _committed(name, cuda, ctx)
+    locks = _own(Path(name), cuda) if is_recipe_file(name) else _committed(name, cuda, platform, ctx)
     return standing.check(locks, request, ctx)
 
 
-def _committed(name: str, cuda: str, ctx: Context) -> list[LockQuery]:
+def _committed(name: str, cuda: str, platform: str, ctx: Context) -> list[LockQuery]:
     again = lambda other: command("lock", name, check=True, cuda=other)  # noqa: E731
-    rows = matrix.rows(ctx, matrix.MatrixRequest(recipe=name, cuda=cuda), again)
+    rows = matrix.rows(ctx, matrix.MatrixRequest(recipe=name, cuda=cuda, platform=platform), again)
     locks = [
         LockQuery(
             recipe=row.recipe.name,
@@ -43,7 +45,7 @@ def _committed(name: str, cuda: str, ctx: Context) -> list[LockQuery]:
     ]
     if not locks:
         raise BuildError(
-            f"no lock is committed for {' '.join(filter(None, (name, cuda)))}",
+            f"no lock is committed for {' '.join(filter(None, (name, cuda, platform)))}",
             next_step=f"{command('list')}    (the last column)",
         )
     return locks

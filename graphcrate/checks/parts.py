@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from graphcrate.artifacts.locate import Located, locate
+from graphcrate.artifacts.locate import Located, check_platform, locate
 from graphcrate.artifacts.tree.opening import Fetch
 from graphcrate.checks import wording
 from graphcrate.checks.audit import run as auditing
@@ -16,11 +16,12 @@ from graphcrate.checks.contracts.fabric import fabric
 from graphcrate.checks.reading import read_image, read_view
 from graphcrate.compat import facts
 from graphcrate.host.context import Context
+from graphcrate.host.emulation import this_machine
 from graphcrate.model.answer import Answer
 from graphcrate.model.audit import Audit
 from graphcrate.model.contract import Host, ImageView, Inspection
 from graphcrate.model.errors import AuditError, ContractError, GraphcrateError, LayoutError, NetworkError, UsageError
-from graphcrate.model.platform import DEFAULT
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.runtime import RuntimeName
 from graphcrate.model.vulnerability import VulnerabilityReport
 from graphcrate.model.words import size
@@ -92,13 +93,15 @@ def check(
     runtimes: Sequence[RuntimeName] = (),
     output: Path = Path("dist"),
     fetch: Fetch = "small",
+    asked: Platform | None = None,
 ) -> Checked:
-    """Check what is selected of an image, whatever its form; of one for several platforms that of the host's machines.
+    """Check what is selected of an image, whatever its form.
 
-    Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError.
+    Of one for several platforms that for the one `asked` for, else for machines with the host's GPUs, else for this
+    machine. Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError.
     """
-    platform = facts.machine_platform(host.gpus) or DEFAULT
-    stored = _bytes(locate(ref, output), ctx) if "bytes" in scope.parts else None
+    platform = asked or (facts.machine_platform(host.gpus) or DEFAULT if host.gpus else this_machine())
+    stored = _bytes(locate(ref, output), ctx, platform) if "bytes" in scope.parts else None
     view = audit = None
     if "binaries" in scope.parts:
         image = read_image(ref, ctx, output, fetch, platform)
@@ -106,6 +109,8 @@ def check(
     elif "runtimes" in scope.parts:
         network = not scope.contracts or fabric.id in scope.contracts
         view = read_view(ref, ctx, output, fetch, platform, network=network)
+    if view:
+        check_platform(ref, view.settings.platform if view.settings else "", asked)
     inspected = None
     if view and "runtimes" in scope.parts:
         inspected = _inspected(view, host, runtimes, scope.contracts)
@@ -167,10 +172,10 @@ def answer(checked: Checked, *, everything: bool) -> Answer:
     return Answer(sections, summary=summary)
 
 
-def _bytes(image: Located, ctx: Context) -> Bytes:
+def _bytes(image: Located, ctx: Context, platform: Platform) -> Bytes:
     if not image.has_layout:
         return Bytes(not_checked=f"not checked: a {image.form} has no digests to compare with")
-    layout = image.layout()
+    layout = image.layout_for(platform)
     total = sum(layer.size for layer in layout.layers)
     with ctx.progress.task(f"checking {image.name}", total) as task:
         validated = validate(layout, task.advance)

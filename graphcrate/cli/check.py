@@ -17,6 +17,7 @@ from graphcrate.model.words import listed
 
 if TYPE_CHECKING:
     from graphcrate.artifacts.tree.opening import Fetch
+    from graphcrate.checks import parts
     from graphcrate.host.context import Context
     from graphcrate.model.audit import Audit
     from graphcrate.model.vulnerability import VulnerabilityReport
@@ -54,6 +55,7 @@ def check(
     driver: options.Driver = "",
     kernel: options.Kernel = "",
     glibc: options.Glibc = "",
+    platform: options.AnyPlatform = "",
     shm: Annotated[str, typer.Option(help="Size of /dev/shm in containers, such as 64m.")] = "",
     fetch: Annotated[
         Literal["small", "all", "none"],
@@ -86,21 +88,30 @@ def check(
         glibc=glibc,
     )
     machine = explain.find_target(ctx, described)
-    scope = parts.scope_of(only or ())
+    scope, ref = parts.scope_of(only or ()), named(ref, output, platform)
     checked = parts.check(
-        named(ref, output),
+        ref,
         targets.host_of(machine, shm, settings.today()),
         ctx,
         scope=scope,
         runtimes=targets.runtimes_of(tuple(machine.runtimes)),
         output=output,
         fetch=fetch,
+        asked=options.platform_of(platform),
     )
     if checked.binaries:
         checked = msgspec.structs.replace(checked, binaries=libraries.advised(checked.binaries, ctx))
     if parts.ON_DEMAND in scope.parts:
-        checked = msgspec.structs.replace(checked, vulnerabilities=_known_of(named(ref, output), ctx, output, fetch))
+        checked = msgspec.structs.replace(checked, vulnerabilities=_known_of(ref, ctx, output, fetch))
     tables.write(checked, parts.answer(checked, everything=everything), as_json=as_json)
+    _raise_if_failed(checked)
+
+
+def _raise_if_failed(checked: "parts.Checked") -> None:
+    """Raise the error that a check ends with, with what brings a library that is missing."""
+    from graphcrate.checks import parts
+    from graphcrate.resolve import libraries
+
     if error := parts.failure(checked):
         error.next_step = (checked.binaries and libraries.next_step(checked.binaries)) or error.next_step
         raise error

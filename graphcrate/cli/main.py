@@ -181,6 +181,10 @@ def matrix(
     name: Annotated[str, typer.Argument(help="Recipe; all if left out.", metavar="[NAME]")] = "",
     cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA version; all if left out.")] = None,
     candidate: Annotated[str, typer.Option(help="Candidate, such as pypi; all if left out.")] = "",
+    platform: Annotated[
+        str,
+        typer.Option(callback=options.platform_name, help="Platform; each that has locks if left out."),
+    ] = "",
     disk: Annotated[str, typer.Option(help="What cache and images may take together, such as 40GB; else all.")] = "",
     again: Annotated[bool, typer.Option("--again", help="Build and test again what is proved.")] = False,
     output: options.Output = Path("dist"),
@@ -195,6 +199,7 @@ def matrix(
         recipe=name,
         cuda=cuda or "",
         candidate=candidate,
+        platform=platform,
         disk=options.bytes_of(disk),
         again=again,
         output=output,
@@ -266,9 +271,8 @@ def lock(
     """
     if check_only:
         given = {"channel": channel, "wheels": wheels, "toolkit": toolkit, "pyg-lib": pyg_lib}
-        given["platform"] = platform
         _refuse(**given, extensions=extensions.replace("auto", ""))
-        _check_locks(name, cuda, mirror, as_json)
+        _check_locks(name, cuda, platform, mirror, as_json)
         return
     if not name:
         raise UsageError("lock needs a recipe", next_step=f"{command('lock', 'pyg', cuda='11.8')}    (list has all)")
@@ -347,13 +351,14 @@ def _refuse(**given: object) -> None:
         )
 
 
-def _check_locks(name: str, cuda: str | None, mirror: str | None, as_json: bool) -> None:
+def _check_locks(name: str, cuda: str | None, platform: str, mirror: str | None, as_json: bool) -> None:
     """Say what became of committed locks."""
     from graphcrate.assembly import standing
     from graphcrate.cli import tables
     from graphcrate.compat.request import SourceOptions
 
-    standings = standing.check(name, cuda or "", SourceOptions(mirror=mirror or config().mirror or None), here())
+    sources = SourceOptions(mirror=mirror or config().mirror or None)
+    standings = standing.check(name, cuda or "", sources, here(), platform)
     tables.write(standings, tables.standing(standings), as_json=as_json)
     standing.raise_if_gone(standings)
 
@@ -440,6 +445,7 @@ def convert(
     compression: options.Compression = None,
     kernel: options.MountKernel = None,
     link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
+    platform: options.AnyPlatform = "",
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -448,7 +454,7 @@ def convert(
     from graphcrate.artifacts.formats import packed
 
     request = converting.ConvertRequest(
-        ref=named(ref, Path("dist"), quiet=quiet),
+        ref=named(ref, Path("dist"), platform, quiet=quiet),
         to=to,
         output=output,
         force=force,
@@ -456,6 +462,7 @@ def convert(
         kernel=kernel,
         link=link,
         hashed=as_json,
+        platform=options.platform_of(platform),
     )
     ctx = here(quiet=quiet)
     result = converting.convert(request, ctx)
@@ -492,13 +499,14 @@ def run(
     ref: Ref,
     command: Annotated[list[str], typer.Argument(help="Command and its arguments; `--` before them where in doubt.")],
     network: Annotated[bool, typer.Option(help="Let it use this machine's network, as other runtimes do.")] = True,
+    platform: options.AnyPlatform = "",
     output: options.Output = Path("dist"),
 ) -> None:
     """Run a command inside an image without any engine. This directory is /work inside."""
     from graphcrate.artifacts.locate import find_image
     from graphcrate.engines.embedded.run import run_inside
 
-    layout, _ = find_image(named(ref, output), output)
+    layout, _ = find_image(named(ref, output, platform), output, options.platform_of(platform))
     sys.exit(run_inside(layout, command, here(), network=network))
 
 

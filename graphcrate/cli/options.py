@@ -14,6 +14,7 @@ import typer
 from graphcrate.compat import toml
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.model import platform as platforms
 from graphcrate.model import words
 from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
@@ -58,6 +59,11 @@ def platform_name(text: str) -> str:
     return platform.name
 
 
+def platform_of(name: str) -> platforms.Platform | None:
+    """The platform that `platform_name` gave; None where none was asked for."""
+    return platforms.platform_named(name) if name else None
+
+
 def gpu_list(gpus: list[str] | None) -> str:
     """GPUs that were named, once or several times, as one list; empty for none. Raises UsageError for an empty name."""
     if not all(gpu.strip() for gpu in gpus or ()):
@@ -84,6 +90,14 @@ Cuda = Annotated[
 Platform = Annotated[
     str,
     typer.Option(callback=platform_name, help=f"What the image runs on: {' or '.join(row.name for row in SUPPORTED)}."),
+]
+AnyPlatform = Annotated[
+    str,
+    typer.Option(
+        "--platform",
+        callback=platform_name,
+        help=f"The image for {either(row.name for row in SUPPORTED)}, of a tag for both; this machine's if left out.",
+    ),
 ]
 #: use `joined` on it
 Gpus = Annotated[list[str] | None, typer.Option(help="GPU models, such as v100 or v100,a100; again for more.")]
@@ -152,11 +166,14 @@ def tidy(ctx: Context) -> None:
         keep_within(ctx.cache, ctx.progress)
 
 
-def named(ref: str, output: Path, *, quiet: bool = False) -> str:
-    """What the user calls an image, by its whole name; which image a short name is, is said. Raises UsageError."""
+def named(ref: str, output: Path, platform: str = "", *, quiet: bool = False) -> str:
+    """What the user calls an image, by its whole name; which image a short name is, is said. Raises UsageError.
+
+    `platform`: that was asked for.
+    """
     from graphcrate.artifacts.names import full_name
 
-    return full_name(ref, output, here(quiet=quiet).progress.note)
+    return full_name(ref, output, here(quiet=quiet).progress.note, platform_of(platform))
 
 
 def _files() -> Iterator[Path]:

@@ -14,9 +14,11 @@ from graphcrate.cli import options
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.model.command import command, setting
 from graphcrate.model.errors import UsageError
+from graphcrate.model.platform import DEFAULT, Platform
 
 if TYPE_CHECKING:
     from graphcrate.compat.request import BuildRequest
+    from graphcrate.compat.targets import MachineRequest
     from graphcrate.host.context import Context
 
 
@@ -47,6 +49,13 @@ MountFrom = Annotated[
 CpuOnly = Annotated[
     bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded beside the image.")
 ]
+Emulated = Annotated[
+    bool,
+    typer.Option(
+        "--allow-emulated",
+        help="Publish what an emulator alone has tried, for another processor; it is recorded beside the image.",
+    ),
+]
 As = Annotated[
     list[FileForm] | None,
     typer.Option(
@@ -56,13 +65,20 @@ As = Annotated[
 PlanOnly = Annotated[
     bool, typer.Option("--plan", help="Check the destination, and whether it may be published; send nothing.")
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="In a folder: overwrite another file of that name.")]
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace",
+        help="In a folder: overwrite another file of that name. On a registry: drop a tag's other platforms.",
+    ),
+]
 
 
 def publish(
     image: Image,
     to: Annotated[str, typer.Option(help="registry.example/team, acr:cn-hangzhou/ns, oras://…, a folder.")] = "",
     cuda: Cuda = None,
+    platform: options.Platform = "",
     gpu: options.Gpus = None,
     target: Annotated[str, typer.Option(help="A machine of targets/ to build it for.")] = "",
     form: Form = None,
@@ -72,6 +88,7 @@ def publish(
     plain_http: options.PlainHttp = False,
     key: Annotated[Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one).")] = None,
     allow_cpu_only: CpuOnly = False,
+    allow_emulated: Emulated = False,
     as_: As = None,
     kernel: options.MountKernel = None,
     compression: options.Compression = None,
@@ -82,14 +99,14 @@ def publish(
 ) -> None:
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
     from graphcrate.artifacts.formats import packed
+    from graphcrate.compat.targets import MachineRequest
     from graphcrate.publish import policy, publication
 
     ctx, to = here(plain_http=plain_http), to or config().to
     if not to:
-        step = command("publish", image, to="registry.example/team")
-        raise UsageError(f"there is no destination: {setting(to='…').both()}", next_step=step)
+        _refuse_nowhere(image)
     request = policy.PublishRequest(
-        ref=named(image, output) if ":" in image else image,  # else a recipe, or a path
+        ref=named(image, output, platform) if ":" in image else image,  # else a recipe, or a path
         output=output,
         form=form,
         tags=tuple(tag or ()),
@@ -97,6 +114,7 @@ def publish(
         mount_from=tuple(mount_from or ()),
         key=key,
         allow_cpu_only=allow_cpu_only,
+        allow_emulated=allow_emulated,
         forms=tuple(form for form in policy.FILE_FORMS if form in (as_ or ())),
         kernel=kernel,
         compression=packed.Compression(compression) if compression else None,
@@ -104,14 +122,11 @@ def publish(
     )
     publication.destination_of(request, ctx, to)  # fail before anything is built
     if _is_recipe(image, ctx):
-        build = _build_request(image, cuda, gpu_list(gpu), target, output)
-        policy.refuse_early(request, build.additions.name or build.name, build.cuda)
+        build = _build_request(image, cuda, platform, MachineRequest(gpu=gpu_list(gpu), target=target), output)
+        policy.refuse_early(request, build.additions.name or build.name, build.cuda, _platform_of(build))
         request = dataclasses.replace(request, ref=_built(build, ctx, plan=plan, as_json=as_json))
     elif cuda or gpu or target:
-        raise UsageError(
-            f"{image} is built: --cuda, --gpu and --target are for a recipe, which is built first",
-            next_step=f"{command('publish', image, to='…')}, or {command('publish', 'pyg', cuda='…', gpu='…', to='…')}",
-        )
+        _refuse_of_built(image)
     elif plan:
         policy.examine(request, ctx)
     if plan:
@@ -119,6 +134,18 @@ def publish(
     published = publication.publish(request, ctx, to)
     write(published, f"{published.reference}@{published.digest}\n", as_json=as_json)
     _say_of_it(request.ref, published.lines, output, ctx)
+
+
+def _refuse_nowhere(image: str) -> None:
+    step = command("publish", image, to="registry.example/team")
+    raise UsageError(f"there is no destination: {setting(to='…').both()}", next_step=step)
+
+
+def _refuse_of_built(image: str) -> None:
+    raise UsageError(
+        f"{image} is built: --cuda, --gpu and --target are for a recipe, which is built first",
+        next_step=f"{command('publish', image, to='…')}, or {command('publish', 'pyg', cuda='…', gpu='…', to='…')}",
+    )
 
 
 def _say_of_it(ref: str, runtimes: Mapping[str, str], output: Path, ctx: "Context") -> None:
@@ -155,13 +182,23 @@ def _is_recipe(image: str, ctx: "Context") -> bool:
     return is_known
 
 
-def _build_request(name: str, cuda: str | None, gpu: str, target: str, output: Path) -> "BuildRequest":
+def _build_request(
+    name: str, cuda: str | None, platform: str, machine: "MachineRequest", output: Path
+) -> "BuildRequest":
     """Ask for the image that is published: as a layout, which is what is sent."""
     from graphcrate.cli.requests import build_request
-    from graphcrate.compat.targets import MachineRequest
 
-    request = build_request("publish", name, cuda, machine=MachineRequest(gpu=gpu, target=target))
+    request = build_request("publish", name, cuda, platform=platform, machine=machine)
     return msgspec.structs.replace(request, output=output, engine="embedded")
+
+
+def _platform_of(build: "BuildRequest") -> Platform:
+    """What the image that is built will be for."""
+    from graphcrate.compat import facts
+
+    if chosen := options.platform_of(build.platform):
+        return chosen
+    return facts.machine_platform(facts.gpu_models(build.machine.gpu) if build.machine.gpu else ()) or DEFAULT
 
 
 def _built(request: "BuildRequest", ctx: "Context", *, plan: bool, as_json: bool) -> str:
@@ -178,6 +215,7 @@ def _built(request: "BuildRequest", ctx: "Context", *, plan: bool, as_json: bool
 def verify(
     ref: Annotated[str, typer.Argument(help="An image on a registry.", metavar="REGISTRY/NAME[:TAG|@DIGEST]")],
     key: Annotated[Path | None, typer.Option(help="Public key that must have signed it (cosign.pub).")] = None,
+    platform: options.AnyPlatform = "",
     published_as: Annotated[
         str, typer.Option(help="Of a copy that you made: the name of the image that it is a copy of.")
     ] = "",
@@ -203,7 +241,14 @@ def verify(
             f"{ref!r} names no registry, and `verify` is for what was published",
             next_step=f"{command('check', ref)}    for an image here; docker.io/{ref} for one of Docker Hub",
         )
-    request = verifying.VerifyRequest(ref=ref, key=key, published_as=published_as, rebuild=rebuild, wheels=wheels)
+    request = verifying.VerifyRequest(
+        ref=ref,
+        key=key,
+        platform=options.platform_of(platform),
+        published_as=published_as,
+        rebuild=rebuild,
+        wheels=wheels,
+    )
     result = verifying.run(request, here(plain_http=plain_http), pipeline.build_image)
     entries = []
     for check in result.checks:
@@ -211,7 +256,7 @@ def verify(
             ("note", "yellow") if check.ok and check.note else ("pass", "green") if check.ok else ("fail", "bold red")
         )
         entries.append(AnswerLine(label, f"{check.what}: {check.said}", style=style))
-    opening = (f"digest: {result.digest}",)
+    opening = (f"digest: {result.digest}" + (f" ({result.platform})" if result.platform else ""),)
     tables.write(result, Answer((Section(tuple(entries)),), opening=opening), as_json=as_json)
     failed = [check for check in result.checks if not check.ok]
     if failed:

@@ -12,6 +12,8 @@ from graphcrate.cli.options import config
 from graphcrate.compat import mpi, own
 from graphcrate.compat.request import BuildRequest, SourceOptions, Verb
 from graphcrate.compat.targets import MachineRequest
+from graphcrate.host.emulation import this_machine
+from graphcrate.model.platform import DEFAULT
 
 
 def build_request(
@@ -36,12 +38,13 @@ def build_request(
     """
     typed = own.given(packages, requirements, apt, flavour, build_apt, build_env)
     stack = own.find_stack(name, cuda)
+    machine = machine or MachineRequest()
     sources = sources or SourceOptions()
     return BuildRequest(
         name=stack.name,
         cuda=stack.cuda,
-        platform=platform,
-        machine=machine or MachineRequest(),
+        platform=platform or ("" if verb == "render" else _native(machine)),
+        machine=machine,
         sources=msgspec.structs.replace(sources, mirror=sources.mirror or config().mirror or None),
         additions=mpi.with_library(own.merge_additions(stack.additions, typed)),
         recipe=stack.file,
@@ -49,3 +52,12 @@ def build_request(
         requirements=tuple(requirements),
         words=tuple(packages),
     )
+
+
+def _native(machine: MachineRequest) -> str:
+    """What an image is for where nothing says: this machine's platform; empty for the default one.
+
+    A machine that is named decides by its GPUs.
+    """
+    native = this_machine()
+    return "" if machine.gpu or machine.target or native == DEFAULT else native.name

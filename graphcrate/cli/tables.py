@@ -8,15 +8,17 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from graphcrate.assembly.matrix import Result
+from graphcrate.assembly.matrix import Result, title
 from graphcrate.cli import options
 from graphcrate.compat import catalog, facts, planning, suites
-from graphcrate.compat.catalog import lock_path
+from graphcrate.compat.catalog import lock_path, locked_platforms
+from graphcrate.compat.ported import on_platform
 from graphcrate.compat.support import MARKS, Mark, Support, models_with, support
 from graphcrate.host.context import Context
 from graphcrate.model.answer import Answer, AnswerLine, Section
 from graphcrate.model.command import command, setting
 from graphcrate.model.lock_proof import LockProof
+from graphcrate.model.platform import DEFAULT, SUPPORTED
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
 from graphcrate.model.standing import FileStanding, LocksStanding, LockStanding, SuiteLists, Update
@@ -69,11 +71,27 @@ def variants(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(_HEADS))]
     for row in rows:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from _on_other_platforms(ctx, recipes)
     if built:
         names = joined(sorted(built))
         yield f"* {names} too, when built for it: {setting(gpu='…')} ({command('list', gpus=True)})"
     if newer := known.sentences(ctx, recipes):
         yield from (*newer, f"{command('update')} takes them")
+
+
+def _on_other_platforms(ctx: Context, recipes: Sequence[Recipe]) -> Iterator[str]:
+    """Yield a line for each platform beside the default one: what is locked for it, and how old that is."""
+    for platform in (row for row in SUPPORTED if row != DEFAULT):
+        locks = [
+            (recipe.name, variant.cuda, lock)
+            for recipe in recipes
+            for variant in recipe.variants
+            for candidate in variant.candidates
+            if (lock := catalog.read_lock(ctx, recipe, on_platform(variant, platform), candidate))
+        ]
+        if locks:
+            each = joined(f"{recipe} {cuda} ({known.age(lock.created)})" for recipe, cuda, lock in locks)
+            yield f"{platform.name}: {each}; {setting(platform=platform.name).both()}"
 
 
 def _gpus_of(on_gpus: Support, cuda: str) -> tuple[list[str], list[str]]:
@@ -101,6 +119,7 @@ def described(ctx: Context, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
             "channels": [channel.value for channel in candidate.channels],
             "tag": catalog.short_tag(variant, candidate),
             "locked": lock_path(ctx, recipe, variant, candidate).is_file(),
+            "locked_for": [platform.name for platform in locked_platforms(ctx, recipe, variant, candidate)],
             "newer": _newer(newer, recipe, variant),
             "gpus": models_with(recipe, variant, candidate, "native", "jit"),
             "gpus_when_built_for": models_with(recipe, variant, candidate, "built"),
@@ -122,7 +141,7 @@ def proofs(results: Sequence[Result]) -> Iterator[str]:
     """Yield a line for each image of the matrix: what was proved of it, or why it was not."""
     rows: list[tuple[str, ...]] = [("image", "state", "digest", "bytes", "seconds", "suites", "GPUs by audit")]
     for result in results:
-        name = f"{result.recipe} {result.cuda} {result.candidate}"
+        name = title(result.recipe, result.cuda, result.candidate, result.platform)
         if (proof := result.proof) is None:
             rows.append((name, result.state, result.error.partition("\n")[0], "", "", "", ""))
             continue
@@ -143,13 +162,17 @@ def gpus_of(proof: LockProof) -> list[str]:
 def standing(standings: LocksStanding) -> Answer:
     """What became of locks: a line for each, then what there is to tell of them; locks that share it stand together."""
     by_hash = {file.sha256: file for file in standings.files}
-    unread = {suite.suite for suite in standings.suites if suite.error}
+    unread = {(suite.suite, suite.platform) for suite in standings.suites if suite.error}
     rows: list[tuple[str, ...]] = [_COLUMNS]
     titles_of: dict[tuple[AnswerLine, ...], list[str]] = {}
     for lock in standings.locks:
         counts, security = lock.counts, sum(update.is_security for update in lock.updates)
         numbers = (counts.files, counts.usual, counts.elsewhere, counts.nowhere, counts.unknown, counts.single)
-        updates = ("?", "?") if unread & {*lock.suites} else (str(len(lock.updates)), str(security))
+        updates = (
+            ("?", "?")
+            if unread & {(suite, lock.platform) for suite in lock.suites}
+            else (str(len(lock.updates)), str(security))
+        )
         rows.append((lock.title, *map(str, numbers), *updates, str(counts.yanked)))
         entries = tuple(_entries(lock, [by_hash[sha256] for sha256 in lock.files]))
         titles_of.setdefault(entries, []).append(lock.title)
@@ -225,7 +248,8 @@ def _reached(standings: LocksStanding) -> Iterator[str]:
 
 def _suite(lists: SuiteLists) -> str:
     """What to know of a suite's lists."""
-    name = suites.titled(lists.suite) + (f" ({lists.kept})" if lists.kept else "")
+    platform = f" for {lists.platform}" if lists.platform else ""
+    name = suites.titled(lists.suite) + platform + (f" ({lists.kept})" if lists.kept else "")
     if lists.error:
         return f"{name}: nothing is known of updates, as {lists.error}"
     year, month, day = lists.listed[:4], lists.listed[4:6], lists.listed[6:8]

@@ -1,5 +1,6 @@
 """The commands `test` and `job`."""
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,6 +58,7 @@ def try_image(
     wait: Annotated[float, typer.Option(help="Slurm: minutes that a job may wait for its start.")] = 60.0,
     matrix: IsMatrix = False,
     rerun: Rerun = False,
+    platform: options.AnyPlatform = "",
     output: options.Output = Path("dist"),
     as_json: options.Json = False,
 ) -> None:
@@ -67,20 +69,25 @@ def try_image(
     from graphcrate.model.trial import Matrix, Resources
 
     ctx = here()
-    suites = [name for name in suite.split(",") if name]
-    partitions = [name for name in partition.split(",") if name]
+    suites, partitions = ([name for name in text.split(",") if name] for text in (suite, partition))
     _check(refs, runner, partitions, matrix=matrix, nodes=nodes)
-    refs = [named(ref, output) for ref in refs]
+    refs = [named(ref, output, platform) for ref in refs]
+    find = functools.partial(
+        artifact.find,
+        suites=suites,
+        ctx=ctx,
+        output=output,
+        device=device,
+        rerun=rerun,
+        platform=options.platform_of(platform),
+    )
     if not matrix and runner != "slurm":
-        order = artifact.find(refs[0], runner, suites, ctx, output, device=device, rerun=rerun)
+        order = find(refs[0], runner)
         _print(run_suites.run_suites(order, ctx), order.folder, as_json)
         return
     scheduler = slurm.connect(ctx, output, partitions)
     pyxis = scheduler.slurm.has_pyxis()
-    orders = [
-        artifact.find(ref, "slurm", suites, ctx, output, device=device, rerun=rerun, pyxis=pyxis, nodes=nodes)
-        for ref in refs
-    ]
+    orders = [find(ref, "slurm", pyxis=pyxis, nodes=nodes) for ref in refs]
     requests = [
         Resources(partition=name, gres=gres, time=time, account=account, qos=qos, cpus=cpus) for name in partitions
     ]
@@ -117,6 +124,7 @@ def job(
     instance: Annotated[str, typer.Option(help="PAI: type of the nodes; known for 1 and 4 GPUs.")] = "",
     driver: Annotated[str, typer.Option(help="PAI: NVIDIA driver, such as 535.54.03.")] = "",
     workspace: Annotated[str, typer.Option(help="PAI: id of the workspace.")] = "",
+    platform: options.AnyPlatform = "",
     output: options.Output = Path("dist"),
 ) -> None:
     """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
@@ -125,7 +133,7 @@ def job(
     from graphcrate.render import jobs
 
     ctx = here()
-    where, ref = jobs.read_runtime(runtime), named(ref, output)
+    where, ref = jobs.read_runtime(runtime), named(ref, output, platform)
     job_ = jobs.Job(
         runtime=where,
         name=name or jobs.job_name(ref),

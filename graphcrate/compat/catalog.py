@@ -122,6 +122,15 @@ def read_lock(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candida
     return documents.read_lock(path, renewal(recipe, variant, candidate), committed=True)
 
 
+def locked_platforms(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> tuple[Platform, ...]:
+    """The platforms that the candidate has committed locks for."""
+    return tuple(
+        platform
+        for platform in SUPPORTED
+        if path_of_lock(ctx.root, recipe.name, variant.cuda, candidate.name, platform).is_file()
+    )
+
+
 def proof_path(lock: Path) -> Path:
     """Where the proof of a lock is: beside it."""
     return lock.with_name(lock.name.replace(".lock.json", ".proof.json"))

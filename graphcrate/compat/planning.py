@@ -15,7 +15,6 @@ from graphcrate.compat.cutoff import cutoff_of
 from graphcrate.model import plan as steps
 from graphcrate.model.lock import Compilation, DebianBase, Drift, Lock, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
-from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import CHANNELS, Additions, Candidate, Channel, Recipe, Variant
 from graphcrate.model.words import joined, listed
 
@@ -85,7 +84,7 @@ def make_plan(
     wheels = _layers([package for package in lock.packages if not package.compiled and package.name not in added])
     installs: list[Step] = [steps.WheelsStep(title=name, python=lock.python, packages=ones) for name, ones in wheels]
     installs += [step for step in compile_steps(lock) if step.title != ADDED_SOURCES]
-    suffix = candidate.suffix + _for_platform(lock.platform) + _for_gpus(lock, variant, devel)
+    suffix = candidate.suffix + lock.platform.suffix + _for_gpus(lock, variant, devel)
     if devel:
         compilation = lock.compilation
         assert compilation is not None, "a devel image is planned of a lock with a compiler"
@@ -188,11 +187,6 @@ def compile_steps(lock: Lock) -> tuple[steps.CompileStep, ...]:
                 )
             )
     return tuple(made)
-
-
-def _for_platform(platform: Platform) -> str:
-    """`-arm64` where it is not the default one: images of both lie side by side."""
-    return "" if platform == DEFAULT else f"-{platform.architecture}"
 
 
 def _for_gpus(lock: Lock, variant: Variant | None, devel: bool) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.model.errors import HostError
-from graphcrate.model.platform import OS, Platform
+from graphcrate.model.platform import DEFAULT, OS, SUPPORTED, Platform, of_machine
 
 REGISTERED = Path("/proc/sys/fs/binfmt_misc")
 #: of a registration: the emulator is opened when it is registered, so that a root file system need not have it
@@ -43,6 +43,12 @@ class Emulator(msgspec.Struct, frozen=True):
 def is_native(platform: Platform) -> bool:
     """Whether this machine's processor runs programs of a platform."""
     return os.uname().machine == platform.machine
+
+
+def this_machine() -> Platform:
+    """The platform of this machine, if images are made for it; else the default one."""
+    known = of_machine(os.uname().machine)
+    return known if known in SUPPORTED else DEFAULT
 
 
 def is_registered(platform: Platform, folder: Path = REGISTERED) -> bool:

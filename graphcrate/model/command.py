@@ -41,11 +41,14 @@ _IMAGE = (
 OPTIONS = {
     "image": (*_IMAGE, "engine", "output", "no-smoke", "device", "rerun"),
     "lock": _SOURCES,
-    "publish": ("cuda", "gpu", "target", "output"),
+    "publish": ("cuda", "platform", "gpu", "target", "output"),
     "render": ("cuda",),
 }
 #: Commands that are shown as make takes them, and its settings there. (`make publish` builds the image, too.)
-SETTINGS = {"image": (*_IMAGE, "plan", "engine"), "publish": (*_IMAGE, "plan", "to", "key", "allow-cpu-only")}
+SETTINGS = {
+    "image": (*_IMAGE, "plan", "engine"),
+    "publish": (*_IMAGE, "plan", "to", "key", "allow-cpu-only", "allow-emulated"),
+}
 
 #: an option whose setting has another name, and its values without what they begin with
 _PLATFORM, _ARCH, _BEFORE_ARCH = "platform", "arch", f"{OS}/"

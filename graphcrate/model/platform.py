@@ -36,6 +36,11 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
         return f"{OS}/{self.architecture}"
 
     @property
+    def suffix(self) -> str:
+        """End of tags of its images, so that those of several platforms lie side by side: "-arm64"."""
+        return "" if self == DEFAULT else f"-{self.architecture}"
+
+    @property
     def loader_name(self) -> str:
         """File name of glibc's loader, which programs and libraries ask for."""
         return posixpath.basename(self.loader)

@@ -104,6 +104,7 @@ class SuiteLists(msgspec.Struct, frozen=True, kw_only=True):
     """Today's lists of a suite. `error`: why there are none, and nothing is known of updates."""
 
     suite: str
+    platform: str = ""  #: whose packages they list, where it is not the default one
     kept: str = ""  #: how long it gets security updates, as a clause
     listed: str = ""  #: when the newest was made, as the snapshot service writes times
     has_security: bool = False  #: whether the security archive's list is among them
@@ -129,6 +130,7 @@ class LockStanding(msgspec.Struct, frozen=True, kw_only=True):
     recipe: str
     cuda: str
     candidate: str
+    platform: str = ""  #: where it is not the default one
     path: str
     renew: str  #: the command that locks it again
     counts: Counts
@@ -139,7 +141,7 @@ class LockStanding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"{self.recipe} {self.cuda} {self.candidate}"
+        return f"{self.recipe} {self.cuda} {self.candidate}" + (f" for {self.platform}" if self.platform else "")
 
 
 class Silent(msgspec.Struct, frozen=True):

@@ -9,11 +9,13 @@ from typing import NamedTuple
 from graphcrate.artifacts.reports import read_report
 from graphcrate.compat import catalog, facts
 from graphcrate.compat.addresses import cuda_label
+from graphcrate.compat.ported import on_platform
 from graphcrate.compat.support import MARKS, Mark, Support, SupportCell, support
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock
 from graphcrate.model.lock_proof import LockProof
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
 from graphcrate.model.runtime import RUNTIMES
@@ -137,8 +139,10 @@ def _items(ctx: Context, output: Path, recipes: Sequence[Recipe], maps: Sequence
             cells = {model: row.cells.get(variant.cuda) for row in its_support.rows for model in row.models}
             candidate, lock, proof = _lock(ctx, recipe, variant)
             measured = [_of_report(report) for report, _ in reports if report.cuda == variant.cuda]
-            if proof and proof.digest not in {image.digest for image in measured}:
-                measured.append(_of_proof(proof))
+            proofs = [(proof, True)] if proof else []
+            proofs += [(other, False) for other in _on_other_platforms(ctx, recipe, variant)]
+            there = {image.digest for image in measured}
+            measured += [_of_proof(other, is_plain) for other, is_plain in proofs if other.digest not in there]
             yield Item(
                 recipe=recipe,
                 variant=variant,
@@ -165,6 +169,16 @@ def _lock(ctx: Context, recipe: Recipe, variant: Variant) -> tuple[str, Lock | N
     return "", None, None
 
 
+def _on_other_platforms(ctx: Context, recipe: Recipe, variant: Variant) -> Iterator[LockProof]:
+    """The proofs of a variant's locks for other platforms than the default one, by an emulator or on such a machine."""
+    for candidate in variant.candidates:
+        for platform in catalog.locked_platforms(ctx, recipe, variant, candidate):
+            ported = on_platform(variant, platform)
+            lock = None if platform == DEFAULT else catalog.read_lock(ctx, recipe, ported, candidate)
+            if lock and (proof := catalog.read_proof(catalog.lock_path(ctx, recipe, ported, candidate), lock)):
+                yield proof
+
+
 def _of_report(report: BuildReport) -> Measured:
     asked = report.asked
     gpus = report.audit.gpus if report.audit else {}
@@ -175,20 +189,20 @@ def _of_report(report: BuildReport) -> Measured:
         bytes=report.bytes,
         suites=[(suite.suite, suite.status) for suite in report.suites],
         device=report.suites[0].device if report.suites else "",
-        is_plain=not report.own and not (asked and (asked.additions or asked.gpus or asked.flavour)),
+        is_plain=not report.own and not (asked and (asked.additions or asked.gpus or asked.flavour or asked.platform)),
         made_for=[name.upper() for name in asked.gpus] if asked else (),
         no_code=() if asked and asked.gpus else known,
     )
 
 
-def _of_proof(proof: LockProof) -> Measured:
+def _of_proof(proof: LockProof, is_plain: bool) -> Measured:
     return Measured(
         tag=proof.tag,
         digest=proof.digest,
         bytes=proof.bytes,
         suites=[(suite.suite, "passed") for suite in proof.suites],
         device=proof.suites[0].device if proof.suites else "",
-        is_plain=True,
+        is_plain=is_plain,
         made_for=(),
         no_code=_without_code(proof.gpus),
     )

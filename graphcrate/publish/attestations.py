@@ -40,6 +40,7 @@ def of(candidate: ImageEvidence, digest: str, ctx: Context) -> tuple[Statement, 
             manifest=candidate.layout.digest,
             config=candidate.layout.manifest.config.digest,
             cpu_only_allowed=candidate.evidence.cpu_only,
+            emulated_allowed=candidate.evidence.emulated,
         ),
         statement.CONTRACTS: {"findings": report.contracts},
         statement.AUDIT: statement.audit(candidate.audit),
@@ -74,9 +75,27 @@ def attach(
 
     `subject`: the image's manifest; `names`: what it is published as, each of which is signed.
     """
-    digest = subject.digest
-    about = of(candidate, digest, ctx)
-    made = [signing.attestations(digest, about, key, stored(target, signing.attestation_tag(digest)))]
+    return _attach(target, of(candidate, subject.digest, ctx), subject, names, key, ctx)
+
+
+def sign(
+    target: Repository, subject: spec.Descriptor, names: Sequence[str], key: PrivateKey, ctx: Context
+) -> AttachedStatements:
+    """Sign an index of images, of which each has statements of its own: cosign verifies a tag by what it holds."""
+    return _attach(target, (), subject, names, key, ctx)
+
+
+def _attach(
+    target: Repository,
+    about: Sequence[Statement],
+    subject: spec.Descriptor,
+    names: Sequence[str],
+    key: PrivateKey | None,
+    ctx: Context,
+) -> AttachedStatements:
+    digest, made = subject.digest, list[signing.Tagged]()
+    if about:
+        made.append(signing.attestations(digest, about, key, stored(target, signing.attestation_tag(digest))))
     if key is not None:
         claims = [signing.claim(name, digest) for name in names]
         made.insert(0, signing.signatures(digest, claims, key, stored(target, signing.signature_tag(digest))))

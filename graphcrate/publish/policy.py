@@ -16,18 +16,19 @@ from graphcrate.artifacts.locate import find_image
 from graphcrate.checks import new_image
 from graphcrate.compat import catalog
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.host import documents, gpu
+from graphcrate.host import documents, emulation, gpu
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit
 from graphcrate.model.command import IMAGE_AGAIN, Command, command, setting
 from graphcrate.model.errors import GateError, RecipeError, UsageError
 from graphcrate.model.lock import Lock
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import Variant
 from graphcrate.model.report import BuildReport, Pass, SmokeReport
 from graphcrate.model.suite import SUITES
 from graphcrate.oci import push
 from graphcrate.oci.layout import Layout
-from graphcrate.smoke import memory
+from graphcrate.smoke import emulated, memory
 from graphcrate.smoke.own import programs
 
 _CPU = "cpu"
@@ -49,10 +50,13 @@ class PublishRequest:
     mount_from: tuple[str, ...] = ()
     key: Path | None = None  #: that signs
     allow_cpu_only: bool = False
+    allow_emulated: bool = (
+        False  #: an emulator's proof is enough, which is recorded; with it no pass on a GPU is needed
+    )
     forms: tuple[FileForm, ...] = ()  #: for a folder; none: sif
     kernel: str | None = None  #: of the machines that run those
     compression: Compression | None = None  #: of those; None: as `artifacts.convert` chooses
-    replace: bool = False  #: another file of the same name in the folder gives way
+    replace: bool = False  #: another file of the same name in the folder, or all that a tag holds, gives way
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +67,15 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gate goes by: the newest passes in this very image; `cpu_only`: none on a GPU, as a user allowed."""
+    """What the gate goes by: the newest passes in this very image; `cpu_only`: none on a GPU, as a user allowed.
+
+    `emulated`: none of its suites at all, but an emulator has imported and trained, as a user allowed.
+    """
 
     suites: tuple[SmokeReport, ...]
     refusals: tuple[Refusal, ...]
     cpu_only: bool = False
+    emulated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +105,14 @@ def examine(request: PublishRequest, ctx: Context) -> ImageEvidence:
     recipe, variant = catalog.find_variant(ctx, stack, report.cuda)
     read = (_read(path, Pass) for path in sorted((folder / memory.FOLDER).glob("*.json")))
     passes = tuple(pass_ for pass_ in read if pass_ is not None)
-    evidence = judge(report, audit, passes, variant.smoke or recipe.smoke, allow_cpu_only=request.allow_cpu_only)
+    evidence = judge(
+        report,
+        audit,
+        passes,
+        variant.smoke or recipe.smoke,
+        allow_cpu_only=request.allow_cpu_only,
+        allow_emulated=request.allow_emulated,
+    )
     if evidence.refusals or audit is None:
         reasons = evidence.refusals
         raise GateError(
@@ -106,7 +121,12 @@ def examine(request: PublishRequest, ctx: Context) -> ImageEvidence:
             cause="; ".join(reason.what for reason in reasons[1:]),
             next_step=reasons[0].fix,
         )
-    if evidence.cpu_only:
+    if evidence.emulated:
+        ctx.progress.note(
+            "warning: an emulator alone has tried it, on no machine of its kind and no GPU: published all the same, as "
+            "--allow-emulated says, which is recorded beside it"
+        )
+    elif evidence.cpu_only:
         ctx.progress.note("no suite of it has passed on a GPU: published all the same, as --allow-cpu-only says")
     image = ImageEvidence(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence, variant=variant)
     refuse_tags(image, request.tags)
@@ -147,17 +167,25 @@ def _on_slurm(name: str) -> Command:
     return command("test", name, runner="slurm", partition="…", gres="gpu:1")
 
 
-def refuse_early(request: PublishRequest, name: str, cuda: str | None) -> None:
+def refuse_early(request: PublishRequest, name: str, cuda: str | None, platform: Platform = DEFAULT) -> None:
     """Refuse before a build what could not go out after it. Raises GateError.
 
     `name`: of the recipe. The build's own run decides on a machine with a GPU; elsewhere a pass of an earlier job on a
     node must be remembered beside an image of this recipe.
     """
-    if request.allow_cpu_only or cuda == _CPU or gpu.is_here():
+    is_native = emulation.is_native(platform)
+    if request.allow_emulated or (is_native and (request.allow_cpu_only or cuda == _CPU or gpu.is_here())):
         return
     remembered = (_read(path, Pass) for path in (request.output / name).glob(f"*/{memory.FOLDER}/*.json"))
     if any(pass_ and _is_gpu(pass_.report) for pass_ in remembered):
         return
+    if not is_native:
+        raise GateError(
+            f"this machine runs no suite of an image for {platform.title}, and none is published without them",
+            cause="An emulator imports and trains five steps here, which tests neither such a machine nor a GPU.",
+            next_step=f"{command('publish', '…', allow_emulated=True)}, which is recorded beside the image; "
+            f"or build it, then {_on_slurm('NAME:TAG')}",
+        )
     raise GateError(
         f"no suite of {name} has passed on a GPU, and this machine has none",
         cause="Images are published after a test on a GPU, or where one says otherwise, which is recorded beside them.",
@@ -187,20 +215,32 @@ def judge(
     suites: Sequence[str],
     *,
     allow_cpu_only: bool = False,
+    allow_emulated: bool = False,
 ) -> Evidence:
     """Judge an image by its reports. `suites`: those that its recipe has; `passes`: of any image.
 
     Tests of one's own, which the report names, have to pass as the suites do.
 
-    A target with a GPU wants a pass on a GPU, of any of the suites: docs/publish.md says why one is enough.
+    A target with a GPU wants a pass on a GPU, of any of the suites: docs/publish.md says why one is enough. What an
+    emulator has proved stands for the suites where the user says so, and is none of them.
     """
     # Tests of one's own have names by their number: a pass is of this one by what it runs.
     own = {program.name: program.version for program in programs(report.own)}
     known = (pass_ for pass_ in passes if pass_.claim.version == own.get(pass_.claim.suite, pass_.claim.version))
     name, passed = f"{report.name}:{report.tag}", tuple(_passed(report, known))
-    refusals = [*_refusals(report, audit, {result.suite for result in passed}, (*suites, *own))]
+    names = {result.suite for result in passed}
+    by_emulator = emulated.NAME in names and not names.intersection(suites)
+    refusals = [*_refusals(report, audit, names, (*(() if by_emulator else suites), *own))]
     without = report.torch_cuda != _CPU and not any(_is_gpu(result) for result in passed)
-    if without and not allow_cpu_only:
+    if by_emulator and not allow_emulated:
+        refusals.append(
+            Refusal(
+                what=f"an emulator alone has tried {name}: its suites ran on no machine of its kind and on no GPU",
+                fix=f"{_on_slurm(name)}; or say {setting(allow_emulated=True).both()}, which is recorded beside the "
+                "image",
+            )
+        )
+    elif without and not (allow_cpu_only or by_emulator):
         refusals.append(
             Refusal(
                 what=f"no suite of {name} has passed on a GPU, which it is built for",
@@ -208,7 +248,13 @@ def judge(
                 f"{setting(allow_cpu_only=True).both()}, which is recorded beside the image",
             )
         )
-    return Evidence(suites=passed, refusals=tuple(refusals), cpu_only=without and allow_cpu_only)
+    may_be_without = allow_emulated if by_emulator else allow_cpu_only
+    return Evidence(
+        suites=passed,
+        refusals=tuple(refusals),
+        cpu_only=without and may_be_without,
+        emulated=by_emulator and allow_emulated,
+    )
 
 
 def _passed(report: BuildReport, passes: Iterable[Pass]) -> Iterator[SmokeReport]:

@@ -84,7 +84,9 @@ def publish(request: PublishRequest, ctx: Context, to: str) -> Published:
     return msgspec.structs.replace(
         destination.publish(candidate, request, ctx),
         destination=to,
+        platform=candidate.layout.platform.name,
         cpu_only=candidate.evidence.cpu_only,
+        emulated=candidate.evidence.emulated,
         seconds=round(settings.now() - start, 3),
     )
 

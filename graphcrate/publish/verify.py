@@ -6,14 +6,17 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.artifacts import pull
 from graphcrate.artifacts.locate import find_image
 from graphcrate.compat import planning
 from graphcrate.compat.request import BuildRequest, SuiteOptions
 from graphcrate.compat.targets import MachineRequest
 from graphcrate.host.context import Context
+from graphcrate.host.emulation import this_machine
 from graphcrate.model import codec
 from graphcrate.model.command import command
 from graphcrate.model.errors import IntegrityError
+from graphcrate.model.platform import Platform
 from graphcrate.model.report import BuildParameters, BuildReport
 from graphcrate.model.words import joined
 from graphcrate.oci import access, push, reference, referrers, spec
@@ -44,6 +47,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     reference: str
     digest: str
+    platform: str = ""  #: of a tag for several, the one that was verified
     names: tuple[str, ...] = ()
     checks: tuple[VerifyCheck, ...]
     statements: tuple[str, ...]
@@ -55,6 +59,7 @@ class VerifyRequest:
 
     ref: str
     key: Path | None = None  #: the public one
+    platform: Platform | None = None  #: of a tag for several, the one that is verified; None: this machine's
     published_as: str = ""  #: of a copy: the name of what it is a copy of
     rebuild: bool = False  #: build it again
     wheels: Path | None = None  #: for it: the folder of a lock that has wheels of one's own
@@ -65,11 +70,10 @@ def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
     key = keys.read_public(request.key) if request.key else None
     name = reference.parse(request.ref.removeprefix("docker://"))
     source = access.repository(name, ctx)
-    document = source.manifest(name.digest or name.tag)
+    image = pull.find_manifest(source, name, ctx.cache, request.platform or this_machine())
+    document = source.manifest(image.descriptor.digest)
     digest, checks = document.digest, []
-    tags = (signing.signature_tag(digest), signing.attestation_tag(digest))
-    layers = [layer for tag in tags for layer in _layers(source, attestations.stored(source, tag))]
-    layers += _referrers(source, digest)
+    layers = attached_to(source, digest)
     signatures = list(verify.signatures(digest, layers, key))
     if key is not None:
         verdict = verify.best(digest, signatures)
@@ -83,7 +87,9 @@ def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
             statements[predicate] = best.statement
         message = best.message if mine else "nothing of the kind is attached to this image"
         other = _ran_elsewhere(best.statement, document) if best.is_verified else ""
-        checks.append(VerifyCheck(words, best.is_verified and not other, other or message))
+        emulated = best.is_verified and _is_emulated(best.statement)
+        message += "; an emulator alone has tried this image, on no machine of its kind" if emulated else ""
+        checks.append(VerifyCheck(words, best.is_verified and not other, other or message, note=emulated))
     published = names.known(signature.name for signature in signatures if signature.is_verified)
     checks.insert(1 if key else 0, _name(request, name, published, statements.get(statement.BILL)))
     if request.rebuild:
@@ -91,10 +97,25 @@ def run(request: VerifyRequest, ctx: Context, build: Build) -> Verification:
     return Verification(
         reference=str(name),
         digest=digest,
+        platform=(request.platform or this_machine()).name if image.index else "",
         names=tuple(map(str, published)),
         checks=tuple(checks),
         statements=tuple(sorted(statements)),
     )
+
+
+def attached_to(source: Repository, digest: str) -> list[tuple[spec.Descriptor, bytes]]:
+    """Signatures of and statements about an image, under cosign's tags and as referrers, their digests checked."""
+    tags = (signing.signature_tag(digest), signing.attestation_tag(digest))
+    layers = [layer for tag in tags for layer in _layers(source, attestations.stored(source, tag))]
+    return layers + _referrers(source, digest)
+
+
+def _is_emulated(about: Statement | None) -> bool:
+    """Whether it says that the image was published with an emulator's proof in place of its suites."""
+    if not about or about.predicate_type != statement.SMOKE or not isinstance(about.predicate, dict):
+        return False
+    return about.predicate.get(statement.EMULATED) is True
 
 
 def _ran_elsewhere(about: Statement | None, document: Document) -> str:

@@ -29,7 +29,9 @@ from graphcrate.model.lock import (
     LockedFile,
     LockedPackage,
     RegistryBase,
+    platform_of,
 )  # fmt: skip
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import Channel
 from graphcrate.model.standing import (
     Counts,
@@ -233,6 +235,9 @@ def _copies(wheel: _Wheel) -> tuple[Source, ...]:
 # --- Debian -----------------------------------------------------------------------------------------------------------
 
 
+_Suite = tuple[str, Platform]  #: a suite's name, and whose packages are meant
+
+
 class _Lists(NamedTuple):
     """A suite's lists of today, None where there are none."""
 
@@ -240,25 +245,34 @@ class _Lists(NamedTuple):
     archive: SuiteArchive | None
 
 
-def _lists(locks: Iterable[LockQuery], ctx: Context) -> dict[str, _Lists]:
+def _lists(locks: Iterable[LockQuery], ctx: Context) -> dict[_Suite, _Lists]:
     """Today's lists of the suites of all bases."""
-    names = sorted({base.suite for asked in locks for _, base in _bases(asked.lock)})
-    lists: dict[str, _Lists] = {}
+    names = sorted({_suite_of(base) for asked in locks for _, base in _bases(asked.lock)}, key=_order)
+    lists: dict[_Suite, _Lists] = {}
     if names:
         with ctx.progress.task("reading Debian's lists", len(names), "suites" if names[1:] else "suite") as task:
             for suite in names:
-                lists[suite] = _of_suite(suite, ctx)
+                lists[suite] = _of_suite(*suite, ctx)
                 task.advance(1)
     return lists
 
 
-def _of_suite(suite: str, ctx: Context) -> _Lists:
-    kept = suites.described(suite, settings.today())
+def _suite_of(base: DebianBase) -> _Suite:
+    return base.suite, platform_of(base)
+
+
+def _order(suite: _Suite) -> tuple[str, bool, str]:
+    name, platform = suite
+    return name, platform != DEFAULT, platform.name
+
+
+def _of_suite(suite: str, platform: Platform, ctx: Context) -> _Lists:
+    kept, shown = suites.described(suite, settings.today()), "" if platform == DEFAULT else platform.name
     try:
-        archive = SuiteArchive(suite, ctx)
+        archive = SuiteArchive(suite, ctx, platform=platform)
     except (NetworkError, IntegrityError) as error:
-        return _Lists(SuiteLists(suite=suite, kept=kept, error=error.what), None)
-    value = SuiteLists(suite=suite, kept=kept, listed=archive.listed, has_security=archive.has_security)
+        return _Lists(SuiteLists(suite=suite, platform=shown, kept=kept, error=error.what), None)
+    value = SuiteLists(suite=suite, platform=shown, kept=kept, listed=archive.listed, has_security=archive.has_security)
     return _Lists(value, archive)
 
 
@@ -272,7 +286,7 @@ def _bases(lock: Lock) -> Iterator[tuple[Literal["base", "compiler"], DebianBase
 class _Debs:
     """The .debs of locks: of bases and toolkits."""
 
-    def __init__(self, locks: Sequence[LockQuery], ctx: Context, reach: Reach, lists: Mapping[str, _Lists]) -> None:
+    def __init__(self, locks: Sequence[LockQuery], ctx: Context, reach: Reach, lists: Mapping[_Suite, _Lists]) -> None:
         self._presences: dict[str, Presence] = {}  #: by the sha256 of a .deb
         self.named: dict[str, DebianPackage] = {}
         self._times: dict[str, dict[str, None]] = {}
@@ -313,7 +327,7 @@ def _debian(lock: Lock) -> Iterator[tuple[str, str, DebianPackage]]:
 # --- one lock ---------------------------------------------------------------------------------------------------------
 
 
-def _lock(asked: LockQuery, files: Mapping[str, FileStanding], lists: Mapping[str, _Lists]) -> LockStanding:
+def _lock(asked: LockQuery, files: Mapping[str, FileStanding], lists: Mapping[_Suite, _Lists]) -> LockStanding:
     lock = asked.lock
     packages: list[LockedPackage | DebianPackage] = [*lock.installed(), *lock.for_compilation()]
     packages += (package for _, _, package in _debian(lock))
@@ -336,6 +350,7 @@ def _lock(asked: LockQuery, files: Mapping[str, FileStanding], lists: Mapping[st
         recipe=asked.recipe,
         cuda=lock.cuda,
         candidate=lock.candidate,
+        platform="" if lock.platform == DEFAULT else lock.platform.name,
         path=asked.path,
         renew=asked.renew,
         counts=counts,
@@ -346,11 +361,11 @@ def _lock(asked: LockQuery, files: Mapping[str, FileStanding], lists: Mapping[st
     )
 
 
-def _updates(lock: Lock, lists: Mapping[str, _Lists]) -> tuple[Update, ...]:
+def _updates(lock: Lock, lists: Mapping[_Suite, _Lists]) -> tuple[Update, ...]:
     """What is newer today, those of the security archive first; of the compiler's base what the image's has not."""
     updates: dict[tuple[str, str], Update] = {}
     for of, base in _bases(lock):
-        if (archive := lists[base.suite].archive) is None:
+        if (archive := lists[_suite_of(base)].archive) is None:
             continue
         for package in base.packages:
             if (newer := archive.newer(package)) is not None:

@@ -1,6 +1,7 @@
 """Small layouts for tests, of layers written with `tarfile`."""
 
 from graphcrate.model.plan import ConfigStep
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
@@ -10,7 +11,7 @@ from tests.unit import tars
 CREATED = 1_700_000_000
 
 
-def layout(folder, *layers, tag="1.0", types=(spec.LAYER_GZIP,), **config):
+def layout(folder, *layers, tag="1.0", types=(spec.LAYER_GZIP,), platform=DEFAULT, **config):
     """A layout at `folder/oci` of these layers, lowest first, `types` in turn. `config`: of the `ConfigStep`."""
     cache = folder / "blobs"
     cache.mkdir(parents=True)
@@ -19,7 +20,7 @@ def layout(folder, *layers, tag="1.0", types=(spec.LAYER_GZIP,), **config):
         for number, entries in enumerate(layers)
     ]
     step = ConfigStep(**{"environment": {}, "labels": {}, "command": ("sh",), **config})
-    image = make_image(records, step, CREATED)
+    image = make_image(records, step, CREATED, platform=platform)
     return write_layout(folder / "oci", image, lambda digest: cache / digest.removeprefix("sha256:"), tag)
 
 

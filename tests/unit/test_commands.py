@@ -98,7 +98,7 @@ def machines():
             text = shlex.join(words)
             given = re.findall(r"(?:--(gpu|driver|target|kernel) |(GPU|DRIVER|TARGET)=)([\w.,/-]+)", text)
             known = {(one or other).lower(): value for one, other, value in given if not value.isupper()}
-            stack = re.search(r"STACK=(\w+)|(?:image|explain|check) (pyg|glt|torch)\b", text)
+            stack = re.search(r"STACK=(\w+)|(?:image|explain|check) (?:\S*/)?(pyg|glt|torch)\b", text)
             if known and words[0] in (*OURS, "make") and known.get("target") != "mine.toml":
                 found[stack[1] or stack[2] if stack else "", *sorted(known.items())] = str(command)
     return found

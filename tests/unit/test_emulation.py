@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from graphcrate.assembly import pipeline
-from graphcrate.cli import options
+from graphcrate.cli import options, requests
 from graphcrate.compat import catalog, explain, facts, ported
 from graphcrate.compat.emulators import emulator_package
 from graphcrate.compat.planning import make_plan
@@ -475,3 +475,44 @@ def test_the_provenance_of_an_image_asks_for_its_platform_again():
 
 def test_run_says_that_an_emulator_runs_the_image():
     assert running.emulated(ARM64) == "the image is for arm64, which an emulator runs here: slowly, and without GPUs"
+
+
+# -- machines for arm64 themselves
+
+
+@pytest.mark.parametrize(
+    ("here", "asked", "platform"),
+    [
+        (ARM64, {}, "linux/arm64"),
+        (ARM64, {"platform": "linux/amd64"}, "linux/amd64"),
+        (ARM64, {"machine": MachineRequest(gpu="a100")}, ""),  # those machines decide
+        (ARM64, {"machine": MachineRequest(target="dgx2")}, ""),
+        (AMD64, {}, ""),
+        (AMD64, {"platform": "linux/arm64"}, "linux/arm64"),
+    ],
+)
+def test_image_is_for_the_machine_that_builds_it_where_nothing_else_is_asked(monkeypatch, here, asked, platform):
+    monkeypatch.setattr(requests, "this_machine", lambda: here)
+    assert requests.build_request("image", "torch", "13.2", **asked).platform == platform
+
+
+def test_texts_are_rendered_alike_on_every_machine(monkeypatch):
+    monkeypatch.setattr(requests, "this_machine", lambda: ARM64)
+    assert requests.build_request("render", "torch", "13.2").platform == ""
+
+
+@pytest.mark.parametrize(
+    ("machine", "platform"), [("aarch64", ARM64), ("x86_64", AMD64), ("riscv64", DEFAULT), ("ppc64le", DEFAULT)]
+)
+def test_this_machines_platform_is_by_uname(monkeypatch, machine, platform):
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=machine, release="6.8"))
+    assert emulation.this_machine() == platform
+    assert emulation.is_native(platform) == (platform.machine == machine)
+
+
+def test_arm64_machine_runs_arm64_itself_and_says_that_it_does_not_run_x86_64(monkeypatch, cache):
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64", release="6.8"))
+    monkeypatch.setattr(emulators, "is_registered", lambda _: False)
+    assert emulators.prepare_emulator(ARM64, place(cache)) is None
+    with refused(HostError, "programs for x86-64 cannot be run on aarch64", "build on a machine for x86-64"):
+        emulators.prepare_emulator(AMD64, place(cache))

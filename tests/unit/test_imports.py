@@ -26,7 +26,16 @@ PURE = {
     *("model", "compat", "checks.audit", "checks.contracts", "checks.wording"),
     *("artifacts.formats.runtime_files", "artifacts.tree.compare", "render"),
     *("pages.charts", "pages.html", "pages.timeline"),
-    *("oci.image", "oci.index", "oci.layer", "oci.realms", "oci.reference", "oci.spec", "oci.tar"),
+    *(
+        "oci.image",
+        "oci.index",
+        "oci.layer",
+        "oci.platform_index",
+        "oci.realms",
+        "oci.reference",
+        "oci.spec",
+        "oci.tar",
+    ),
     *("publish.attest", "publish.destinations.parse", "publish.policy", "smoke.verdict"),
     *("update.recipe_text", "update.releases", "update.review", "update.weighing"),
 }

@@ -13,6 +13,7 @@ from graphcrate.assembly.matrix import MatrixRequest
 from graphcrate.assembly.with_engine import EMBEDDED
 from graphcrate.checks import new_image
 from graphcrate.cli import options, tables
+from graphcrate.compat import catalog
 from graphcrate.compat.explain import VariantChoice
 from graphcrate.engines import run_suites
 from graphcrate.host import cleaning
@@ -86,6 +87,60 @@ def test_prove_builds_each_committed_lock_and_writes_its_proof(project):
     assert (proof.lock_sha256, proof.commit, proof.gpus) == (decode_lock(lock).sha256, "0123abc+", GPUS)
     assert [(one.suite, one.device) for one in proof.suites] == [("dna", "cpu EPYC")], "what was skipped proves nothing"
     assert (proof.binaries, proof.warnings) == (9, 2)
+
+
+@pytest.fixture
+def grace(project):
+    """The same checkout with a lock of `torch` 12.1 for arm64 beside that for x86-64."""
+    folder = project.root / "images/torch/cu121/arm64"
+    folder.mkdir()
+    lock = decode_lock((ROOT / "images/torch/cu130/arm64/pypi.lock.json").read_bytes())
+    (folder / "pypi.lock.json").write_bytes(encode(msgspec.structs.replace(lock, cuda="12.1")))
+    return project
+
+
+def emulating(asked):
+    """What stands for a build, which an emulator tries where it is for arm64."""
+
+    def build(request, ctx):
+        asked.append((request.cuda, request.platform))
+        row = next(iter(matrix.rows(ctx, MatrixRequest(recipe="torch", cuda="12.1", platform=request.platform))))
+        ran = (suite("emulated", device="cpu (emulating arm64)"),)
+        key = matrix.EMBEDDED.key(matrix._plan(row, row.lock, ctx))
+        return msgspec.structs.replace(report(suites=ran, build_key=key, lock_sha256=row.lock.sha256), audit=AUDIT)
+
+    return build
+
+
+def test_matrix_proves_locks_of_each_platform_beside_them(grace):
+    results = matrix.run(MatrixRequest(recipe="torch", cuda="12.1"), grace, emulating(asked := []))
+    assert asked == [("12.1", "linux/amd64"), ("12.1", "linux/arm64")]
+    assert [(one.platform, one.state) for one in results] == [("", "proved"), ("linux/arm64", "proved")]
+    proof = decode_proof((grace.root / "images/torch/cu121/arm64/pypi.proof.json").read_bytes())
+    assert [(one.suite, one.device) for one in proof.suites] == [("emulated", "cpu (emulating arm64)")]
+    assert list(tables.proofs(results))[2].startswith("torch 12.1 pypi for linux/arm64  proved")
+    again = matrix.run(MatrixRequest(recipe="torch", platform="linux/arm64"), grace, emulating(asked := []))
+    assert ([one.state for one in again], asked) == (["proved before"], [])
+    failed = matrix.run(MatrixRequest(platform="linux/arm64", again=True), grace, build([], [("torch", "12.1")]))
+    with refused(NetworkError, "first torch 12.1 pypi for linux/arm64", "ARCH=arm64"):
+        matrix.raise_if_failed(failed)
+
+
+def test_matrix_of_a_platform_without_locks_is_refused(project):
+    with refused(UsageError, "no candidate is called torch linux/arm64"):
+        matrix.rows(project, MatrixRequest(recipe="torch", platform="linux/arm64"))
+
+
+def test_list_says_what_is_locked_for_other_platforms(grace):
+    recipes = catalog.all_recipes(grace)
+    lines = list(tables.variants(grace, recipes))
+    assert any(line.startswith("linux/arm64: torch 12.1 (") and "ARCH=arm64" in line for line in lines)
+    locked = {(one["recipe"], one["cuda"]): one["locked_for"] for one in tables.described(grace, recipes)}
+    assert locked == {
+        ("torch", "11.7"): ["linux/amd64"],
+        ("torch", "12.1"): ["linux/amd64", "linux/arm64"],
+        ("glt", "12.1"): ["linux/amd64"],
+    }
 
 
 def test_proved_lock_is_built_again_only_on_request_or_change(project):

@@ -228,9 +228,9 @@ def test_publish_with_an_invalid_tag_sends_nothing(registry, publish, tag):
 @pytest.mark.parametrize(
     ("to", "useless"),
     [
-        ("{}/team", {"forms": ("sif",), "kernel": "5.14", "replace": True, "compression": Compression.GZIP}),
-        ("acr:cn-hangzhou/team", {"forms": ("sqsh",), "kernel": "5.14", "replace": True}),
-        ("oras://{}/team", {"form": "oci", "mount_from": ("team/other",), "forms": ("sif",)}),
+        ("{}/team", {"forms": ("sif",), "kernel": "5.14", "compression": Compression.GZIP}),
+        ("acr:cn-hangzhou/team", {"forms": ("sqsh",), "kernel": "5.14"}),
+        ("oras://{}/team", {"form": "oci", "mount_from": ("team/other",), "forms": ("sif",), "replace": True}),
         ("./shelf", {"form": "docker", "mount_from": ("team/other",), "tags": ("latest",), "key": Path("cosign.key")}),
     ],
 )

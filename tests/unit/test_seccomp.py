@@ -6,10 +6,11 @@ import struct
 
 import pytest
 
-from graphcrate.host import seccomp
+from graphcrate.host import namespaces, seccomp
 from graphcrate.host.steps import Step
 from graphcrate.host.syscalls import ALLOWED, ASKED, IGNORED, REFUSED, TRACING, syscall_numbers
 from graphcrate.model.platform import PLATFORMS
+from tests import ROOT
 
 program = functools.cache(seccomp.program)
 X86, ARM = "x86_64", "aarch64"
@@ -49,6 +50,42 @@ def known(machine):
         for table in (ALLOWED, REFUSED, TRACING, ASKED)
         for name, number in syscall_numbers(table, ROWS[machine]).items()
     }
+
+
+def of_linux(machine):
+    """Name → number by the kernel's own headers, of Linux 6.1."""
+    text = (ROOT / "tests/unit/syscalls_of_linux.txt").read_text(encoding="utf-8")
+    rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    column = 1 + [X86, ARM].index(machine)
+    return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
+
+
+#: calls of kernels after 6.1: both processors have one number for each since 5.1
+LATER = {"fchmodat2": 452, "futex_wake": 454, "futex_wait": 455, "futex_requeue": 456, "mseal": 462}
+#: calls that exist and that the sandbox has none of, on both processors: see `host.syscalls`
+NONE_OF = {
+    *("clone3", "openat2", "memfd_secret", "io_pgetevents", "io_uring_enter", "io_uring_register", "io_uring_setup"),
+    *("process_mrelease", "set_mempolicy_home_node"),
+}
+
+
+@pytest.mark.parametrize("machine", [X86, ARM])
+def test_syscall_numbers_are_those_of_the_kernels_headers(machine):
+    headers = of_linux(machine) | LATER
+    assert known(machine) == {name: headers[name] for name in known(machine)}
+    assert namespaces.SYS_PIVOT_ROOT[machine] == headers["pivot_root"]
+    assert namespaces.SYS_SECCOMP[machine] == headers["seccomp"]
+
+
+def test_syscalls_of_aarch64_are_judged_or_left_out_on_purpose():
+    assert of_linux(ARM).keys() - known(ARM).keys() == NONE_OF
+
+
+def test_filter_of_each_processor_refuses_the_other_ones_calls():
+    for machine, other in ((X86, ARM), (ARM, X86)):
+        number = known(machine)["read"]
+        assert answer(Step.RUN, number, machine=machine) == ALLOW
+        assert answer(Step.RUN, number, machine=machine, arch=ROWS[other].audit) == errno.ENOSYS
 
 
 @pytest.mark.parametrize("machine", [X86, ARM])

@@ -361,6 +361,18 @@ def test_updates_are_split_into_security_and_others_by_archive(world):
     assert (suite.suite, suite.has_security, suite.error) == ("bookworm", True, "")
 
 
+def test_updates_of_an_arm64_lock_are_from_arm64s_lists(world):
+    """A package may have been built again for one platform alone: its version differs then."""
+    put_everywhere(world)
+    ported = deb("bash", "5", size=11, path=PATH.replace("amd64", "arm64"), architecture="arm64")
+    world.debian.put("bookworm", [stanza("bash", "5")])
+    world.debian.put("bookworm", [stanza("bash", "5+b1", Architecture="arm64")], stem="binary-arm64/Packages")
+    found = world.check(lock(), lock(debs=(ported,)))
+    assert [[one.newest for one in of.updates] for of in found.locks] == [[], ["5+b1"]]
+    assert [of.title for of in found.locks] == ["torch 11.8 pypi", "torch 11.8 pypi for linux/arm64"]
+    assert [(suite.suite, suite.platform) for suite in found.suites] == [("bookworm", ""), ("bookworm", "linux/arm64")]
+
+
 def test_missing_or_expired_package_lists_are_reported_and_end_with_0(world):
     put_everywhere(world)
     world.debian.put("bookworm", [stanza("bash", "6")])

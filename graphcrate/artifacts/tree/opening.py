@@ -55,7 +55,7 @@ def _reader(image: Located, fetch: Fetch, platform: Platform = DEFAULT) -> Calla
             return partial(_pulled, reference.parse(image.name), fetch)
         case "layout":
             if image.has_layout:
-                return partial(layers.read_layout, image.ref, image.layout(platform))
+                return partial(layers.read_layout, image.ref, image.layout_for(platform))
             raise UsageError(
                 f"{image.ref} has no OCI layout", cause="An engine built it.", next_step=f"give docker:{image.name}"
             )

@@ -25,7 +25,8 @@ from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.host.steps import Step
 from graphcrate.inputs.emulators import prepare_emulator, stored_emulator
-from graphcrate.model.platform import Platform
+from graphcrate.model.errors import LayoutError
+from graphcrate.model.platform import SUPPORTED, Platform
 from graphcrate.model.report import Artifact
 from graphcrate.oci.layout import Layout, read_layout
 
@@ -60,7 +61,18 @@ def runtime(environment: Mapping[str, str]) -> RuntimeVersion:
 
 def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Unpacked]:
     """Open the artifact's layout; see `unpacked`."""
-    return unpacked(read_layout(Path(artifact.reference)), cache=cache, progress=progress)
+    return unpacked(_layout(artifact), cache=cache, progress=progress)
+
+
+def _layout(artifact: Artifact) -> Layout:
+    """The artifact's layout; of one for several platforms, the image that it is."""
+    path = Path(artifact.reference)
+    for platform in SUPPORTED:
+        with contextlib.suppress(LayoutError):
+            layout = read_layout(path, platform=platform)
+            if layout.digest == artifact.digest:
+                return layout
+    return read_layout(path)
 
 
 @contextlib.contextmanager

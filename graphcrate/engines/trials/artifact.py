@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -40,15 +41,17 @@ def find(
     rerun: bool = False,
     pyxis: bool = False,
     nodes: int = 1,
+    platform: Platform | None = None,
 ) -> TrialOrder:
     """Find an image, make it what the runner opens, and order its suites.
 
     `runner`: one of RUNNERS; `suites` empty: those of its recipe; `rerun`: also those that it passed before; `pyxis`:
-    Slurm starts containers itself; `nodes`: of the job, for suites that spread over them. Raises UsageError for a
+    Slurm starts containers itself; `nodes`: of the job, for suites that spread over them; `platform`: that was asked
+    for, of an image for several. Raises UsageError for a
     missing image or one that the runner cannot open, HostError where an engine does not answer.
     """
     runner = _check_names(suites, runner)
-    source = locate(reference, output)
+    source = replace(locate(reference, output), platform=platform)
     default = next((name for name, form in RUNNER_FORMS.items() if source.form in form.forms), "")
     chosen = default if runner == "auto" else runner
     artifact = _opener(chosen)(source, ctx, pyxis) if chosen else None
@@ -65,8 +68,9 @@ def find(
     _refuse_unfit(suites, packages, reference)
     chosen_suites = tuple(suites) or _recipe_suites(reference, report, ctx)
     _refuse_nodes(nodes, chosen_suites)
-    platform = source.layout().platform if source.has_layout else DEFAULT
-    _refuse_emulated(suites, platform, chosen)
+    layout = source.layout() if source.has_layout else None
+    made_for = layout.platform if layout else DEFAULT
+    _refuse_emulated(suites, made_for, chosen)
     folder = source.ours / "trials" if source.ours else output / "trials" / _name(source).replace(":", "-")
     passes = home if (home / "report.json").is_file() else output / "trials"
     return TrialOrder(
@@ -78,11 +82,11 @@ def find(
         folder=str((folder / chosen).absolute()),
         passes=str((passes / memory.FOLDER).absolute()),
         packages=packages,
-        layout=source.layout().digest if source.has_layout else "",
+        layout=layout.digest if layout else "",
         rerun=rerun,
         own=report.own if report and not suites else OwnTests(),
         nodes=nodes,
-        platform=platform.name,
+        platform=made_for.name,
     )
 
 
@@ -176,7 +180,9 @@ def _in_store(source: Located, store: oci.StoreEngine, ctx: Context) -> Artifact
         return known
     with ctx.cache.folder() as folder:
         archive = folder / f"{name}.tar"
-        convert.convert(convert.ConvertRequest(ref=str(source.path), to="docker", output=archive), ctx)
+        convert.convert(
+            convert.ConvertRequest(ref=str(source.path), to="docker", output=archive, platform=source.platform), ctx
+        )
         return store.load(archive, ctx.environment)
 
 
@@ -186,7 +192,12 @@ def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Conte
     if source.has_layout:
         path = path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
         if not convert.is_of(path, source.layout().digest):
-            convert.convert(convert.ConvertRequest(ref=str(source.path), to=form, output=path, force=True), ctx)
+            convert.convert(
+                convert.ConvertRequest(
+                    ref=str(source.path), to=form, output=path, force=True, platform=source.platform
+                ),
+                ctx,
+            )
     real = path.resolve()  # a link such as pyg.sif may point elsewhere tomorrow
     size = real.stat().st_size
     return Artifact(engine=engine, kind=form, reference=str(real), digest=file_digest(real), bytes=size)

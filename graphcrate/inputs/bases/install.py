@@ -27,6 +27,7 @@ from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.platform import DEFAULT, Platform
 
 TIMEOUT = 1800.0
+EMULATED_TIMEOUT = 6 * TIMEOUT  #: an emulator takes ten times as long, on a busy machine more
 #: What maintainers' scripts call in place of these programs: it notes the arguments first.
 _NOTING = """#!/bin/sh
 { printf '%s\\0' NAME "$PWD" "$@"; printf '\\0\\0'; } >> /tmp/calls/calls
@@ -144,7 +145,7 @@ def _run_dpkg(root: Path, work: Path, script: str, on_line: Callable[[str], None
         _ENVIRONMENT,
         [Bind(work / name, f"/tmp/{name}", read_only=name != "calls") for name in ("debs", "noting", "calls")],
         on_line=on_line,
-        timeout=TIMEOUT,
+        timeout=TIMEOUT if emulator is None else EMULATED_TIMEOUT,
         step=Step.INSTALL,
         emulator=emulator,
     )

@@ -28,6 +28,7 @@ KINDS = {
     CONTRACTS: ("contracts", "contracts.json"),
     AUDIT: ("audit", "audit.json"),
 }
+EMULATED = "emulatedAllowed"  #: field of the statement about suites: there are none of them, and an emulator's proof
 #: of a suite's report: which machine of the site it was, and words that may quote its paths
 _PRIVATE = ("node", "partition", "job", "reason")
 
@@ -83,18 +84,25 @@ def decode(data: bytes) -> Statement:
 
 
 def smoke(
-    reports: Iterable[SmokeReport], *, manifest: str, config: str, cpu_only_allowed: bool = False
+    reports: Iterable[SmokeReport],
+    *,
+    manifest: str,
+    config: str,
+    cpu_only_allowed: bool = False,
+    emulated_allowed: bool = False,
 ) -> dict[str, Any]:
     """The suites with device, driver and runtime, and the digest of what each ran in.
 
     `manifest`: digest of the layout that ran. A registry's copy may have another manifest (Docker's form), and has the
-    same `config`. `cpu_only_allowed`: a user let it go out without a pass on a GPU.
+    same `config`. `cpu_only_allowed`: a user let it go out without a pass on a GPU; `emulated_allowed`: tried by an
+    emulator alone, without its suites.
     """
     suites = [
         {name: value for name, value in fields.items() if name not in _PRIVATE and value not in ("", None)}
         for fields in msgspec.to_builtins(tuple(reports))
     ]
-    return {"suites": suites, "ran": {"manifest": manifest, "config": config}, "cpuOnlyAllowed": cpu_only_allowed}
+    allowed = {"cpuOnlyAllowed": cpu_only_allowed, **({EMULATED: True} if emulated_allowed else {})}
+    return {"suites": suites, "ran": {"manifest": manifest, "config": config}, **allowed}
 
 
 def audit(report: msgspec.Struct) -> dict[str, Any]:

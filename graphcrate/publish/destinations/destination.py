@@ -13,16 +13,19 @@ from graphcrate.publish.policy import FileForm, ImageEvidence, PublishRequest
 
 #: annotation of what went out without a pass on a GPU; the statement about its suites has a field for it
 CPU_ONLY = "graphcrate.cpu-only"
+EMULATED = "graphcrate.emulated"  #: the same of what an emulator alone has tried
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """`publish --json`. `digest`: of the manifest that the reference names. `lines`: runtime → what its users type."""
+    """`publish --json`. `digest`: of the image's manifest. `lines`: runtime → what its users type."""
 
     name: str
     tag: str
     destination: str = ""
     reference: str
     digest: str
+    platform: str = ""  #: that the image is for
+    index: str = ""  #: digest of the index that the reference names, where that holds images for other platforms too
     form: str = ""
     tags: tuple[str, ...] = ()
     bytes_sent: int = 0
@@ -31,6 +34,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     proofs: tuple[str, ...] = ()  #: digests of the manifests that hold statements and signatures
     signed: str = ""  #: "key"; empty: nobody signed
     cpu_only: bool = False
+    emulated: bool = False
     seconds: float = 0.0
     lines: Mapping[str, str] = {}
 

@@ -199,7 +199,8 @@ class SharedFolder(Destination):
         report, written, lines = image.report, [], {}
         for form in request.forms or FILE_FORMS[:1]:
             made, suffix = converted(image, request, form, ctx), convert.SUFFIXES[form]
-            target, latest = self.path / f"{report.name}-{report.tag}{suffix}", self.path / f"{report.name}{suffix}"
+            target = self.path / f"{report.name}-{report.tag}{suffix}"
+            latest = self.path / f"{report.name}{image.layout.platform.suffix}{suffix}"  # a file is for one platform
             source = Path(made.path)
             linked = publish(source, made.sha256, target, latest, progress=ctx.progress, replace=request.replace)
             runtime, line = self._line(form, target, latest if linked else target, report)

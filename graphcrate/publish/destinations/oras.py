@@ -4,7 +4,7 @@ Media types are those of Apptainer's and SingularityCE's clients (Singularity be
 pull it). The manifest is an OCI one: SingularityCE's older clients take no other for `oras://`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
@@ -17,9 +17,10 @@ from graphcrate.oci import credentials, push, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference
-from graphcrate.oci.registry import Repository
+from graphcrate.oci.registry import Document, Repository
 from graphcrate.oci.upload import UploadBlob
-from graphcrate.publish.destinations.destination import CPU_ONLY, converted
+from graphcrate.publish.attest.keys import PrivateKey
+from graphcrate.publish.destinations.destination import CPU_ONLY, EMULATED, converted
 from graphcrate.publish.destinations.parse import oras_location
 from graphcrate.publish.destinations.registry import Registry, Sent
 from graphcrate.publish.policy import ImageEvidence, PublishRequest
@@ -70,13 +71,44 @@ class OrasRegistry(Registry):
         location = oras_location(text)
         return cls(host=location.host, repository=location.repository, tag=location.tag) if location else None
 
+    def _short(self, image: ImageEvidence, request: PublishRequest) -> tuple[str, ...]:
+        """The short tag with its platform: a SIF is for one, and its clients know of no index."""
+        return tuple(f"{tag}{image.layout.platform.suffix}" for tag in super()._short(image, request))
+
+    def _check_tags(
+        self,
+        image: ImageEvidence,
+        request: PublishRequest,
+        target: Repository,
+        tags: Sequence[str],
+        key: PrivateKey | None,
+        ctx: Context,
+    ) -> None:
+        """Do nothing: a tag has one SIF."""
+
+    def _set_tags(
+        self,
+        image: ImageEvidence,
+        request: PublishRequest,
+        target: Repository,
+        tags: Sequence[str],
+        document: Document,
+        key: PrivateKey | None,
+        ctx: Context,
+    ) -> str:
+        """Set each tag to the SIF."""
+        for tag in tags:
+            push.put_manifest(target, tag, document.data, document.media_type)
+        return ""
+
     def _send(
         self, image: ImageEvidence, request: PublishRequest, reference: Reference, target: Repository, ctx: Context
     ) -> Sent:
         """Make the SIF, and send it under its manifest's digest alone."""
         shown, is_plain = f"oras://{reference}", credentials.is_plain(reference.host, ctx.environment)
         lines = {"apptainer": f"apptainer pull {'--no-https ' * is_plain}{image.report.name}.sif {shown}"}
-        notes = {CPU_ONLY: "true"} if image.evidence.cpu_only else {}
+        marks = {CPU_ONLY: image.evidence.cpu_only, EMULATED: image.evidence.emulated}
+        notes = {name: "true" for name, is_so in marks.items() if is_so}
         sif = converted(image, request, "sif", ctx)
         pushed = push_sif(Path(sif.path), sif.sha256, reference, target, ctx.progress, notes)
         return Sent(pushed, "", shown, lines)

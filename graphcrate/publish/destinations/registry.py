@@ -1,17 +1,17 @@
 """A registry: blobs, then the manifest by its digest, then statements and signatures, and the tags last of all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
 from graphcrate.host.attach import ask_password
 from graphcrate.host.context import Context
-from graphcrate.model.words import is_loopback
+from graphcrate.model.words import is_loopback, listed
 from graphcrate.oci import access, credentials, push, referrers, spec
 from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference, parse
-from graphcrate.oci.registry import Repository
-from graphcrate.publish import attestations
+from graphcrate.oci.registry import Document, Repository
+from graphcrate.publish import attestations, shared_tag
 from graphcrate.publish.attest import keys
 from graphcrate.publish.destinations.destination import Destination, Published
 from graphcrate.publish.destinations.parse import registry_location, vpc_reference
@@ -41,7 +41,9 @@ class Registry(Destination):
     registry.example/team             a registry: image and tag are appended (docker.io/USER on Docker Hub)
     registry.example/team/pyg:1.2     the whole name, taken as it is because it has a tag
     acr:cn-hangzhou/NAMESPACE         Alibaba Cloud (acr:INSTANCE@cn-hangzhou/NAMESPACE for an instance of one's own)"""
-    options: ClassVar[frozenset[str]] = frozenset({"--form", "--mount-from", "--key", "--tag", "--short-tag"})
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"--form", "--mount-from", "--key", "--tag", "--short-tag", "--replace"}
+    )
 
     @classmethod
     def parse(cls, text: str, environment: Mapping[str, str]) -> Self | None:
@@ -83,18 +85,17 @@ class Registry(Destination):
         target = access.repository(
             reference, ctx, find=credentials.for_destination, writes=True, mount_from=request.mount_from
         )
+        tags = tuple(dict.fromkeys((reference.tag, *self._short(image, request), *request.tags)))
+        self._check_tags(image, request, target, tags, key, ctx)
         sent = self._send(image, request, reference, target, ctx)
         pushed = sent.pushed
-        short = (short_tag(image),) if request.short_tag else ()
-        tags = tuple(dict.fromkeys((reference.tag, *short, *request.tags)))
-        document = target.manifest(pushed.digest).data
+        document = target.manifest(pushed.digest)
         attached = attestations.AttachedStatements()
         if key or sent.form:  # a SIF has no statements that nobody signed: Singularity's clients look for none
-            subject = spec.Descriptor(media_type=pushed.media_type, digest=pushed.digest, size=len(document))
+            subject = spec.Descriptor(media_type=pushed.media_type, digest=pushed.digest, size=len(document.data))
             names = [f"{reference.name}:{tag}" for tag in tags]
             attached = attestations.attach(target, image, subject, names, key, ctx)
-        for tag in tags:
-            push.put_manifest(target, tag, document, pushed.media_type)
+        index = self._set_tags(image, request, target, tags, document, key, ctx)
         # somebody else may have written that list meanwhile
         if why := referrers.add(target, pushed.digest, attached.referrers):
             ctx.progress.note(f"warning: {why}")
@@ -103,6 +104,7 @@ class Registry(Destination):
             tag=report.tag,
             reference=sent.shown,
             digest=pushed.digest,
+            index=index,
             form=sent.form,
             tags=tags,
             bytes_sent=pushed.bytes_sent,
@@ -112,6 +114,50 @@ class Registry(Destination):
             signed="key" if key else "",
             lines=sent.lines,
         )
+
+    def _short(self, image: ImageEvidence, request: PublishRequest) -> tuple[str, ...]:
+        """The short tag, where it is asked for: one for all platforms."""
+        return (short_tag(image),) if request.short_tag else ()
+
+    def _check_tags(
+        self,
+        image: ImageEvidence,
+        request: PublishRequest,
+        target: Repository,
+        tags: Sequence[str],
+        key: keys.PrivateKey | None,
+        ctx: Context,
+    ) -> None:
+        """Refuse what may not stand under a tag beside the images for other platforms that it has."""
+        if request.replace:
+            return
+        for tag in tags:
+            shared_tag.check(target, tag, image.layout.platform, image.layout.config, key, ctx.progress.note)
+
+    def _set_tags(
+        self,
+        image: ImageEvidence,
+        request: PublishRequest,
+        target: Repository,
+        tags: Sequence[str],
+        document: Document,
+        key: keys.PrivateKey | None,
+        ctx: Context,
+    ) -> str:
+        """Set the tags, each beside the images for other platforms that it has; the first one's index, if it is one."""
+        own, first = shared_tag.TaggedImage(document, image.layout.platform, image.layout.config), ""
+        for tag in tags:
+            name = f"{target.name}:{tag}"
+
+            def sign(index: spec.Descriptor, name: str = name) -> None:
+                if key is not None:
+                    attestations.sign(target, index, [name], key, ctx)
+
+            held = shared_tag.put(target, tag, own, sign, replace=request.replace)
+            if len(platforms := held.images.platforms) > 1:
+                ctx.progress.note(f"{name} is for {listed(platforms)}: each runtime takes the one for its machine")
+                first = first or (held.digest if tag == tags[0] else "")
+        return first
 
     def _send(
         self, image: ImageEvidence, request: PublishRequest, reference: Reference, target: Repository, ctx: Context
