@@ -234,6 +234,26 @@ def test_concurrent_publishers_of_two_platforms_lose_neither(registry, publish, 
     assert platforms(registry) == {AMD64.name: mine.digest, ARM64.name: theirs.digest}
 
 
+def test_another_publishers_newer_image_is_not_overwritten(registry, publish):
+    """Another one renews the other platform's image while this one writes its index: that stays in what it sets."""
+    publish(ARM64)
+    newer = publish(ARM64, tag="theirs", word="b")
+    renewed = registry.documents["team/torch/manifests/theirs"]
+
+    def mood(answers):
+        if (
+            answers.command == "PUT"
+            and answers.headers["Content-Type"] == spec.DOCKER_INDEX
+            and "sha256:" in answers.path
+        ):
+            registry.documents["team/torch/manifests/1.0"] = renewed
+        return False
+
+    registry.moods.append(mood)
+    mine = publish(AMD64)
+    assert platforms(registry) == {AMD64.name: mine.digest, ARM64.name: newer.digest}
+
+
 def test_tag_that_others_set_all_the_time_is_a_network_error(registry, publish):
     publish(ARM64, tag="theirs")
     alone = registry.documents["team/torch/manifests/theirs"]
