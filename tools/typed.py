@@ -18,21 +18,22 @@ _OPTIONS = (
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a person types: `make image CUDA=… WITH="…" APT="…" BUILD_APT="…"`."""
+    """What a person types: `make image CUDA=… GPU=… WITH="…" APT="…" BUILD_APT="…"`."""
 
     cuda: str = "11.8"
+    gpu: str = ""
     with_: str = msgspec.field(default="", name="with")
     apt: str = ""
     build_apt: str = ""
 
     def words(self) -> list[str]:
         """The arguments of `image`, but for the stack."""
-        pairs = (("--with", self.with_), ("--apt", self.apt), ("--build-apt", self.build_apt))
+        pairs = (("--gpu", self.gpu), ("--with", self.with_), ("--apt", self.apt), ("--build-apt", self.build_apt))
         return ["--cuda", self.cuda, *(word for name, text in pairs if text for word in (name, text))]
 
     def shown(self) -> str:
         """How make takes it, without the version of CUDA."""
-        pairs = (("WITH", self.with_), ("APT", self.apt), ("BUILD_APT", self.build_apt))
+        pairs = (("GPU", self.gpu), ("WITH", self.with_), ("APT", self.apt), ("BUILD_APT", self.build_apt))
         return " ".join(f'{name}="{text}"' if " " in text else f"{name}={text}" for name, text in pairs if text)
 
 
@@ -53,6 +54,7 @@ def advised(said: Message) -> Typed:
     typed = said.typed
     return Typed(
         cuda=named.get("CUDA", typed.cuda),
+        gpu=typed.gpu,
         with_=named.get("WITH", typed.with_),
         apt=_beside(typed.apt, named.get("APT", "")),
         build_apt=_beside(typed.build_apt, named.get("BUILD_APT", "")),
