@@ -50,7 +50,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def advised(said: Message) -> Typed:
     """What to type by a message; what was typed where it names nothing as it has to be typed."""
     found = [option for pattern in _OPTIONS for option in re.findall(pattern, said.next_step)]
-    named = {name.upper().replace("-", "_"): text.strip("\"'") for name, text in found}
+    texts = [(name.upper().replace("-", "_"), text.strip("\"'")) for name, text in found]
+    named = {name: text for name, text in texts if not text.startswith("./")}  # a folder that the user would make
     typed = said.typed
     return Typed(
         cuda=named.get("CUDA", typed.cuda),

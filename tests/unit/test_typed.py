@@ -28,6 +28,7 @@ def test_both_lists_have_one_kind_of_typed_words_and_messages():
         ("make image CUDA=12.6 WITH=demo", {}, {"cuda": "12.6"}),
         ("make image CUDA=11.8 GPU=v100 WITH=demo BUILD_APT=c", {"gpu": "v100"}, {"gpu": "v100", "build_apt": "c"}),
         ("bring a wheel (WITH=./demo-….whl)", {}, {}),
+        ("make image CUDA=11.7 WITH=demo; or a source of it: WITH=./demo", {}, {"cuda": "11.7"}),
     ],
 )
 def test_options_that_a_message_names_are_typed_beside_what_was(step, before, after):
