@@ -3,11 +3,12 @@
     python -m tools.source_packages [NAME …] [--again]
 
 Which, of which kind, with which options and what has to run: tools/source_packages.toml. Each is locked on top of the
-stack for the CPU, compiled by its own back-end twice in caches of their own (the second time with one compiler at a
-time), loaded in the image's base, and used there; no image is made. Where a message names what to
-type (`BUILD_APT=`, `WITH=`, `CUDA=`), that is typed. What came of it is noted in tools/source_packages.json after each,
-so that the same command goes on where it stopped; what passed is compiled again with `--again` alone. The table of
-docs/sources.md is made of both files. Ends with 1 where a package fails that passed before.
+stack for the CPU, or for the CUDA version that the list names, compiled by its own back-end twice in caches of their
+own (the second time with one compiler at a time), loaded in the image's base, and used there; no image is made. Where a
+message names what to type (`BUILD_APT=`, `WITH=`, `CUDA=`), that is typed. What came of it is noted in
+tools/source_packages.json after each, so that the same command goes on where it stopped; what passed is compiled again
+with `--again` alone. The table of docs/sources.md is made of both files. Ends with 1 where a package fails that passed
+before.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from graphcrate.assembly.extensions import Compiling
 from graphcrate.assembly.job import BuildJob
 from graphcrate.cli.requests import build_request
 from graphcrate.compat.explain import select_variant
+from graphcrate.compat.targets import MachineRequest
 from graphcrate.host import sandbox, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.cache import Cache
@@ -66,7 +68,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kind: str
     use: str
     version: str = ""  #: a release without a wheel for the stack's Python, where newer ones have one
-    cuda: str = "cpu"  #: of the stack that it is added to; none of it is compiled for a GPU
+    cuda: str = "cpu"  #: of the stack that it is added to
+    gpu: str = ""  #: a model that its code is for, of what is compiled with CUDA
     apt: str = ""
     build_apt: str = ""
     torch: bool = False  #: compiled against torch; others see an empty package of that name, for it takes a minute
@@ -116,7 +119,9 @@ def read_ledger() -> dict[str, Result]:
 
 def tried(source: Source, attempt: Callable[[Typed], Compiled]) -> Result:
     """Compile a package as the list has it, then as messages say, until it passes."""
-    typed = Typed(cuda=source.cuda, with_=source.requirement, apt=source.apt, build_apt=source.build_apt)
+    typed = Typed(
+        cuda=source.cuda, gpu=source.gpu, with_=source.requirement, apt=source.apt, build_apt=source.build_apt
+    )
     said: list[Message] = []
     while True:
         try:
@@ -140,7 +145,8 @@ def _message(typed: Typed, error: GraphcrateError) -> Message:
 def compile_twice(source: Source, typed: Typed, ctx: Context) -> Compiled:
     """Lock a package as it is typed, compile it twice, and use it. Raises GraphcrateError."""
     options = {"apt": typed.apt.split(), "build_apt": typed.build_apt.split()}
-    request = build_request("image", STACK, typed.cuda, packages=[typed.with_], **options)
+    machine = MachineRequest(gpu=typed.gpu)
+    request = build_request("image", STACK, typed.cuda, machine=machine, packages=[typed.with_], **options)
     job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=with_engine.EMBEDDED)
     resolution = pipeline.lock_all(job, ctx)
     lock, plan = resolution.lock, planned.make_plan(job.contents, resolution, ctx)

@@ -18,21 +18,22 @@ _OPTIONS = (
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a person types: `make image CUDA=… WITH="…" APT="…" BUILD_APT="…"`."""
+    """What a person types: `make image CUDA=… GPU=… WITH="…" APT="…" BUILD_APT="…"`."""
 
     cuda: str = "11.8"
+    gpu: str = ""
     with_: str = msgspec.field(default="", name="with")
     apt: str = ""
     build_apt: str = ""
 
     def words(self) -> list[str]:
         """The arguments of `image`, but for the stack."""
-        pairs = (("--with", self.with_), ("--apt", self.apt), ("--build-apt", self.build_apt))
+        pairs = (("--gpu", self.gpu), ("--with", self.with_), ("--apt", self.apt), ("--build-apt", self.build_apt))
         return ["--cuda", self.cuda, *(word for name, text in pairs if text for word in (name, text))]
 
     def shown(self) -> str:
         """How make takes it, without the version of CUDA."""
-        pairs = (("WITH", self.with_), ("APT", self.apt), ("BUILD_APT", self.build_apt))
+        pairs = (("GPU", self.gpu), ("WITH", self.with_), ("APT", self.apt), ("BUILD_APT", self.build_apt))
         return " ".join(f'{name}="{text}"' if " " in text else f"{name}={text}" for name, text in pairs if text)
 
 
@@ -49,10 +50,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def advised(said: Message) -> Typed:
     """What to type by a message; what was typed where it names nothing as it has to be typed."""
     found = [option for pattern in _OPTIONS for option in re.findall(pattern, said.next_step)]
-    named = {name.upper().replace("-", "_"): text.strip("\"'") for name, text in found}
+    texts = [(name.upper().replace("-", "_"), text.strip("\"'")) for name, text in found]
+    named = {name: text for name, text in texts if not text.startswith("./")}  # a folder that the user would make
     typed = said.typed
     return Typed(
         cuda=named.get("CUDA", typed.cuda),
+        gpu=typed.gpu,
         with_=named.get("WITH", typed.with_),
         apt=_beside(typed.apt, named.get("APT", "")),
         build_apt=_beside(typed.build_apt, named.get("BUILD_APT", "")),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from graphcrate.compat.facts import table
@@ -34,6 +35,8 @@ class _Tool(msgspec.Struct, frozen=True, kw_only=True):
 class Package(msgspec.Struct, frozen=True, kw_only=True):
     """What one package is built by besides: `variables`, and `options` of its setup.py, `for_cuda` where code for GPUs
     is made. `turn_on`: the variable by which the user gets code for GPUs, where its build makes none by itself.
+    `python`: the versions that can import the index's releases, where their metadata does not say so; `because` and
+    `instead` say why, and what to type.
     """
 
     name: str
@@ -42,6 +45,13 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     for_cuda: tuple[str, ...] = ()
     turn_on: str = ""
+    python: str = ""
+    because: str = ""
+    instead: str = ""
+
+    def imports_in(self, python: str) -> bool:
+        """Whether this Python ("3.11") can import it, as far as that is known."""
+        return SpecifierSet(self.python).contains(f"{python}.0")
 
     def settings(self, *, cuda: bool) -> tuple[str, ...]:
         """The options of its setup.py."""

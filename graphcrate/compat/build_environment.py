@@ -120,8 +120,18 @@ def of_step(given: Mapping[str, str], isolated: Iterable[LockedPackage], compila
     """The variables of sources that one environment compiles: what is known of each, and what was asked for."""
     asked = dict[str, str]()
     for package in isolated:
-        asked |= back_ends.package(package.name).variables | compilation.environment
+        asked |= asked_for(package, compilation)
     return joined(given, asked)
+
+
+def asked_for(package: LockedPackage, compilation: Compilation) -> dict[str, str]:
+    """The variables that are known of a source, and those that the user asked for.
+
+    The user's flags come after the known ones; other variables of the user take the place of known ones.
+    """
+    known, mine = back_ends.package(package.name).variables, compilation.environment
+    flags = {name: f"{known[name]} {mine[name]}" for name in _joined() if name in known and name in mine}
+    return known | mine | flags
 
 
 def asks_for_cuda(variables: Mapping[str, str]) -> bool:

@@ -147,8 +147,20 @@ def refuse_useless(lock: Lock) -> None:
             raise ResolutionError(
                 f"{package.name} {package.version} makes no code for {listed(_named(asked))}",
                 cause=f"It compiles for a list of its own, of which nvcc {compilation.toolkit.version} knows {able}.",
-                next_step=f"leave {package.name} out, or {setting(gpu=_gpus(makes))}, where those are your GPUs",
+                next_step=f"{_other_release(known, asked, compilation)}leave {package.name} out, or "
+                f"{setting(gpu=_gpus(makes))}, where those are your GPUs",
             )
+
+
+def _other_release(known: _Package, asked: Sequence[str], compilation: Compilation) -> str:
+    """The releases of a package that make code for one of these capabilities, as they are typed, with `or` behind."""
+    for other in _packages():
+        makes = _makes(other, compilation)
+        served = [capability for capability in asked if _serving(capability, makes)]
+        if other.name == known.name and other.versions and served:
+            release = setting(with_=f"{other.name}{other.versions}")
+            return f"{release}, which makes code for {listed(_named(served))}; or "
+    return ""
 
 
 def _gpus(capabilities: Sequence[str]) -> str:

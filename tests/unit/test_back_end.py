@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.compat import planning
+from graphcrate.compat import back_ends, planning
 from graphcrate.compat.next_steps import same_with
 from graphcrate.host.process import Completed, SilenceError
 from graphcrate.inputs import extensions
@@ -394,6 +394,16 @@ def test_known_package_is_built_by_its_own_variables_and_options(job, compiled):
     on_cpu = step(packages=(minkowski,), toolkit=None)
     keys = {extensions.origin(package, made) for package in (ADDED, causal, minkowski)}
     assert len(keys | {extensions.origin(minkowski, on_cpu)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "python", "imports"),
+    [("minkowskiengine", "3.9", True), ("minkowskiengine", "3.11", False), ("other", "3.11", True)],
+)
+def test_python_that_a_known_package_can_be_imported_by(name, python, imports):
+    known = back_ends.package(name)
+    assert known.imports_in(python) is imports
+    assert bool(known.python) is bool(known.because) is bool(known.instead)
 
 
 def test_wheelhouse_key_has_the_variables_of_what_is_isolated_alone():

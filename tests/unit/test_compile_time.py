@@ -50,7 +50,11 @@ def test_compile_estimate_counts_the_gpus_that_are_asked_for_of_a_packages_own_l
     ("name", "architectures", "words"),
     [
         ("flash-attn", ("7.0",), ["flash-attn 1 makes no code for 7.0 (V100)", "8.0 (A100)", "GPU=a100,h100"]),
-        ("causal-conv1d==1.7.0", ("7.0",), ["causal-conv1d 1.7.0 makes no code for 7.0 (V100)", "7.5 (T4)"]),
+        (
+            "causal-conv1d==1.7.0",
+            ("7.0",),
+            ["causal-conv1d 1.7.0 makes no code for 7.0 (V100)", "7.5 (T4)", "'WITH=causal-conv1d<1.7', which"],
+        ),
         ("causal-conv1d==1.6.0", ("7.0",), []),
         ("flash-attn", ("7.0", "8.0"), []),
         ("flash-attn", ("8.6+PTX",), []),
@@ -66,6 +70,13 @@ def test_gpu_that_a_package_makes_no_code_for_is_refused_where_it_is_the_only_on
         return
     with refused(ResolutionError, *words):
         compile_time.refuse_useless(wanted)
+
+
+def test_other_release_is_named_only_where_it_makes_the_code_that_is_asked_for():
+    package = msgspec.structs.replace(sdist("causal-conv1d", "1.7.0"), back_end=True)
+    with refused(ResolutionError, "next:  leave causal-conv1d out") as found:
+        compile_time.refuse_useless(lock(TOOLKITS["debian"], packages=(package,), architectures=("6.0",)))
+    assert "WITH=" not in found.value.next_step
 
 
 def test_back_end_that_compiles_one_file_after_another_gets_no_help_from_cores():

@@ -26,7 +26,9 @@ def test_both_lists_have_one_kind_of_typed_words_and_messages():
         ("graphcrate image torch --with demo --build-apt 'c d'", {}, {"build_apt": "c d"}),
         ("the same command with BUILD_APT=PACKAGE    (apt-file search x says which)", {"build_apt": "m"}, "the same"),
         ("make image CUDA=12.6 WITH=demo", {}, {"cuda": "12.6"}),
+        ("make image CUDA=11.8 GPU=v100 WITH=demo BUILD_APT=c", {"gpu": "v100"}, {"gpu": "v100", "build_apt": "c"}),
         ("bring a wheel (WITH=./demo-….whl)", {}, {}),
+        ("make image CUDA=11.7 WITH=demo; or a source of it: WITH=./demo", {}, {"cuda": "11.7"}),
     ],
 )
 def test_options_that_a_message_names_are_typed_beside_what_was(step, before, after):
@@ -37,3 +39,6 @@ def test_typed_words_are_shown_as_make_and_given_as_the_command_line_has_them():
     typed = Typed(cuda="cpu", with_="a b", build_apt="swig")
     assert typed.shown() == 'WITH="a b" BUILD_APT=swig'
     assert typed.words() == ["--cuda", "cpu", "--with", "a b", "--build-apt", "swig"]
+    compiled = Typed(gpu="v100", with_="a")
+    assert compiled.shown() == "GPU=v100 WITH=a"
+    assert compiled.words() == ["--cuda", "11.8", "--gpu", "v100", "--with", "a"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.compat import back_ends
+from graphcrate.compat import back_ends, build_environment
 from graphcrate.compat.compilers import STAND_INS, folder_for, variables
 from graphcrate.compat.libraries import linked
 from graphcrate.compat.next_steps import More, same_with
@@ -57,8 +57,7 @@ def origin(package: LockedPackage, step: CompileStep) -> str:
         inputs["crates"] = sorted(crate.file.sha256 for crate in package.vendored)
     if package.isolated and (compilation.besides or package.rust):  # with their headers and libraries, and rustc
         inputs["debian"] = sorted(f"{item.name} {item.version}" for item in compilation.base.packages)
-    known = back_ends.package(package.name)
-    if package.isolated and (asked := known.variables | compilation.environment):
+    if package.isolated and (asked := build_environment.asked_for(package, compilation)):
         inputs["asked"] = sorted(asked.items())
     if options := back_ends.of_setup(package, compilation):
         inputs["options"] = options

@@ -45,6 +45,7 @@ _UNREAD = "/site-packages/torch/test/"
 _PROGRAM, _ORDERS, _HEADERS = "worker.py", "orders.json", "headers"
 _LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
 _ABSENT = re.compile(r"(lib[\w+.-]{1,80}\.so[\w.]{0,20}): cannot open shared object file")  #: dlopen(3)
+_OTHER_PYTHON = re.compile(r"cannot import name '\w+' from 'collections'")  #: of before 3.10
 _OTHER_TORCH = re.compile(r"(module|partially initialized module) 'torch[\w.]*' has no attribute")
 _TRIAL = "/tmp/graphcrate-trial"  #: the wheels are here while they are loaded
 _TRIAL_SECONDS = 900.0
@@ -294,6 +295,10 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
         next_step = f"{LOCK_AGAIN}    (locks compiler, toolkit and torch again, so that they fit)"
         if absent := sorted({name for complaint in complaints for name in _ABSENT.findall(complaint)}):
             cause, next_step = _without_libraries(job, venv, absent)
+        elif any(_OTHER_PYTHON.search(complaint) for complaint in complaints):
+            cause = f"Its Python code is for Python before 3.10, and the image has {job.step.python}."
+            mended = setting(with_="./folder")
+            next_step = f"a newer release of it, or a source that imports from collections.abc: {mended}"
         elif any(_OTHER_TORCH.search(complaint) for complaint in complaints):
             torch = next((package.version for package in job.step.against if package.name == "torch"), "")
             first = next(iter(made)).name
