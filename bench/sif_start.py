@@ -1,15 +1,19 @@
-"""How long a container of a SIF takes until its libraries are read: by compression, beside `apptainer build`.
+"""How long a container takes from nothing in memory until its libraries are read: by form and mount, beside a folder.
 
-    .venv/bin/python -m bench.sif_start REF [--run "import torch"] [--ways zstd gzip] [--folder DIR] [--runs N]
+    .venv/bin/python -m bench.sif_start REF [--run "import torch"] [--ways zstd gzip] [--also before=FILE]
+                                            [--folder DIR] [--runs N]
 
-REF is NAME:TAG below dist/ or the path of a layout. Each container mounts its file again, so that nothing inflated is
-left of the one before; the file itself stays in the page cache. Beside them the same image as a folder, which nothing
-inflates. Needs apptainer, and root for the folder. Prints a table: medians of all runs but the first.
+REF is NAME:TAG below dist/ or the path of a layout. The page cache is dropped before each container. As root, Apptainer
+has the kernel mount a SIF; as a plain user (65534), it starts squashfuse. `--also` names SIFs that are there, such as
+those of another commit. Needs root, apptainer and squashfuse. Prints a table: the least of all runs, which come in
+turns, and of each mount as multiples of the folder's. Processor seconds are those of all processes of the container,
+with which squashfuse inflates; the kernel's mount inflates in the program's own.
 """
 
 import argparse
+import itertools
+import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,6 +32,11 @@ from graphcrate.model.plan import VENV
 
 WAYS = ("gzip", "zstd", "apptainer")
 FOLDER = "folder"
+_NOBODY = 65534
+_AS_NOBODY = ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups")
+#: mount → what its command begins with
+MOUNTS = {"kernel": (), "squashfuse": _AS_NOBODY}
+_DROP = Path("/proc/sys/vm/drop_caches")
 
 
 class Start(NamedTuple):
@@ -41,21 +50,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ref", help="NAME:TAG below dist/, or the path of a layout")
     parser.add_argument("--run", default="import torch", help="what Python does in the container")
-    parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
+    parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
+    parser.add_argument("--also", nargs="*", default=(), metavar="NAME=FILE", help="SIFs that are there")
     parser.add_argument("--folder", type=Path, help="where to work (default: a new folder below TMPDIR)")
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()
-    if shutil.which("apptainer") is None:
-        sys.exit("apptainer is not installed: as root, .venv/bin/python -m tests.engines.install")
+    if os.geteuid() or not all(map(shutil.which, ("apptainer", "squashfuse"))):
+        sys.exit("needs root, apptainer and squashfuse: as root, .venv/bin/python -m tests.engines.install")
     folder = Path(tempfile.mkdtemp(prefix="graphcrate-bench-", dir=given.folder))
+    folder.chmod(0o755)
     try:
         images = {way: made(given.ref, way, folder) for way in (*given.ways, FOLDER)}
-        starts: dict[str, list[Start]] = {way: [] for way in images}
-        for number in range(given.runs + 1):
-            for way in list(images)[:: -1 if number % 2 else 1]:
-                found = started(images[way], given.run)
-                if number:
-                    starts[way].append(found)
+        images |= {name: Path(path).absolute() for name, _, path in (each.partition("=") for each in given.also)}
+        starts: dict[tuple[str, str], list[Start]] = {pair: [] for pair in itertools.product(images, MOUNTS)}
+        for number in range(given.runs):
+            for way, mount in list(starts)[:: -1 if number % 2 else 1]:
+                starts[way, mount].append(started(images[way], mount, given.run))
         print(f"{given.ref}, `{given.run}`, {given.runs} runs, on {machine(folder)}\n")
         print("\n".join(table(images, starts)))
     finally:
@@ -77,21 +87,28 @@ def made(ref: str, way: str, folder: Path) -> Path:
     return Path(convert.convert(request, Context.here()).path)
 
 
-def started(image: Path, program: str) -> Start:
-    """Start a container and end it."""
+def started(image: Path, mount: str, program: str) -> Start:
+    """Start a container with nothing in the page cache, and end it."""
+    os.sync()
+    _DROP.write_text("3")
     begun, cpu = time.monotonic(), children_seconds()
-    command = ["apptainer", "--silent", "exec", "--cleanenv", str(image), f"{VENV}/bin/python", "-c", program]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    command = [*MOUNTS[mount], "apptainer", "--silent", "exec", "--cleanenv", "--no-home", str(image)]
+    subprocess.run([*command, f"{VENV}/bin/python", "-c", program], check=True, stdout=subprocess.DEVNULL, cwd="/")
     return Start(time.monotonic() - begun, children_seconds() - cpu)
 
 
-def table(images: dict[str, Path], starts: dict[str, Sequence[Start]]) -> list[str]:
+def table(images: dict[str, Path], starts: dict[tuple[str, str], Sequence[Start]]) -> list[str]:
     """The table's lines."""
-    lines = ["| | size | seconds | CPU s |", "|---|---|---|---|"]
-    for way, found in starts.items():
-        seconds, cpu = (statistics.median(one) for one in zip(*found, strict=True))
+    lines = [
+        "| | size | mount | seconds | of the folder's | CPU s | of the folder's |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    least = {pair: Start(*map(min, zip(*found, strict=True))) for pair, found in starts.items()}
+    for (way, mount), found in least.items():
+        of = least[FOLDER, mount]
         size = "" if way == FOLDER else f"{images[way].stat().st_size / 1e6:.1f} MB"
-        lines.append(f"| {way} | {size} | {seconds:.1f} | {cpu:.1f} |")
+        times = f"{found.seconds:.2f} | {found.seconds / of.seconds:.2f} | {found.cpu:.2f} | {found.cpu / of.cpu:.2f}"
+        lines.append(f"| {way} | {size} | {mount} | {times} |")
     return lines
 
 

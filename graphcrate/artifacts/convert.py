@@ -44,8 +44,8 @@ SUFFIXES: Mapping[ResultForm, str] = {
 }
 #: Raise it whenever the same layout would give another SIF. Part of the SIF's identity.
 SIF_FORMAT = 1
-#: Room to ask for before a squashfs is begun, over the layers' size: gzip in blocks needs a little more than in layers.
-_GROWTH = 1.05
+#: Room to ask for before a squashfs is begun, over the layers' size: gzip has a sixth uncompressed, and smaller blocks.
+_GROWTH = 1.25
 _CHUNK = 1 << 20
 _FRONT = 1 << 16  #: bytes of a SIF that have its definition, which names the layout
 _KERNEL = re.compile(r"\d+\.\d+")

@@ -12,19 +12,20 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from tests.engines.workplace import call, tree, without_rights
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder, hardlink, symlink
+from tests.unit.test_early import LOAD, RX, elf
 from tests.unit.test_merged import squash
 
 pytestmark = pytest.mark.engine("unsquashfs", "root")
 
 names = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=60).filter(
     lambda name: name not in (".", "..") and not name.startswith(".wh.") and len(name.encode()) <= 255
-) | st.sampled_from(["x" * 255, "n\udcff"])
+) | st.sampled_from(["x" * 255, "n\udcff", "a.pyc", "b.pyc", "c.so"])
 owners = st.fixed_dictionaries({"uid": st.sampled_from([0, 1, 65534, 1 << 31]), "gid": st.integers(0, 70_000)})
 contents = st.sampled_from([0, 1, 100, 4095, 262_143, 262_144, 262_145, 600_000]).flatmap(
     lambda size: st.sampled_from(
         [bytes(size), (b"text " * (size // 5 + 1))[:size], (bytes(range(256)) * (size // 256 + 1))[:size]]
     )
-)
+) | st.just(elf((LOAD, RX, 0, 300_000), size=600_000))  # whose first blocks are not compressed
 attributes = st.dictionaries(
     st.sampled_from(["user.a", "user.bb", "trusted.c"]), st.text("ab", max_size=300), max_size=2
 )

@@ -147,8 +147,8 @@ def test_squashfs_bytes_do_not_depend_on_jobs_or_cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("compression", "sha256"),
     [
-        (Compression.GZIP, "bf84f1c2dcecffa857206eb3e8235cf274e6a19589cf846b26d90ec9301503c6"),
-        (Compression.ZSTD, "c6a93876cc2f41097980496cbab220b8721c8839b214aa4d0c65d2ed67c50194"),
+        (Compression.GZIP, "85bb55581602b5635b4ffed9c287fa8f29aa474ad953ff999be379179a350d57"),
+        (Compression.ZSTD, "afa2f652a9f51b46bfc0856d4b2722ce841f5c3d0686d59ac2331700b0018f61"),
     ],
 )
 def test_squashfs_has_its_golden_digest(tmp_path, compression, sha256):

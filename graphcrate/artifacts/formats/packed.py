@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import deflate
 import msgspec
 import zstandard
 from isal import isal_zlib
 
+from graphcrate.artifacts.formats.early import EarlyBytes, is_bytecode
 from graphcrate.artifacts.formats.merged import IMPLIED, Inode, Stored, check_digest, content_of, inode_of
 from graphcrate.artifacts.formats.squashfs import STORED_DATA
 from graphcrate.host.cache import Cache, remove_tree
@@ -34,7 +35,7 @@ from graphcrate.oci.layout import REBUILD, Layout, check_presence
 from graphcrate.oci.spec import LayerBlob
 
 #: Raise it whenever the same layer would give other blocks. Part of the cache's keys and of a SIF's identity.
-FORMAT = 3
+FORMAT = 4
 _MOST_WAITING = 256  #: blocks in memory over all layers, waiting to be compressed or written
 _ZEROS = bytes(1 << 18)
 
@@ -51,6 +52,9 @@ LEVELS = {Compression.GZIP: 1, Compression.ZSTD: 1}
 #: Bytes of a block. Larger ones compress better; each is inflated whole for the first page that is read of it, which
 #: takes deflate three times as long.
 BLOCKS = {Compression.GZIP: 1 << 17, Compression.ZSTD: 1 << 18}
+#: Bytes of code at the beginning of a library that are left uncompressed, as linkers put what runs at the start first.
+#: 0: all of its blocks are compressed, since zstd's take less time to inflate than their room is worth.
+EARLY_CODE = {Compression.GZIP: 96 << 20, Compression.ZSTD: 0}
 
 
 def compressor(compression: Compression) -> Callable[[bytes | memoryview], bytes]:
@@ -83,10 +87,18 @@ class _Index(msgspec.Struct, frozen=True, kw_only=True):
     fragments: list[Stored]
 
 
+class _Ends(NamedTuple):
+    """A fragment block that is being filled: its number, and small files one after another."""
+
+    number: int
+    data: bytearray
+
+
 class Packer:
     """Writes files' blocks to a stream. The bytes depend on the files and their order alone.
 
-    Blocks are compressed on `pool`; at most `depth` of them wait in memory.
+    What is read while programs start is not compressed (`early`). The rest is on `pool`; at most `depth` blocks wait in
+    memory.
     """
 
     def __init__(
@@ -101,41 +113,57 @@ class Packer:
         """`position` of the stream and the number of the first fragment block are those that `Stored` counts from."""
         self._stream, self._pool, self._depth = stream, pool, depth
         self._compress, self._block = compressor(compression), BLOCKS[compression]
+        self._most_code = EARLY_CODE[compression]
         self._position, self._first_fragment = position, first_fragment
         self._waiting: deque[tuple[Future[tuple[bytes, bool]] | None, Stored]] = deque()
-        self._ends = bytearray()
+        self._ends: dict[bool, _Ends] = {}  # of what is compressed, and of what is not
         self.fragments: list[Stored] = []
 
-    def add(self, size: int, pieces: Iterable[bytes]) -> Stored:
+    def add(self, size: int, pieces: Iterable[bytes], path: str = "") -> Stored:
         """Write one file. One that is shorter than a block goes into a fragment block with others."""
         if not size:
             return Stored()
         if size < self._block:
-            if len(self._ends) + size > self._block:
-                self._end_fragment()
-            stored = Stored(fragment=self._first_fragment + len(self.fragments), offset=len(self._ends))
+            ends = self._room(size, is_bytecode(path))
+            stored = Stored(fragment=self._first_fragment + ends.number, offset=len(ends.data))
             for piece in pieces:
-                self._ends += piece
+                ends.data.extend(piece)
             return stored
-        stored = Stored()
-        for block in _blocks(pieces, self._block):
-            hole = block == _ZEROS[: len(block)]
-            self._put(stored, None if hole else self._pool.submit(self._packed, block))
+        stored, early = Stored(), None
+        for number, block in enumerate(_blocks(pieces, self._block)):
+            early = early or EarlyBytes(path, block, self._most_code)
+            if block == _ZEROS[: len(block)]:
+                self._put(stored, None)
+            else:
+                self._submit(stored, block, early.has(number * self._block, block))
         return stored
 
     def finish(self) -> None:
         """Write all that waits."""
-        self._end_fragment()
+        for raw in tuple(self._ends):
+            self._end_fragment(raw)
         while self._waiting:
             self._write()
 
-    def _end_fragment(self) -> None:
-        if self._ends:
+    def _room(self, size: int, raw: bool) -> _Ends:
+        """The fragment block for a file of this size."""
+        if raw in self._ends and len(self._ends[raw].data) + size > self._block:
+            self._end_fragment(raw)
+        if raw not in self._ends:
+            self._ends[raw] = _Ends(len(self.fragments), bytearray())
             self.fragments.append(Stored())
-            self._put(self.fragments[-1], self._pool.submit(self._packed, bytes(self._ends)))
-            self._ends.clear()
+        return self._ends[raw]
 
-    def _packed(self, block: bytes | memoryview) -> tuple[bytes, bool]:
+    def _end_fragment(self, raw: bool) -> None:
+        number, data = self._ends.pop(raw)
+        self._submit(self.fragments[number], bytes(data), raw)
+
+    def _submit(self, stored: Stored, block: bytes | memoryview, raw: bool) -> None:
+        self._put(stored, self._pool.submit(self._packed, block, raw))
+
+    def _packed(self, block: bytes | memoryview, raw: bool) -> tuple[bytes, bool]:
+        if raw:
+            return bytes(block), True
         packed = self._compress(block)
         return (bytes(block), True) if len(packed) >= len(block) else (packed, False)
 
@@ -219,7 +247,7 @@ def _pack(
         def keep(path: str, header: tarfile.TarInfo) -> Inode:
             inode = inode_of(path, header)
             if inode.is_file:
-                stored = packer.add(inode.size, content_of(header, stream))
+                stored = packer.add(inode.size, content_of(header, stream), path)
                 inode = msgspec.structs.replace(inode, stored=stored)
             held.append(inode)
             return inode

@@ -30,6 +30,9 @@ _NO_XATTR = 0xFFFFFFFF
 _MOST_IDS = 1 << 16
 _MOST_NAMES = 256  #: below one header of a folder's listing
 _FARTHEST = 1 << 15  #: from the number of a header's inode to that of a name below it
+#: Kernels keep eight blocks of inodes and folders, and inflate them again and again for a program that looks for files.
+#: So only those are compressed of which next to nothing is left, as of a sparse file's list of holes.
+_SPARSE = 1 / 8
 ALIGNMENT = 4096  #: of the end, for a loop device
 _EXTENDED = 7  #: more than the basic type of an inode
 _FOLDER, _FILE, _LINK, _BLOCK_DEVICE, _DEVICE, _PIPE = range(1, 7)
@@ -154,10 +157,10 @@ def _copy_run(source: IO[bytes], stream: BinaryIO, stored: Stored, advance: Call
 
 
 class _Metadata:
-    """A table in blocks of up to 8 KiB, each compressed by itself."""
+    """A table in blocks of up to 8 KiB, each compressed by itself where that leaves less than `share` of it."""
 
-    def __init__(self, compress: Callable[[bytes], bytes]) -> None:
-        self._compress = compress
+    def __init__(self, compress: Callable[[bytes], bytes], share: float = 1) -> None:
+        self._compress, self._share = compress, share
         self._buffer, self._blocks = bytearray(), bytearray()
         self.starts: list[int] = []  #: of the blocks
 
@@ -181,7 +184,7 @@ class _Metadata:
         data = bytes(self._buffer[:METADATA])
         del self._buffer[:METADATA]
         packed = self._compress(data)
-        raw = len(packed) >= len(data)
+        raw = len(packed) >= len(data) * self._share
         self.starts.append(len(self._blocks))
         head = len(data) | STORED if raw else len(packed)
         self._blocks += head.to_bytes(2, "little") + (data if raw else packed)
@@ -253,7 +256,8 @@ class _Tree:
     def __init__(
         self, image: Mapping[str, Inode], placed: dict[int, Stored], compress: Callable[[bytes], bytes], block: int
     ) -> None:
-        self.inodes, self.folders, self.xattrs = _Metadata(compress), _Metadata(compress), _Xattrs(compress)
+        self.inodes, self.folders = _Metadata(compress, _SPARSE), _Metadata(compress, _SPARSE)
+        self.xattrs = _Xattrs(compress)
         self.ids: dict[int, int] = {}  #: owner → number
         self._placed, self._block = placed, block
         ordered = sorted(image, key=lambda path: path.split("/") if path else [])
