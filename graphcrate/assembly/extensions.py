@@ -92,7 +92,6 @@ class Compiling:
     ctx: Context
     beside: Callable[[More, Sequence[str]], str] = same_with  #: what to type for more packages
 
-    @trace.span("make the base with a compiler")
     def prepare(self) -> None:
         """Make the base with a compiler, where something is to be compiled. What fails here fails again later."""
         steps = self.plan.of(CompileStep)
@@ -147,7 +146,7 @@ class Compiling:
 
     def _build_base(self, step: CompileStep) -> Base:
         try:
-            return bases.prepare_base(self.ctx, step.compilation.base)
+            return bases.prepare_compiler(self.ctx, step.compilation.base, self.plan.base.base)
         except BaseDriftError as drift:
             raise CompilerDriftError(drift.what, cause=drift.cause, next_step=drift.next_step) from drift
 
