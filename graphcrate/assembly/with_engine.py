@@ -59,18 +59,20 @@ def build(
     folder: Path,
     ctx: Context,
     beside: Callable[[More, Sequence[str]], str] = same_with,
+    *,
+    is_tested: bool = False,
 ) -> Built:
     """Give the engine what it builds the plan's image from, and build it. Raises as `Engine.build`.
 
-    `beside`: what to type for more packages, where what is compiled lacks some.
+    `beside`: what to type for more packages, where what is compiled lacks some; `is_tested`: it will be unpacked.
     """
     if engine is EMBEDDED:
-        return _build_from_wheels(extensions.Compiling(plan, lock, sources, ctx, beside), folder)
+        return _build_from_wheels(extensions.Compiling(plan, lock, sources, ctx, beside), folder, is_tested)
     return _build_from_text(engine, plan, lock, sources, folder, ctx)
 
 
 @trace.span("build")
-def _build_from_wheels(compiling: extensions.Compiling, folder: Path) -> Built:
+def _build_from_wheels(compiling: extensions.Compiling, folder: Path, is_tested: bool) -> Built:
     """Build with the embedded builder, from the lock's own files."""
     plan, lock, sources, ctx = compiling.plan, compiling.lock, compiling.sources, compiling.ctx
     ctx.progress.note(summary.step(1, "download files, make the base"))
@@ -91,9 +93,9 @@ def _build_from_wheels(compiling: extensions.Compiling, folder: Path) -> Built:
             more = f", compile {compiled} packages" if compiled else ""
             ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{more}"))
 
-            def wheels() -> Mapping[str, Path]:
+            def wheels(unpacked: Callable[[], Sequence[Path]]) -> Mapping[str, Path]:
                 compiler.result()
-                return compiling.wheels(prepared, folder)
+                return compiling.wheels(prepared, folder, unpacked)
 
             order = BuildOrder(
                 plan=plan,
@@ -103,6 +105,7 @@ def _build_from_wheels(compiling: extensions.Compiling, folder: Path) -> Built:
                 files=files,
                 compiled=wheels,
                 toolkit=lambda: compiling.toolkit(prepared),
+                unpacks=is_tested or compiling.is_due,
                 cache=ctx.cache,
                 environment=ctx.environment,
                 progress=ctx.progress,

@@ -82,13 +82,15 @@ def unpack(
     *,
     advance: Callable[[int], None] | None = None,
     below: Path | None = None,
+    unpacked: Mapping[Path, Path] | None = None,
     faithful: bool = False,
 ) -> Withheld:
     """Unpack layers, lowest first, into the folder `destination`, which appears whole or not at all; what was withheld.
 
     Does nothing where it is there already; a second process waits for the first. `advance` counts compressed bytes,
     from any thread. `below`: the tree of the layers below these, unpacked on the same disk by the same user; its files
-    are shared by hard links. Owners, devices and extended attributes are set only for root; times always.
+    are shared by hard links, as are those of layers that `oci.layer_files` has (`unpacked`: blob → folder). Owners,
+    devices and extended attributes are set only for root; times always.
     Raises LayoutError for a layer that is broken or would leave the folder; where the tree has to be `faithful`,
     HostError for an owner or a device that the machine does not permit.
     """
@@ -98,7 +100,11 @@ def unpack(
             return withheld
         permitted = functools.partial(_permitted, faithful=faithful) if faithful or os.geteuid() == 0 else None
         staged = parallel(
-            lambda number, advancing: _stage(layers[number], partial / str(number), advancing, permitted, withheld),
+            lambda number, advancing: (
+                _unpacked(unpacked[path], path, advancing)
+                if unpacked and (path := layers[number].path) in unpacked
+                else _stage(layers[number], partial / str(number), advancing, permitted, withheld)
+            ),
             range(len(layers)),
             advance=advance,
             size=lambda number: layers[number].path.stat().st_size,
@@ -186,6 +192,15 @@ def _tree(root: Path) -> Entries[_Node]:
                 tree.by_path[path] = _Node(inode, status.st_mtime_ns)
                 tree.folders.add(path)
     return tree
+
+
+def _unpacked(folder: Path, blob: Path, advance: Callable[[int], None]) -> Entries[_Node]:
+    """A layer that `oci.layer_files` has. It has no entry for the root."""
+    layer = _tree(folder)
+    layer.folders.remove("")
+    del layer.by_path[""]
+    advance(blob.stat().st_size)
+    return layer
 
 
 def _build(merged: Mapping[str, _Node], root: str, permitted: _Permitted) -> None:
