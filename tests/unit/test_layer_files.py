@@ -1,6 +1,7 @@
 """A layer's files written beside it: the tree that its bytes unpack to, for the tests, the audit and the compiler."""
 
 import dataclasses
+import errno
 import os
 import stat
 import threading
@@ -93,6 +94,18 @@ def test_image_of_layers_that_are_unpacked_is_the_same_tree_and_shares_their_fil
     assert sum(counted) == sum(one.path.stat().st_size for one in blobs)
     assert (tmp_path / "shared/opt/a").samefile(files / "opt/a")
     assert (files / "opt/large.py").read_bytes() == TEXT, "a layer above replaces it in the image alone"
+
+
+def test_image_on_a_disk_without_hard_links_has_copies_of_the_files(tmp_path, monkeypatch):
+    blob, files, _ = written(tmp_path)
+    unpack([blob], tmp_path / "plain")
+
+    def no_links(*_, **__):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    unpack([blob], tmp_path / "copied", unpacked={blob.path: files})
+    assert seen(tmp_path / "copied") == seen(tmp_path / "plain")
 
 
 def test_audit_reads_of_files_what_it_reads_of_the_layer(tmp_path):

@@ -15,6 +15,7 @@ import errno
 import functools
 import itertools
 import os
+import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from graphcrate.oci.spec import LayerBlob
 _ROOT = "root"
 #: A root without the capability, or in a user namespace that lacks the id, does without.
 _NOT_PERMITTED = (errno.EPERM, errno.EINVAL, errno.ENOTSUP)
+_NO_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 #: Others are rights (security.capability), or orders to the file system above (trusted.overlay, user.overlay).
 _ATTRIBUTES, _OVERLAY = "user.", "user.overlay."
@@ -211,12 +213,22 @@ def _build(merged: Mapping[str, _Node], root: str, permitted: _Permitted) -> Non
             os.mkdir(on_disk)
             folders.append((on_disk, node))
         elif node.stays:
-            os.link(node.on_disk, on_disk, follow_symlinks=False)
+            _share(node.on_disk, on_disk)
         elif node.on_disk:
             os.rename(node.on_disk, on_disk)
             node.on_disk, node.stays = on_disk, True
     for on_disk, node in reversed(folders):  # the deepest first: a parent may close itself, and gets its time at last
         _apply(on_disk, node, permitted)
+
+
+def _share(source: str, target: str) -> None:
+    """Give a file a second name; a copy where the disk has no hard links (vfat, some FUSE), or no more of this one."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _apply(on_disk: str, node: _Node, permitted: _Permitted) -> None:
