@@ -92,29 +92,38 @@ class Compiling:
     ctx: Context
     beside: Callable[[More, Sequence[str]], str] = same_with  #: what to type for more packages
 
-    @trace.span("make the base with a compiler")
+    @property
+    def is_due(self) -> bool:
+        """Whether something is to be compiled whose wheel is not there."""
+        return len(built(self.lock, self.ctx)) < sum(len(step.packages) for step in self.plan.of(CompileStep))
+
     def prepare(self) -> None:
         """Make the base with a compiler, where something is to be compiled. What fails here fails again later."""
         steps = self.plan.of(CompileStep)
-        if len(built(self.lock, self.ctx)) < sum(len(step.packages) for step in steps):
+        if self.is_due:
             with contextlib.suppress(GraphcrateError):
                 self._build_base(steps[0])
                 self._libraries(steps)
 
     @trace.span("compile")
-    def wheels(self, base: Base, folder: Path) -> Mapping[str, Path]:
-        """Make the wheels of the plan's compiled sdists (sha256 → wheel). `folder`: where a failure's log goes."""
+    def wheels(self, base: Base, folder: Path, unpacked: Callable[[], Sequence[Path]] = tuple) -> Mapping[str, Path]:
+        """Make the wheels of the plan's compiled sdists (sha256 → wheel). `folder`: where a failure's log goes.
+
+        `unpacked`: waits for the layers of wheels, and gives where they are unpacked.
+        """
         from graphcrate.inputs.extensions.compile import provide
 
         made: dict[str, Path] = {}
         for step in self.plan.of(CompileStep):
             there = wheelhouse.cached(step, self.ctx.cache)
             if len(there) < len(step.packages):
-                there = provide(self.job(step, base, folder))
+                there = provide(self.job(step, base, folder, unpacked))
             made |= there
         return made
 
-    def job(self, step: CompileStep, base: Base, folder: Path) -> wheelhouse.CompileJob:
+    def job(
+        self, step: CompileStep, base: Base, folder: Path, unpacked: Callable[[], Sequence[Path]] = tuple
+    ) -> wheelhouse.CompileJob:
         """What the wheelhouse makes a step's wheels by, with all of its inputs in the cache; see `wheels`."""
         from graphcrate.host.workers import default_jobs
         from graphcrate.inputs.bases import contents
@@ -132,6 +141,7 @@ class Compiling:
             log_folder=folder,
             bringing=lambda kind, name: contents.bringing(kind, name, step.compilation.base.suite, self.ctx),
             beside=self.beside,
+            unpacked=unpacked,
         )
 
     def toolkit(self, base: Base) -> Path:
@@ -147,7 +157,7 @@ class Compiling:
 
     def _build_base(self, step: CompileStep) -> Base:
         try:
-            return bases.prepare_base(self.ctx, step.compilation.base)
+            return bases.prepare_compiler(self.ctx, step.compilation.base, self.plan.base.base)
         except BaseDriftError as drift:
             raise CompilerDriftError(drift.what, cause=drift.cause, next_step=drift.next_step) from drift
 

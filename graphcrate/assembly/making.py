@@ -124,7 +124,9 @@ class Maker:
         self.forecast.require_room(plan, lock, ctx)
         try:
             beside = self.forecast.next_steps.beside
-            built = with_engine.build(engine, plan, lock, self.sources, folder, ctx, beside)
+            built = with_engine.build(
+                engine, plan, lock, self.sources, folder, ctx, beside, is_tested=self.forecast.is_tested
+            )
         except BaseException:
             with contextlib.suppress(OSError):  # empty: the first image of this name
                 folder.parent.rmdir()

@@ -21,6 +21,7 @@ from graphcrate.model.lock import encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.report import BuildReport
+from graphcrate.oci import layer_files
 from graphcrate.resolve import base
 from graphcrate.resolve.locks import Resolution
 
@@ -179,6 +180,8 @@ def _finish(
         with contextlib.suppress(HostError):  # what was here before may have had the name
             names.tidy(output / (job.typed.additions.name or job.choice.recipe.name))
         raise
+    finally:
+        layer_files.drop(ctx.cache)
     for path in job.images.aliases(made.plan):
         link(path, Path(made.plan.tag))
     names.give(output, report)

@@ -59,25 +59,28 @@ def build(
     folder: Path,
     ctx: Context,
     beside: Callable[[More, Sequence[str]], str] = same_with,
+    *,
+    is_tested: bool = False,
 ) -> Built:
     """Give the engine what it builds the plan's image from, and build it. Raises as `Engine.build`.
 
-    `beside`: what to type for more packages, where what is compiled lacks some.
+    `beside`: what to type for more packages, where what is compiled lacks some; `is_tested`: it will be unpacked.
     """
     if engine is EMBEDDED:
-        return _build_from_wheels(extensions.Compiling(plan, lock, sources, ctx, beside), folder)
+        return _build_from_wheels(extensions.Compiling(plan, lock, sources, ctx, beside), folder, is_tested)
     return _build_from_text(engine, plan, lock, sources, folder, ctx)
 
 
 @trace.span("build")
-def _build_from_wheels(compiling: extensions.Compiling, folder: Path) -> Built:
+def _build_from_wheels(compiling: extensions.Compiling, folder: Path, is_tested: bool) -> Built:
     """Build with the embedded builder, from the lock's own files."""
     plan, lock, sources, ctx = compiling.plan, compiling.lock, compiling.sources, compiling.ctx
     ctx.progress.note(summary.step(1, "download files, make the base"))
-    with ThreadPoolExecutor(2) as side:
-        # Bases are made by Debian's tools while wheels arrive.
+    with ThreadPoolExecutor(1) as side:
+        # Bases are made by Debian's tools while wheels arrive, that with a compiler from the image's own. Layers need
+        # the latter alone.
         base = side.submit(bases.prepare_base, ctx, plan.base.base)
-        side.submit(compiling.prepare)
+        compiler = side.submit(compiling.prepare)
         try:
             # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
             wait([base], timeout=1.0)
@@ -86,25 +89,31 @@ def _build_from_wheels(compiling: extensions.Compiling, folder: Path) -> Built:
             files = compiling.files() if sources.devel else fetch(lock, sources, ctx)
             prepared = base.result()
             twin = bases.native_twin(ctx, lock, prepared)
+            compiled = sum(len(step.packages) for step in plan.of(CompileStep))
+            more = f", compile {compiled} packages" if compiled else ""
+            ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{more}"))
+
+            def wheels(unpacked: Callable[[], Sequence[Path]]) -> Mapping[str, Path]:
+                compiler.result()
+                return compiling.wheels(prepared, folder, unpacked)
+
+            order = BuildOrder(
+                plan=plan,
+                folder=folder,
+                base=prepared,
+                twin=twin,
+                files=files,
+                compiled=wheels,
+                toolkit=lambda: compiling.toolkit(prepared),
+                unpacks=is_tested or compiling.is_due,
+                cache=ctx.cache,
+                environment=ctx.environment,
+                progress=ctx.progress,
+            )
+            return EMBEDDED.build(order)
         except BaseException:
             process.end_all()
             raise
-    compiled = sum(len(step.packages) for step in plan.of(CompileStep))
-    more = f", compile {compiled} packages" if compiled else ""
-    ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{more}"))
-    order = BuildOrder(
-        plan=plan,
-        folder=folder,
-        base=prepared,
-        twin=twin,
-        files=files,
-        compiled=lambda: compiling.wheels(prepared, folder),
-        toolkit=lambda: compiling.toolkit(prepared),
-        cache=ctx.cache,
-        environment=ctx.environment,
-        progress=ctx.progress,
-    )
-    return EMBEDDED.build(order)
 
 
 def _build_from_text(

@@ -5,7 +5,7 @@ Engines build from the plan's Dockerfile or definition, on the lock's own base, 
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +32,11 @@ class BuildOrder:
     base: Base | None  #: the plan's base in the cache; None: the engine pulls the image that the text names
     twin: Base | None = None  #: with the same Python for this machine's processor, where the base's is emulated
     files: Mapping[str, Path]  #: sha256 → path of locked files; engines get those of the local channel alone
-    compiled: Callable[[], Mapping[str, Path]] | None = None  #: makes the wheels of compiled sdists: sha256 → wheel
+    #: makes the wheels of compiled sdists (sha256 → wheel); gets what waits for the layers of wheels, and gives where
+    #: those are unpacked that this build wrote
+    compiled: Callable[[Callable[[], Sequence[Path]]], Mapping[str, Path]] | None = None
     toolkit: Callable[[], Path] | None = None  #: makes the folder of the plan's CUDA toolkit
+    unpacks: bool = False  #: our own builder unpacks layers of wheels as it writes them: the image will be tested
     #: build arguments: mirrors, package index. Nothing of them may stay in the image
     arguments: Mapping[str, str] = field(default_factory=dict)
     certificates: Path | None = None  #: PEM file of the authorities to trust during the build alone

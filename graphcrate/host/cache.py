@@ -120,6 +120,11 @@ class Cache:
         """For worker processes: they use this run's temporary folder, which lives as long as this process."""
         return {name: value for name, value in self.__dict__.items() if name != "_closing"}
 
+    @property
+    def own(self) -> Path:
+        """This run's temporary folder, which its worker processes share."""
+        return self._run
+
     def make_folders(self) -> None:
         """Make the folders that every run expects. While no other run frees the cache."""
         for folder in (self.root / "files", self.root / "blobs" / "sha256"):

@@ -2,9 +2,12 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
+
+from graphcrate.host import trace
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,6 +32,7 @@ def parallel(
     the error is raised when all have ended. `threads` 0: as many as there are cores.
     """
     stop = threading.Event()
+    span, taken = trace.current(), list[float]()
 
     def advancing(count: int) -> None:
         if stop.is_set():
@@ -36,10 +40,17 @@ def parallel(
         if advance is not None:
             advance(count)
 
+    def timed(item: Item) -> Result:
+        before = time.thread_time()
+        try:
+            return work(item, advancing)
+        finally:
+            taken.append(time.thread_time() - before)
+
     with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
         try:
             order = sorted(range(len(items)), key=lambda number: -size(items[number]))
-            started = {number: pool.submit(work, items[number], advancing) for number in order}
+            started = {number: pool.submit(timed, items[number]) for number in order}
             for future in wait(started.values(), return_when=FIRST_EXCEPTION).done:
                 future.result()
             return [started[number].result() for number in range(len(items))]
@@ -47,3 +58,6 @@ def parallel(
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+        finally:
+            if span is not None:
+                span.processor_seconds += sum(taken)

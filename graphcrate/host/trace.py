@@ -5,6 +5,7 @@ processes append to it too. What was killed leaves an array without its end, whi
 """
 
 import contextlib
+import contextvars
 import json
 import os
 import resource
@@ -31,6 +32,9 @@ class Span:
 
     bytes: int = 0
     processor_seconds: float = 0.0
+
+
+_current: contextvars.ContextVar[Span | None] = contextvars.ContextVar("span", default=None)
 
 
 def begin(environment: Mapping[str, str], typed: list[str]) -> None:
@@ -86,9 +90,11 @@ def span(name: str) -> Iterator[Span]:
         yield made
         return
     start, used = _now(), time.thread_time()
+    outer = _current.set(made)
     try:
         yield made
     finally:
+        _current.reset(outer)
         seconds = round(time.thread_time() - used + made.processor_seconds, 3)
         more = {"bytes": made.bytes} if made.bytes else {}
         _append(
@@ -100,6 +106,11 @@ def span(name: str) -> Iterator[Span]:
                 "args": {"processor_seconds": seconds, **more},
             }
         )
+
+
+def current() -> Span | None:
+    """What goes on in this thread, innermost; None without a trace. Who starts threads for it adds what they take."""
+    return _current.get()
 
 
 def note(message: str) -> None:

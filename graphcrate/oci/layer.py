@@ -6,6 +6,7 @@ gzip member of its own: header, stream, CRC-32, size. It is inflated once while 
 the diff_id. RFC 1952 lets a gzip file be any number of members. See `docs/decisions/layer-splice.md`.
 """
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from isal import igzip_lib
 
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.report import LayerRecord, PackageBytes
+from graphcrate.oci.layer_files import LayerFiles
 from graphcrate.oci.tar import BLOCK, END_OF_ARCHIVE, EntryType, header, padding
 
 #: Raise it whenever the same input would give other bytes. Part of every layer's cache key.
@@ -45,8 +47,10 @@ class LayerWriter:
     written twice, or lies below a file.
     """
 
-    def __init__(self, stream: BinaryIO, mtime: int) -> None:
+    def __init__(self, stream: BinaryIO, mtime: int, beside: LayerFiles | None = None) -> None:
+        """`beside`: gets the same entries, but for those of `raw_tar`."""
         self._stream = stream
+        self._beside = beside
         self._mtime = mtime
         self._digest = hashlib.sha256()
         self._diff_id = hashlib.sha256()
@@ -70,6 +74,8 @@ class LayerWriter:
             return
         self._claim(path)
         self._folders[path] = mode
+        if self._beside:
+            self._beside.folder(path, mode)
         self._tar(header(path, EntryType.FOLDER, mode=mode, mtime=self._mtime))
 
     def symlink(self, path: str, target: str) -> None:
@@ -77,6 +83,8 @@ class LayerWriter:
         path = self._checked(path)
         self._claim(path)
         self._files.add(path)
+        if self._beside:
+            self._beside.symlink(path, target)
         self._tar(header(path, EntryType.SYMBOLIC_LINK, mode=0o777, mtime=self._mtime, link=target))
 
     def data(self, path: str, content: bytes, mode: int = 0o644) -> None:
@@ -85,11 +93,12 @@ class LayerWriter:
 
     def stream(self, path: str, size: int, chunks: Iterable[bytes], mode: int = 0o644) -> None:
         """A file of `size` bytes, compressed here. The bytes written do not depend on how `chunks` are cut."""
-        self._file(path, size, mode)
         seen = 0
-        for chunk in chunks:
-            seen += len(chunk)
-            self._tar(chunk)
+        with self._file(path, size, mode) as copy:
+            for chunk in chunks:
+                seen += len(chunk)
+                self._tar(chunk)
+                copy(chunk)
         if seen != size:
             raise IntegrityError(f"{path}: {seen} bytes where {size} were announced")
         self._tar(padding(size))
@@ -110,13 +119,14 @@ class LayerWriter:
         Raises IntegrityError unless the stream inflates to exactly `size` bytes with this CRC-32 and ends with its
         last chunk.
         """
-        self._file(path, size, mode)
-        self._flush()
-        self._write(_GZIP_HEADER)
-        for chunk in inflate(label or path, size, crc32, self._copied(raw_chunks)):
-            self._diff_id.update(chunk)
-            if on_chunk is not None:
-                on_chunk(chunk)
+        with self._file(path, size, mode) as copy:
+            self._flush()
+            self._write(_GZIP_HEADER)
+            for chunk in inflate(label or path, size, crc32, self._copied(raw_chunks)):
+                self._diff_id.update(chunk)
+                copy(chunk)
+                if on_chunk is not None:
+                    on_chunk(chunk)
         self._write(_gzip_trailer(crc32, size))
         self._unpacked += size
         self._tar(padding(size))
@@ -142,11 +152,15 @@ class LayerWriter:
             owners=tuple(owners),
         )
 
-    def _file(self, path: str, size: int, mode: int) -> None:
+    @contextlib.contextmanager
+    def _file(self, path: str, size: int, mode: int) -> Iterator[Callable[[bytes], object]]:
+        """Begin a file; give what its content goes to besides."""
         path = self._checked(path)
         self._claim(path)
         self._files.add(path)
         self._tar(header(path, EntryType.FILE, mode=mode, mtime=self._mtime, size=size))
+        with self._beside.file(path, mode) if self._beside else contextlib.nullcontext(_nowhere) as copy:
+            yield copy
 
     def _checked(self, path: str) -> str:
         relative = path.removeprefix("/")
@@ -226,6 +240,10 @@ def inflate(path: str, size: int, crc32: int, raw_chunks: Iterable[bytes]) -> It
         raise IntegrityError(f"{path}: its compressed data does not end where its header says ({seen} of {size} bytes)")
     if checksum != crc32:
         raise IntegrityError(f"{path}: its CRC-32 is {checksum:08x} and its header says {crc32:08x}")
+
+
+def _nowhere(_: bytes) -> None:
+    """Take content that nobody wants."""
 
 
 def _gzip_trailer(crc32: int, size: int) -> bytes:

@@ -58,6 +58,15 @@ def prepare_base(ctx: Context, base: AnyBase | None) -> Base:
     return made
 
 
+@trace.span("make the base with a compiler")
+def prepare_compiler(ctx: Context, base: DebianBase, image: AnyBase | None) -> Base:
+    """The base with a compiler, in the cache. `image`: of the image, which may be a part. Raises as `prepare_base`."""
+    if not isinstance(image, DebianBase):
+        return prepare_base(ctx, base)
+    made: Base = provider("debian").prepare_compiler(base, image, ctx)
+    return made
+
+
 def native_twin(ctx: Context, lock: Lock, base: Base) -> Base | None:
     """A base with the very Python of `base` for this machine's processor, where an emulator would run that; else None.
 

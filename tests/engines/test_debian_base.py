@@ -1,5 +1,6 @@
 """Real Debian bases: from the archives that this machine knows."""
 
+import hashlib
 import json
 import os
 import re
@@ -14,10 +15,10 @@ import pytest
 from packageurl import PackageURL
 
 from graphcrate.checks import system
-from graphcrate.compat import identities
+from graphcrate.compat import compilers, identities
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.host.steps import Step
-from graphcrate.inputs.bases import debian
+from graphcrate.inputs.bases import debian, normalise
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.publish.attest.bill import parts
@@ -80,6 +81,26 @@ def test_versions_packages_and_bytecode_are_as_they_are_told_to_be(base, lock, c
     assert not [line for line in lines if "stale" in line or line.startswith("# code object from '/")]
     monkeypatch.setattr(debian, "_build", None)
     assert debian.prepare(lock, place(cache)) == base
+
+
+def test_compiler_base_is_the_same_tree_on_a_copy_of_the_image_base_and_made_whole(lock, base, cache):
+    spec = BaseSpec(suite=SUITE, packages=compilers.packages("g++-11"))
+    wanted = debian.lock(spec, PYTHON, place(cache, os.environ))
+    before = _tree(base.rootfs)
+    grown = debian.prepare_compiler(wanted, lock, place(cache))
+    assert (grown.rootfs.name, grown.layers) == ("grown", ())
+    done = run_in(grown.rootfs, Exec(("g++-11", "--version"), INSIDE))
+    assert done.returncode == 0, done.lines
+    assert _tree(grown.rootfs) == _tree(debian.prepare(wanted, place(cache)).rootfs)
+    assert _tree(base.rootfs) == before
+
+
+def _tree(rootfs):
+    """The hash of what would become a layer of it."""
+    digest = hashlib.sha256()
+    for piece in normalise.entries(rootfs, {}, SUITE):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def test_libibverbs_and_each_of_its_providers_load(base):

@@ -428,7 +428,9 @@ def test_what_has_a_back_end_is_compiled_after_the_others_and_apart(tmp_path, mo
     monkeypatch.setattr(back_end, "build", lambda job, package, folder, venv, given, requirements: (
         seen.append(requirements) or folder / "b.whl"
     ))  # fmt: skip
-    job = SimpleNamespace(step=made, cache=cache, jobs=2, files={ADDED.build[0].file.sha256: "meson.whl"})
+    job = SimpleNamespace(
+        step=made, cache=cache, jobs=2, files={ADDED.build[0].file.sha256: "meson.whl"}, unpacked=tuple
+    )
     found = house._make(job, made.packages)
     assert [name for name, _ in asked] == ["torch-scatter", "demo"]
     assert asked[0][1] != asked[1][1]
@@ -457,7 +459,7 @@ def test_what_was_finished_before_an_added_source_failed_is_kept_and_not_compile
     monkeypatch.setattr(house, "unpack_wheel", lambda *_: None)
     monkeypatch.setattr(house, "_load", lambda *_: [])
     monkeypatch.setattr(back_end, "build", build)
-    job = SimpleNamespace(step=made, cache=cache, jobs=2, files={wheel("cmake").file.sha256: tmp_path})
+    job = SimpleNamespace(step=made, cache=cache, jobs=2, files={wheel("cmake").file.sha256: tmp_path}, unpacked=tuple)
     job.base = SimpleNamespace(glibc="2.36", platform=DEFAULT)
     with refused(BuildError, "two 1.0 does not compile"):
         house.provide(job)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from bench import audit_imports, container_cost, programs
+from bench import audit_imports, container_cost, programs, steps
 from bench.audit_record import (
     Finding,
     Idle,
@@ -196,3 +196,18 @@ def test_bench_table_has_a_row_per_image_program_and_device():
         "| `glt:1` | torch 2.3.1+cu121, PyG 2.5.3, GLT 0.2.4, nccl | `ddp.py`, 2 processes "
         "| 2 x NVIDIA A100-SXM4-40GB | 20.000 (10.000 … 30.000) iterations/s |"
     )
+
+
+def test_bench_of_steps_counts_each_event_once_and_what_no_step_has():
+    def event(name, seconds):
+        return {"ph": "X", "name": name, "args": {"processor_seconds": seconds}}
+
+    events = [{"ph": "M", "name": "process_name", "args": {"name": "graphcrate"}}]
+    events += [event("fetch a.whl", 1.0), event("fetch b.whl", 2.0), event("fetching 2 files", 9.0)]
+    events += [event("sandbox: python -s worker.py", 600.0), event("unpack_wheel", 20.5), event("all", 700.0)]
+    found = steps.costs(events)
+    assert (found["downloads"], found[steps.COMPILERS], found[steps.REST]) == (3.0, 600.0, 76.5)
+    lines = steps.table({"old": found, "new": {**found, steps.ALL: 690.0}}).splitlines()
+    assert lines[0] == "| processor seconds | old | new |"
+    assert lines[-1] == "| **all but the compilers** (goal: 200) | **100** | **90** |"
+    assert len({line.count("|") for line in lines}) == 1

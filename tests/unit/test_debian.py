@@ -5,6 +5,7 @@ import gzip
 import itertools
 import lzma
 import os
+import shutil
 import stat
 import tarfile
 from types import SimpleNamespace
@@ -14,8 +15,8 @@ import pytest
 
 from graphcrate.host.process import Completed
 from graphcrate.host.steps import Step
+from graphcrate.inputs.bases import Base, debian, install, normalise
 from graphcrate.inputs.bases import deb as packages
-from graphcrate.inputs.bases import debian, install, normalise
 from graphcrate.inputs.bases.deb import FileOwner
 from graphcrate.inputs.bases.install import asked, overridden
 from graphcrate.model.errors import BuildError, DiskFullError, HostError, IntegrityError
@@ -74,6 +75,53 @@ def test_base_is_built_again_only_if_a_package_changes(cache, monkeypatch):
     assert built == [first, *others]
     debian.prepare(msgspec.structs.replace(first, listed="20261125T021215Z"), made.place(cache))
     assert len(built) == 5, "where its packages were listed is no part of a base"
+
+
+def test_compiler_base_is_installed_on_a_copy_of_the_image_base(cache, monkeypatch):
+    libc, python, gcc = made.deb("libc6", "2.36"), made.deb("python3.11", "3.11.2"), made.deb("g++-11", "11.3.0")
+    base, lock = bookworm(libc, python), bookworm(libc, gcc, python)
+    tree = cache.root / "tree"
+    tree.mkdir()
+    (tree / "libc").write_text("of the base")
+    prepared = Base(
+        layers=(),
+        rootfs=tree,
+        python="/usr/bin/python3.11",
+        python_version="3.11.2",
+        glibc="2.36",
+        environment={},
+        labels={},
+    )
+    asked, installed = [], []
+    monkeypatch.setattr(debian, "prepare", lambda one, _: asked.append(one) or prepared)
+    monkeypatch.setattr(debian, "fetch_debs", lambda packages, *_, **__: installed.append(packages) or [])
+    monkeypatch.setattr(debian, "unpack", lambda _, root: shutil.copytree(tree, root))
+    monkeypatch.setattr(debian, "install_more", lambda debs, root, *_: (root / "libc").write_text("changed"))
+    for _ in range(2):  # the second time it is there
+        grown = debian.prepare_compiler(lock, base, made.place(cache))
+        assert (grown.layers, grown.python_version, grown.glibc) == ((), "3.11.2", "2.36")
+        assert (grown.rootfs / "libc").read_text() == "changed"
+    assert (asked, installed) == ([base], [(gcc,)])
+    assert (tree / "libc").read_text() == "of the base"
+
+
+def test_compiler_base_without_the_image_base_in_it_is_made_whole(cache, monkeypatch):
+    libc, gcc, newer = (
+        made.deb("libc6", "2.36"),
+        made.deb("g++-11", "11.3.0"),
+        made.deb("libc6", "2.37", sha256="1" * 64),
+    )
+    lock, whole = bookworm(libc, gcc), []
+    monkeypatch.setattr(debian, "prepare", lambda one, _: whole.append(one))
+    others = [
+        bookworm(newer),
+        bookworm(libc, made.deb("git")),
+        msgspec.structs.replace(bookworm(libc), suite="trixie"),
+        lock,
+    ]
+    for base in others:
+        debian.prepare_compiler(lock, base, made.place(cache))
+    assert whole == [lock] * len(others)
 
 
 @pytest.mark.parametrize("kind", PACKERS)

@@ -232,7 +232,7 @@ def test_extension_is_compiled_once_and_again_after_a_change_or_loss(tmp_path, c
     times = []
 
     def compiling():
-        build(planned(wheels_step("none", ()), step), {}, cache, compiled=lambda: times.append(1) or files)
+        build(planned(wheels_step("none", ()), step), {}, cache, compiled=lambda _: times.append(1) or files)
         return len(times)
 
     assert [compiling(), compiling()] == [1, 1]

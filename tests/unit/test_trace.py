@@ -3,12 +3,14 @@
 import json
 import os
 import threading
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.host import settings, trace
+from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Stderr
 from graphcrate.host.workers import Pool
 from graphcrate.model.errors import UsageError
@@ -44,6 +46,22 @@ def test_spans_of_threads_tasks_and_notes_are_one_json_array(file):
     assert found["from a thread"]["tid"] != outer["tid"]
     assert found["all"]["args"]["processor_seconds"] > 0
     assert "hunter2" not in file.read_text()
+
+
+def test_span_counts_the_processor_seconds_of_its_threads(file):
+    def work(_, advance):
+        before = time.thread_time()
+        while time.thread_time() - before < 0.05:
+            pass
+
+    with trace.span("outer"), trace.span("inner"):
+        parallel(work, range(3), threads=3)
+    with trace.span("after"):
+        pass
+    trace.end()
+    taken = {name: events(file)[name]["args"]["processor_seconds"] for name in ("inner", "after")}
+    assert 0.15 <= taken["inner"] < 1
+    assert taken["after"] < 0.05
 
 
 def test_span_that_an_error_ends_is_traced(file):

@@ -15,6 +15,7 @@ import errno
 import functools
 import itertools
 import os
+import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from graphcrate.oci.spec import LayerBlob
 _ROOT = "root"
 #: A root without the capability, or in a user namespace that lacks the id, does without.
 _NOT_PERMITTED = (errno.EPERM, errno.EINVAL, errno.ENOTSUP)
+_NO_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 #: Others are rights (security.capability), or orders to the file system above (trusted.overlay, user.overlay).
 _ATTRIBUTES, _OVERLAY = "user.", "user.overlay."
@@ -82,13 +84,15 @@ def unpack(
     *,
     advance: Callable[[int], None] | None = None,
     below: Path | None = None,
+    unpacked: Mapping[Path, Path] | None = None,
     faithful: bool = False,
 ) -> Withheld:
     """Unpack layers, lowest first, into the folder `destination`, which appears whole or not at all; what was withheld.
 
     Does nothing where it is there already; a second process waits for the first. `advance` counts compressed bytes,
     from any thread. `below`: the tree of the layers below these, unpacked on the same disk by the same user; its files
-    are shared by hard links. Owners, devices and extended attributes are set only for root; times always.
+    are shared by hard links, as are those of layers that `oci.layer_files` has (`unpacked`: blob → folder). Owners,
+    devices and extended attributes are set only for root; times always.
     Raises LayoutError for a layer that is broken or would leave the folder; where the tree has to be `faithful`,
     HostError for an owner or a device that the machine does not permit.
     """
@@ -98,7 +102,11 @@ def unpack(
             return withheld
         permitted = functools.partial(_permitted, faithful=faithful) if faithful or os.geteuid() == 0 else None
         staged = parallel(
-            lambda number, advancing: _stage(layers[number], partial / str(number), advancing, permitted, withheld),
+            lambda number, advancing: (
+                _unpacked(unpacked[path], path, advancing)
+                if unpacked and (path := layers[number].path) in unpacked
+                else _stage(layers[number], partial / str(number), advancing, permitted, withheld)
+            ),
             range(len(layers)),
             advance=advance,
             size=lambda number: layers[number].path.stat().st_size,
@@ -188,6 +196,15 @@ def _tree(root: Path) -> Entries[_Node]:
     return tree
 
 
+def _unpacked(folder: Path, blob: Path, advance: Callable[[int], None]) -> Entries[_Node]:
+    """A layer that `oci.layer_files` has. It has no entry for the root."""
+    layer = _tree(folder)
+    layer.folders.remove("")
+    del layer.by_path[""]
+    advance(blob.stat().st_size)
+    return layer
+
+
 def _build(merged: Mapping[str, _Node], root: str, permitted: _Permitted) -> None:
     folders: list[tuple[str, _Node]] = []
     for path in sorted(merged):
@@ -196,12 +213,22 @@ def _build(merged: Mapping[str, _Node], root: str, permitted: _Permitted) -> Non
             os.mkdir(on_disk)
             folders.append((on_disk, node))
         elif node.stays:
-            os.link(node.on_disk, on_disk, follow_symlinks=False)
+            _share(node.on_disk, on_disk)
         elif node.on_disk:
             os.rename(node.on_disk, on_disk)
             node.on_disk, node.stays = on_disk, True
     for on_disk, node in reversed(folders):  # the deepest first: a parent may close itself, and gets its time at last
         _apply(on_disk, node, permitted)
+
+
+def _share(source: str, target: str) -> None:
+    """Give a file a second name; a copy where the disk has no hard links (vfat, some FUSE), or no more of this one."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _apply(on_disk: str, node: _Node, permitted: _Permitted) -> None:

@@ -38,7 +38,7 @@ from graphcrate.model.plan import (
     WheelsStep,
 )
 from graphcrate.model.report import Artifact, LayerRecord, PackageBytes
-from graphcrate.oci import spec
+from graphcrate.oci import layer_files, spec
 from graphcrate.oci.entries import parents
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layer import LayerWriter
@@ -113,6 +113,7 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
         files=order.files,
         cache=order.cache,
         environment=settings.select_for_child(order.environment),
+        unpacks=order.unpacks,
     )
     ready = [WheelsLayer(step, shop) for step in plan.of(WheelsStep)]
     later = [WheelsLayer(step, shop) for step in plan.of(CompileStep)]
@@ -122,8 +123,9 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
     for files_step in files:
         if files_step not in additions:
             _claim(files_step, claims)
-    with _beside(None if all(layer.exists for layer in later) else order.compiled) as wheels:
+    with _beside(None if all(layer.exists for layer in later) else order.compiled) as (written, wheels):
         make(ready, claims, order.progress, jobs)
+        written.set_result(_unpacked(ready, order.cache))
         shop.compiled.update(wheels.result())
     make(later, claims, order.progress, jobs)
     claims.check_folders()
@@ -139,6 +141,13 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
     return tuple(record for record in records if record is not None)
 
 
+def _unpacked(layers: Sequence[WheelsLayer], cache: Cache) -> tuple[Path, ...]:
+    """Where this run has unpacked layers with all of their wheels' bytes: none whose libraries are cut."""
+    whole = (layer.record for layer in layers if isinstance(layer.step, WheelsStep) and not layer.step.slim)
+    places = (layer_files.place(cache, record.digest) for record in whole if record is not None)
+    return tuple(place for place in places if place.is_dir())
+
+
 def _interpreter(base: Base) -> InsidePython:
     """What compiles bytecode."""
     version = base.python_version
@@ -146,14 +155,26 @@ def _interpreter(base: Base) -> InsidePython:
 
 
 @contextlib.contextmanager
-def _beside(compiled: Callable[[], Mapping[str, Path]] | None) -> Iterator[Future[Mapping[str, Path]]]:
-    """The wheelhouse at work while layers are made that need nothing of it; ended when one of those fails."""
+def _beside(
+    compiled: Callable[[Callable[[], Sequence[Path]]], Mapping[str, Path]] | None,
+) -> Iterator[tuple[Future[Sequence[Path]], Future[Mapping[str, Path]]]]:
+    """The wheelhouse at work while layers are made that need nothing of it; ended when one of those fails.
+
+    Gives what it waits for, where those layers are unpacked, and what it makes.
+    """
+    written: Future[Sequence[Path]] = Future()
     with ThreadPoolExecutor(1, thread_name_prefix="wheelhouse") as side:
         try:
-            yield side.submit(compiled or dict)
+            yield written, side.submit(compiled or _nothing, written.result)
         except BaseException:
+            written.cancel()
             process.end_all()
             raise
+
+
+def _nothing(_: Callable[[], Sequence[Path]]) -> Mapping[str, Path]:
+    """Compile nothing."""
+    return {}
 
 
 def _claim(step: FilesStep, claims: Claims) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat.slim import SLIM_FORMAT
 from graphcrate.engines.backend import LAYER_FORMAT
+from graphcrate.engines.embedded.run import GROWTH
 from graphcrate.host.cache import Cache, kept, kept_bytes
 from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Advance, Pool
@@ -56,6 +57,7 @@ class Workshop:
     environment: Mapping[str, str]
     platform: Platform = DEFAULT
     compiled: dict[str, Path] = field(default_factory=dict)
+    unpacks: bool = False  #: layers of wheels are unpacked while they are written
 
     def key(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
         """What a layer's bytes depend on, as one hash."""
@@ -139,7 +141,9 @@ class Workshop:
                 return record
             files = [(wheel, self.installed(wheel)) for wheel in wheels]
             counted: Advance = lambda amount: advance(int(amount * share))  # noqa: E731
-            return self.keep(key, write_wheels_layer(title, files, self.python, self.cache, counted, slim))
+            return self.keep(
+                key, write_wheels_layer(title, files, self.python, self.cache, counted, slim, unpack=self.unpacks)
+            )
 
 
 @dataclass
@@ -221,7 +225,9 @@ def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs
     with contextlib.ExitStack() as stack:
         advance: Advance = lambda _: None  # noqa: E731
         if missing:
-            missing[0].shop.cache.require(int(total * _MORE_ROOM) + _MARGIN, "making layers")
+            shop = missing[0].shop
+            growth = _MORE_ROOM + (GROWTH if shop.unpacks else 0)
+            shop.cache.require(int(total * growth) + _MARGIN, "making layers")
             what = f"making {len(missing)} layer{'s' if len(missing) > 1 else ''}"
             advance = stack.enter_context(progress.task(what, total)).advance
         pool = stack.enter_context(Pool(jobs, advance))

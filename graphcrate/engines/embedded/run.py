@@ -28,6 +28,7 @@ from graphcrate.inputs.emulators import prepare_emulator, stored_emulator
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.platform import SUPPORTED, Platform
 from graphcrate.model.report import Artifact
+from graphcrate.oci import layer_files
 from graphcrate.oci.layout import Layout, read_layout
 
 KEPT = 2
@@ -133,11 +134,23 @@ def _unpack(layout: Layout, cache: Cache, progress: Progress) -> None:
             return
         digests = [layer.digest for layer in layout.layers]
         below, number = _below(digests, cache, stack)
-        sizes = [record.unpacked_size or int(record.size * GROWTH) for record in layout.records[number:]]
+        places = zip(layout.layer_blobs[number:], digests[number:], strict=True)
+        there = {blob.path: place for blob, digest in places if (place := layer_files.place(cache, digest)).is_dir()}
+        sizes = [
+            record.unpacked_size or int(record.size * GROWTH)
+            for record, blob in zip(layout.records[number:], layout.layer_blobs[number:], strict=True)
+            if blob.path not in there
+        ]
         _prune(cache, progress, KEPT - 1)
         cache.require(sum(sizes), "unpacking the image")
         with progress.task("unpacking the image", sum(layer.size for layer in layout.layers[number:])) as task:
-            unpack(layout.layer_blobs[number:], folder / "image" / "root", advance=task.advance, below=below)
+            unpack(
+                layout.layer_blobs[number:],
+                folder / "image" / "root",
+                advance=task.advance,
+                below=below,
+                unpacked=there,
+            )
         (folder / "image" / LAYERS).write_text(json.dumps(digests))
         remove_tree(image)  # half an image, as older versions left it
         cache.adopt(folder / "image", image)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,11 +16,11 @@ from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, SuiteArchive
 from graphcrate.inputs.bases.debs import fetch_debs
-from graphcrate.inputs.bases.install import install
+from graphcrate.inputs.bases.install import install, install_more
 from graphcrate.inputs.bases.normalise import entries, private_keys
 from graphcrate.inputs.emulators import prepare_emulator
 from graphcrate.model.errors import ResolutionError
-from graphcrate.model.lock import DebianBase, platform_of
+from graphcrate.model.lock import DebianBase, DebianPackage, platform_of
 from graphcrate.model.plan import LAYER_MTIME
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.model.report import LayerRecord, PackageBytes
@@ -67,9 +68,58 @@ def prepare(lock: DebianBase, ctx: Context) -> Base:
             with ctx.progress.task(f"unpacking {suites.titled(lock.suite)}", layer.size) as task:
                 blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
                 unpack((blob,), rootfs, advance=task.advance)
+    return _base(lock, (layer,), rootfs, ctx)
+
+
+def prepare_compiler(lock: DebianBase, base: DebianBase, ctx: Context) -> Base:
+    """Install the locked packages for programs to run in alone: no layer is made of them.
+
+    Where `base`, an image's, has a part of them, that is made first, and they are installed on a copy of its tree.
+    Raises as `prepare`.
+    """
+    further = beyond(lock, base)
+    whole, rootfs = ctx.cache.path("bases", "debian", _key(lock), "rootfs"), _grown(lock, ctx.cache)
+    if not further or whole.is_dir():
+        return prepare(lock, ctx)
+    if not rootfs.is_dir():
+        below = prepare(base, ctx)
+        with ctx.cache.exclusively(f"base-{_key(lock)}"), ctx.cache.guard():
+            if not rootfs.is_dir():
+                _grow(lock, further, below, rootfs, ctx)
+    return _base(lock, (), rootfs, ctx)
+
+
+def beyond(lock: DebianBase, base: DebianBase) -> tuple[DebianPackage, ...]:
+    """The packages of a lock that `base` has not; none where one of its packages is not in the lock."""
+    there = {package.file.sha256 for package in base.packages}
+    locked = {package.file.sha256 for package in lock.packages}
+    if lock.suite != base.suite or platform_of(lock) != platform_of(base) or not there <= locked:
+        return ()
+    return tuple(package for package in lock.packages if package.file.sha256 not in there)
+
+
+def _grown(lock: DebianBase, cache: Cache) -> Path:
+    """Where the tree of a base lies that is of no layer."""
+    return cache.path("bases", "debian", _key(lock), "grown")
+
+
+def _grow(lock: DebianBase, further: Sequence[DebianPackage], below: Base, rootfs: Path, ctx: Context) -> None:
+    """Make the tree of a base from the layer of another one, and the packages that it has besides."""
+    ctx.cache.require(SCRATCH_BYTES, f"the {suites.titled(lock.suite)} base with a compiler")
+    debs = fetch_debs(further, lock.suite, ctx, listed=lock.listed)
+    size = sum(path.stat().st_size for path in debs)
+    with ctx.cache.folder() as folder:
+        root = folder / "root"
+        with ctx.progress.task(f"installing {len(debs)} more packages of {suites.titled(lock.suite)}", size) as task:
+            unpack([LayerBlob(path=ctx.cache.blob(it.digest), media_type=it.media_type) for it in below.layers], root)
+            install_more(debs, root, task.advance, below.emulator)
+        ctx.cache.adopt(root, rootfs)
+
+
+def _base(lock: DebianBase, layers: tuple[LayerRecord, ...], rootfs: Path, ctx: Context) -> Base:
     python = python_version(lock)
     return Base(
-        layers=(layer,),
+        layers=layers,
         rootfs=rootfs,
         python="/usr/bin/python" + ".".join(python.split(".")[:2]),
         python_version=python,

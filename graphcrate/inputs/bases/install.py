@@ -6,10 +6,11 @@ subordinate ids makes the same tree as root does. Who owns what is learned from 
 scripts ask for.
 """
 
+import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from graphcrate.compat import identities, suites
@@ -33,13 +34,15 @@ _NOTING = """#!/bin/sh
 { printf '%s\\0' NAME "$PWD" "$@"; printf '\\0\\0'; } >> /tmp/calls/calls
 exec /bin/NAME "$@"
 """
-_INSTALL = """set -e
+_BEGIN = """set -e
 trap 'rm -f /usr/sbin/policy-rc.d' EXIT
 printf '#!/bin/sh\\nexit 101\\n' > /usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
 cd /tmp/debs
-dpkg --force-depends --force-unsafe-io --install base-passwd_*.deb base-files_*.deb
-dpkg --force-depends --force-unsafe-io --unpack *.deb
+"""
+#: what has to be configured before any other package's scripts run
+_FIRST = "dpkg --force-depends --force-unsafe-io --install base-passwd_*.deb base-files_*.deb\n"
+_INSTALL = """dpkg --force-depends --force-unsafe-io --unpack *.deb
 dpkg --force-unsafe-io --configure --pending
 """
 #: what makes bytecode once more that a suite's scripts do not make alike
@@ -93,13 +96,8 @@ def install(
         for name in dict.fromkeys(("bin", "sbin", "lib", platform.loader_folder)):
             rooted.make_folders(root / "usr" / name)
             (root / name).symlink_to(f"usr/{name}")
-    with tempfile.TemporaryDirectory(dir=root.parent, ignore_cleanup_errors=True) as folder:
-        work = Path(folder)
-        for name in ("debs", "noting", "calls"):
-            (work / name).mkdir()
-        owners: dict[str, FileOwner] = {}
-        inflated = [work / "debs" / path.name for path in debs]
-        begins = parallel(lambda number, _: inflate_member(debs[number], inflated[number]), range(len(debs)))
+    owners: dict[str, FileOwner] = {}
+    with _packages(debs, root) as (work, inflated, begins):
         for deb, begin in zip(inflated, begins, strict=True):
             owners |= extract(deb, begin, root)
         calls = _run_dpkg(root, work, _script(debs, suite), _counter(debs, advance), emulator)
@@ -113,6 +111,32 @@ def install(
     host_paths = {path: rooted.host_path(root, path) for path in owners}
     real = {path: str(host_path.relative_to(root)) for path, host_path in host_paths.items() if host_path is not None}
     return {real[path]: owner for path, owner in owners.items() if path in real} | asked(calls, root)
+
+
+def install_more(
+    debs: Sequence[Path],
+    root: Path,
+    advance: Callable[[int], None],
+    emulator: Emulator | None = None,
+) -> None:
+    """Install more packages into a system of `install`, by the dpkg that it has. `advance`, errors: as there.
+
+    Owners are not kept: for a tree that programs run in and that becomes no layer.
+    """
+    with _packages(debs, root) as (work, _, _):
+        _run_dpkg(root, work, _BEGIN + _INSTALL, _counter(debs, advance), emulator)
+
+
+@contextlib.contextmanager
+def _packages(debs: Sequence[Path], root: Path) -> Iterator[tuple[Path, list[Path], list[int]]]:
+    """A folder beside `root` for dpkg to work from; the packages in it, inflated; where the files of each begin."""
+    with tempfile.TemporaryDirectory(dir=root.parent, ignore_cleanup_errors=True) as folder:
+        work = Path(folder)
+        for name in ("debs", "noting", "calls"):
+            (work / name).mkdir()
+        inflated = [work / "debs" / path.name for path in debs]
+        begins = parallel(lambda number, _: inflate_member(debs[number], inflated[number]), range(len(debs)))
+        yield work, inflated, begins
 
 
 def _counter(debs: Sequence[Path], advance: Callable[[int], None]) -> Callable[[str], None]:
@@ -131,7 +155,11 @@ def _script(debs: Sequence[Path], suite: str) -> str:
     """What runs in the new tree: dpkg, and what has to be done after it."""
     after = identities.after_install({path.name.partition("_")[0] for path in debs})
     return (
-        _INSTALL + "".join(f"{line}\n" for line in after) + (_COMPILE if suites.base_of(suite).compiles_again else "")
+        _BEGIN
+        + _FIRST
+        + _INSTALL
+        + "".join(f"{line}\n" for line in after)
+        + (_COMPILE if suites.base_of(suite).compiles_again else "")
     )
 
 

@@ -99,3 +99,5 @@ class CompileJob:
     bringing: Callable[[str, str], tuple[str, ...]] = lambda kind, name: ()
     #: option, packages → what to type so that these are there besides
     beside: Callable[[More, Sequence[str]], str] = same_with
+    #: waits for layers of the step's wheels and gives where they are unpacked: those that are there are not once more
+    unpacked: Callable[[], Sequence[Path]] = tuple

@@ -66,7 +66,9 @@ def provide(job: CompileJob) -> dict[str, Path]:
 def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
     # The tools are of the versions that compiling wants, whatever the image has.
     beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
-    room = int(sum(package.file.size for package in beside.values()) * _GROWTH)
+    # Of layers that are unpacked, files have a second name, which takes nothing.
+    new = job.step.compilation.tools if job.unpacked() else beside.values()
+    room = int(sum(package.file.size for package in new) * _GROWTH)
     job.cache.require(room + _ROOM_PER_PACKAGE * len(absent), "compiling extensions")
     with job.cache.folder() as work:
         venv, build = work / "venv", work / "build"
@@ -94,7 +96,7 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
 def make_venv(job: CompileJob, venv: Path, packages: Sequence[LockedPackage]) -> None:
     """Make what is compiled against in `venv`, the image's `/opt/venv`: torch with what its import needs, the tools.
 
-    Five gigabytes for torch with CUDA. Raises IntegrityError for a broken wheel.
+    Five gigabytes for torch with CUDA, where its layers are not unpacked. Raises IntegrityError for a broken wheel.
     """
     python = job.build_base.python
     (venv / "bin").mkdir(parents=True)
@@ -103,15 +105,22 @@ def make_venv(job: CompileJob, venv: Path, packages: Sequence[LockedPackage]) ->
     total = sum(package.file.size for package in packages)
     with job.progress.task("unpacking torch to compile against", total) as task, Pool(job.jobs, task.advance) as pool:
         for package in packages:
-            pool.submit(package.file.size, unpack_wheel, job.files[package.file.sha256], venv, job.step.python)
+            there = job.unpacked() if package in job.step.against else ()
+            wheel = job.files[package.file.sha256]
+            pool.submit(package.file.size, unpack_wheel, wheel, venv, job.step.python, there)
         for _ in pool.results():
             pass
 
 
-def unpack_wheel(advance: Advance, wheel: Path, venv: Path, python: str) -> None:
-    """Put a wheel's files below `venv`, which stands for `/opt/venv`. Content is checked while it is written."""
+def unpack_wheel(advance: Advance, wheel: Path, venv: Path, python: str, there: Sequence[Path] = ()) -> None:
+    """Put a wheel's files below `venv`, which stands for `/opt/venv`. Content is checked while it is written.
+
+    `there`: layers that are unpacked; a file that this wheel has in one gets a second name, and is not to be changed.
+    """
     with open_wheel(wheel) as opened:
         installation = place(opened, python)
+        record_path = installation.record_path.removeprefix("/")
+        layer = next((layer for layer in there if (layer / record_path).is_file()), None)
         for placed in installation.files:
             advance(placed.member.packed if placed.member else 0)
             if placed.path.endswith(".a") or _UNREAD in placed.path:
@@ -119,12 +128,28 @@ def unpack_wheel(advance: Advance, wheel: Path, venv: Path, python: str) -> None
             target = venv / placed.path.removeprefix(f"{VENV}/")
             target.parent.mkdir(parents=True, exist_ok=True)
             member, content = placed.member, placed.content
-            with target.open("wb") as stream:
+            if layer is not None and _linked(layer / placed.path.removeprefix("/"), target):
+                continue
+            # Another wheel's file of this name may be one of a layer: it is replaced, never written to.
+            part = target.with_name(f".{target.name}.{os.getpid()}")
+            with part.open("wb") as stream:
                 stream.writelines(opened.archive.chunks(member, placed.identity) if member else [content])
                 os.fchmod(stream.fileno(), placed.mode)
+            part.replace(target)
         # cmake's program finds itself by it
         record = venv / installation.record_path.removeprefix(f"{VENV}/")
         record.write_bytes(installation.record((), python, {}))
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Give a file a second name, unless that is taken; False where there is no such file."""
+    try:
+        target.hardlink_to(source)
+    except FileExistsError:
+        return True
+    except OSError:  # it is not there, or the disk has no more links of it
+        return False
+    return True
 
 
 def environment(job: CompileJob, jobs: int) -> dict[str, str]:

@@ -18,7 +18,9 @@ from graphcrate.inputs.wheels.slim import Cut, cut
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.plan import LAYER_MTIME, Slim
 from graphcrate.model.report import CutFile, LayerRecord, PackageBytes
+from graphcrate.oci import layer_files
 from graphcrate.oci.layer import LayerWriter
+from graphcrate.oci.layer_files import LayerFiles
 
 #: Deflated members of at least this many packed bytes are copied; smaller ones are packed again with their neighbours.
 #: Measured in `docs/decisions/layer-splice.md`.
@@ -92,8 +94,11 @@ def write_wheels_layer(
     cache: Cache,
     advance: Advance = lambda _: None,
     slim: Slim | None = None,
+    *,
+    unpack: bool = False,
 ) -> LayerRecord:
-    """Write the layer of these wheels, equal files once. `advance` gets the wheels' bytes; `slim`: cut libraries.
+    """Write the layer of these wheels, equal files once. `advance` gets the wheels' bytes; `slim`: cut libraries;
+    `unpack`: this run's `oci.layer_files` has the layer's files then.
 
     Raises IntegrityError for a wheel that is not what lock or RECORD say, BuildError for two contents of one path.
     """
@@ -104,7 +109,8 @@ def write_wheels_layer(
     with cache.folder() as folder:
         blob = folder / "layer"
         with blob.open("wb", buffering=CHUNK) as stream:
-            writer = LayerWriter(stream, LAYER_MTIME)
+            beside = LayerFiles(folder / "files", LAYER_MTIME) if unpack else None
+            writer = LayerWriter(stream, LAYER_MTIME, beside)
             for wheel, installation in wheels:
                 if wheel.sha256:
                     _check(wheel.path, wheel.sha256)
@@ -121,6 +127,9 @@ def write_wheels_layer(
             record = writer.finish(title, owners)
             record = msgspec.structs.replace(record, cut=tuple(about))
         cache.adopt(blob, cache.blob(record.digest))
+        if beside:
+            beside.finish()
+            cache.adopt(beside.root, layer_files.place(cache, record.digest))
     return record
 
 
