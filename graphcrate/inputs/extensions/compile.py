@@ -87,8 +87,10 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
             header.parent.mkdir(parents=True, exist_ok=True)
             header.write_text("".join(f"{line}\n" for line in lines))
         together = [package for package in absent if not package.back_end]
-        place = ground.prepare(job.step.compilation, job.base, job.build_base, job.files, work / "headers")
-        made = keep(job, _compile(job, together, build, venv, place), venv, build) if together else {}
+        made = {}
+        if together:
+            place = ground.prepare(job.step.compilation, job.base, job.build_base, job.files, work / "headers")
+            made = keep(job, _compile(job, together, build, venv, place), venv, build)
         for package in absent:
             if package.back_end:
                 alone, requirements = work / package.name / "build", None
