@@ -134,7 +134,7 @@ class Compiling:
             base=base,
             build_base=build_base,
             toolkit=self._toolkit(step.compilation.toolkit, build_base),
-            files={**self.files(), **self._libraries([step])},
+            files={**self.files(), **self._libraries([step]), **self._headers(step)},
             cache=self.ctx.cache,
             progress=self.ctx.progress,
             jobs=default_jobs(),
@@ -181,6 +181,17 @@ class Compiling:
 
         with self._no_drift():
             return dict(zip(sources, fetch_sources(list(sources.values()), self.ctx), strict=True))
+
+    def _headers(self, step: CompileStep) -> Mapping[str, Path]:
+        """The packages with a cross-compiler's headers, in the cache; sha256 → path."""
+        if (cross := step.compilation.crossed) is None:
+            return {}
+        from graphcrate.inputs.bases.debs import fetch_debs
+
+        base = step.compilation.base
+        with self._no_drift():
+            debs = fetch_debs(cross.headers, base.suite, self.ctx, listed=base.listed, what="Python's headers")
+        return dict(zip((package.file.sha256 for package in cross.headers), debs, strict=True))
 
     @contextlib.contextmanager
     def _no_drift(self) -> Iterator[None]:

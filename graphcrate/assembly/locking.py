@@ -17,6 +17,7 @@ from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.command import command
 from graphcrate.model.lock import Lock, encode
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Additions
 from graphcrate.resolve import additions as adding
 from graphcrate.resolve.candidates import choose
@@ -70,8 +71,9 @@ def lock_additions(
 
 
 def own_lock(recipe: Path, stack: Lock) -> Path:
-    """Where the lock of a user's own recipe is: beside it, one for each CUDA version and candidate."""
-    return recipe.with_suffix(f".{cuda_label(stack.cuda)}.{stack.candidate}.lock.json")
+    """Where the lock of a user's own recipe is: beside it, one for each CUDA version, platform and candidate."""
+    platform = "" if stack.platform == DEFAULT else f"-{stack.platform.architecture}"
+    return recipe.with_suffix(f".{cuda_label(stack.cuda)}{platform}.{stack.candidate}.lock.json")
 
 
 def for_gpus(resolution: Resolution, gpus: str) -> Resolution:

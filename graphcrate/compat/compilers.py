@@ -2,6 +2,9 @@
 
 nvcc refuses a host compiler that is newer than what it was tested with; a distribution's own, newest one has the best
 of everything else. So: the newest of the suite that the toolkit takes.
+
+nvcc has no cross-compiler of its own: it makes code for the processor of its host compiler. That of another platform
+than the default one is a cross-compiler, which runs on the default one.
 """
 
 import re
@@ -12,11 +15,13 @@ from graphcrate.compat.suites import base_of, titled
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation, DebianBase, LockedPackage
 from graphcrate.model.plan import CUDA_HOME
+from graphcrate.model.platform import DEFAULT, PLATFORMS, Platform
 
 #: Headers of the suite's own Python. `python3-dev` brings the same with distutils and lib2to3 besides.
 PYTHON_HEADERS = "libpython3-dev"
 #: By it meson and CMake find the libraries of -dev packages.
 FINDER = "pkg-config"
+CROSS = "/opt/cross"  #: where the base of a cross-compiler lies beside the image's own, while something is compiled
 _RUSTC = re.compile(r"rustc(-[a-z0-9.]+)?")
 
 #: What Debian's Python was compiled with has -g besides: a third of the work, for tables that are stripped off at the
@@ -30,8 +35,11 @@ _FOLDERS = table("compiling", dict[str, str], "folders")
 SECONDS = table("compiling", dict[str, float], "seconds")
 
 
-def compiler_for(suite: str, newest_gcc: int | None = None) -> str:
-    """Debian's newest C++ compiler in a suite, not above `newest_gcc` (None: any). Raises ResolutionError for none."""
+def compiler_for(suite: str, newest_gcc: int | None = None, platform: Platform = DEFAULT) -> str:
+    """Debian's newest C++ compiler for a platform in a suite, not above `newest_gcc` (None: any), as its package.
+
+    Raises ResolutionError for none.
+    """
     versions = base_of(suite).gcc
     fitting = [version for version in versions if newest_gcc is None or version <= newest_gcc]
     if not fitting:
@@ -40,12 +48,33 @@ def compiler_for(suite: str, newest_gcc: int | None = None) -> str:
             cause=f"nvcc checks its host compiler, and {suite} begins with gcc {min(versions)}.",
             next_step="take an older suite in the recipe (base.suite), or a newer CUDA",
         )
-    return f"g++-{max(fitting)}"
+    return f"g++-{max(fitting)}" + ("" if platform == DEFAULT else f"-{platform.cross}")
+
+
+def crosses_to(compiler: str) -> Platform | None:
+    """What a cross-compiler makes code for, by its package ("g++-12-aarch64-linux-gnu"); None for any other."""
+    return next((row for row in PLATFORMS if compiler.endswith(f"-{row.cross}")), None)
+
+
+def programs(compiler: str) -> tuple[str, str]:
+    """The programs for C and C++ of a compiler's package: "aarch64-linux-gnu-gcc-12", "aarch64-linux-gnu-g++-12"."""
+    if (platform := crosses_to(compiler)) is None:
+        return compiler.replace("g++", "gcc"), compiler
+    cxx = f"{platform.triplet}-{compiler.removesuffix(f'-{platform.cross}')}"
+    return cxx.replace("g++", "gcc"), cxx
 
 
 def packages(compiler: str) -> tuple[str, ...]:
-    """What a base needs besides its own packages so that extensions can be compiled in it by this compiler."""
-    return (compiler, PYTHON_HEADERS)
+    """What a base needs besides its own packages so that extensions can be compiled in it by this compiler.
+
+    For a cross-compiler Python's headers are those of the other platform, which no base of this one takes.
+    """
+    return (compiler,) if crosses_to(compiler) else (compiler, PYTHON_HEADERS)
+
+
+def headers(python: str) -> str:
+    """The package with the headers of a Python ("3.11"), whichever platform it is for."""
+    return f"libpython{python}-dev"
 
 
 def besides(packages: Iterable[LockedPackage], suite: str, asked: Sequence[str] = ()) -> tuple[str, ...]:
@@ -67,9 +96,11 @@ def variables(compilation: Compilation) -> dict[str, str]:
     `__init__` loads the CUDA one alone wherever it exists, and that one has the operators for the CPU too;
     `FORCE_ONLY_CUDA` leaves the other out. Others (graphlearn-torch) know neither, and go by `WITH_CUDA`.
     """
-    c, cxx = compilation.compiler.replace("g++", "gcc"), compilation.compiler
+    c, cxx = programs(compilation.compiler)
     # Names of nvcc's temporary files and of sources would differ from one compile to the next, were they not stripped.
     made = {"CC": c, "CXX": cxx, "CFLAGS": _FLAGS, "CXXFLAGS": _FLAGS, "LDFLAGS": "-s -Wl,--build-id=none"}
+    if (platform := crosses_to(compilation.compiler)) is not None:
+        made["AR"] = f"{platform.triplet}-ar"
     if compilation.toolkit is None:
         return made | {"FORCE_ONLY_CPU": "1", "WITH_CUDA": "OFF"}
     return made | {

@@ -307,8 +307,8 @@ def stack_of(
     """What an image would hold, with extensions compiled for these GPUs (none named: for those of the recipe)."""
     requirements = [Requirement(text) for text in (*recipe.requirements, *variant.requirements, *variant.extensions)]
     pins = (bounds for wish in requirements if canonicalize_name(wish.name) == glt.NAME for bounds in wish.specifier)
-    architectures, nvcc, impossible = variant.architectures, "", ""
-    options = toolkits.options(candidate.torch_cuda) if variant.extensions else ()
+    architectures, nvcc, impossible = toolkits.of_machines(variant.architectures, platform), "", ""
+    options = toolkits.options(candidate.torch_cuda, platform) if variant.extensions else ()
     if options:
         nvcc = options[0].version
         try:

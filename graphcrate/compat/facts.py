@@ -207,6 +207,11 @@ def host_platform(model: str) -> Platform | None:
     return platform_named(_hosts().get(model, DEFAULT.name))
 
 
+def hosted_gpus(platform: Platform) -> tuple[str, ...]:
+    """The GPUs that are in machines of a platform alone, of another one than the default."""
+    return tuple(model for model, name in _hosts().items() if name == platform.name)
+
+
 def machine_platform(models: Iterable[str]) -> Platform | None:
     """The platform of machines with these GPUs, as far as one of them tells; None where they are in different ones."""
     known = {platform for platform in map(host_platform, models) if platform}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from graphcrate import __version__
-from graphcrate.compat import allowances, compilers, libraries, licences, own, reserved, suites
+from graphcrate.compat import allowances, compilers, libraries, licences, own, reserved, suites, toolkits
 from graphcrate.compat import slim as slimming
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.cutoff import cutoff_of
@@ -192,7 +192,9 @@ def compile_steps(lock: Lock) -> tuple[steps.CompileStep, ...]:
 def _for_gpus(lock: Lock, variant: Variant | None, devel: bool) -> str:
     """`-sm70` where extensions are compiled, or a devel image compiles, for other GPUs than the recipe says."""
     compilation = lock.compilation
-    if compilation is None or variant is None or compilation.architectures == variant.architectures:
+    if compilation is None or variant is None:
+        return ""
+    if compilation.architectures == toolkits.of_machines(variant.architectures, lock.platform):
         return ""
     if not devel and not any(package.compiled for package in lock.packages):
         return ""

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.compat import facts
-from graphcrate.compat.request import BuildRequest, SourceOptions
+from graphcrate.compat import facts, toolkits
+from graphcrate.compat.request import BuildRequest
 from graphcrate.model.command import Command, command, setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import DEFAULT, Platform
@@ -28,7 +28,7 @@ def port(
 ) -> Ported:
     """The variant for a platform. Raises UsageError for what there is not, with what there is."""
     plain = _plain(request, variant, platform)
-    for what, instead in _not_ported(variant, request):
+    for what, instead in _not_ported(request):
         raise UsageError(f"images for {platform.title} are made without {what}", next_step=f"{plain}    ({instead})")
     usable = tuple(candidate for candidate in candidates if _has_build(candidate, platform))
     if not usable:
@@ -55,26 +55,27 @@ def port(
 
 
 def on_platform(variant: Variant, platform: Platform) -> Variant:
-    """The variant on a platform's base; itself for the default one, of which the base says nothing."""
+    """The variant on a platform's base, with extensions for the GPUs of its machines.
+
+    Itself for the default platform, of which the base says nothing.
+    """
     if platform == DEFAULT:
         return variant
-    return msgspec.structs.replace(variant, base=msgspec.structs.replace(variant.base, platform=platform.name))
+    base = msgspec.structs.replace(variant.base, platform=platform.name)
+    architectures = toolkits.of_machines(variant.architectures, platform)
+    return msgspec.structs.replace(variant, base=base, architectures=architectures)
 
 
 def _plain(request: BuildRequest, variant: Variant, platform: Platform) -> Command:
     """The command for what there is of a variant on a platform, without all that is not made there."""
-    sources = SourceOptions(extensions="none" if variant.extensions else "auto")
-    asked = BuildRequest(
-        name=request.name, cuda=variant.cuda, platform=platform.name, sources=sources, verb=request.verb
-    )
-    return asked.command()
+    return BuildRequest(name=request.name, cuda=variant.cuda, platform=platform.name, verb=request.verb).command()
 
 
 def _has_build(candidate: Candidate, platform: Platform) -> bool:
     return facts.torch_build(candidate.torch, candidate.torch_cuda, platform) is not None
 
 
-def _not_ported(variant: Variant, request: BuildRequest) -> Iterator[tuple[str, str]]:
+def _not_ported(request: BuildRequest) -> Iterator[tuple[str, str]]:
     """What of a request does not work on another platform yet, and what of it does."""
     if request.engine not in ("auto", "embedded"):
         yield request.engine, f"our own builder makes them; {request.engine} takes the image that comes out"
@@ -82,7 +83,3 @@ def _not_ported(variant: Variant, request: BuildRequest) -> Iterator[tuple[str, 
         yield f"compiler and toolkit ({setting(flavour='devel').both()})", "the stack itself"
     if request.slim != "no":
         yield f"{setting(slim='yes').both()}", "with code for all GPUs"
-    if request.additions:
-        yield "packages, files and commands of one's own", "the stack itself; pip in the running image adds packages"
-    if variant.extensions and request.sources.extensions != "none":
-        yield "PyG's compiled extensions", "PyG itself is pure Python, and trains without them"

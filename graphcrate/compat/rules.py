@@ -140,18 +140,9 @@ def _platform(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     if platform == DEFAULT:
         return
     where, title = f"machines with {listed(target.gpus or ())} are {platform.title}", platform.title
-    if stack.extensions:
-        what = f"{where}, and extensions of PyG are not compiled for that: {', '.join(stack.extensions)}"
-        yield _Found("rejects", what, _PORTED, _without_extensions(platform))
-    elif facts.torch_build(stack.torch, stack.torch_cuda, platform) is None:
+    if facts.torch_build(stack.torch, stack.torch_cuda, platform) is None:
         what = f"{where}, and no build of torch {stack.torch} for CUDA {stack.torch_cuda} and {title} is known"
         yield _Found("rejects", what, _PORTED, f"a torch that has one: {_ported_torches(platform)}")
-
-
-def _without_extensions(platform: Platform) -> str:
-    """What to type for a stack without any, of the newest torch that there is."""
-    cuda = max((build.cuda for build in facts.builds_for(platform)), key=numbers)
-    return str(command("image", "torch", cuda=cuda, platform=platform.name))
 
 
 def _ported_torches(platform: Platform) -> str:

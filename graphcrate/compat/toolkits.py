@@ -14,6 +14,7 @@ from graphcrate.model.command import setting
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianToolkit, WheelToolkit
 from graphcrate.model.plan import LAYER_MTIME
+from graphcrate.model.platform import DEFAULT, Platform
 
 #: Providers in order of preference: first what needs no registry of images. `graphcrate.inputs.toolkits` has them.
 PROVIDERS = ("debian", "pypi", "image")
@@ -40,6 +41,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...] = ()  #: of that suite, from `COMPONENTS`
     wheels: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()  #: names of those of `wheels` with what runs on the machine that compiles
     reference: str = ""  #: of `image`, with its tag
 
 
@@ -49,9 +51,14 @@ _sources = functools.cache(functools.partial(table, "toolkits", tuple[Option, ..
 _images = functools.cache(functools.partial(table, "toolkits", dict[str, str], "images"))
 
 
-def options(torch_cuda: str) -> tuple[Option, ...]:
-    """Toolkits for a torch built with this CUDA ("11.7"), the preferred one first; none where nobody knows any."""
+def options(torch_cuda: str, platform: Platform = DEFAULT) -> tuple[Option, ...]:
+    """Toolkits for a torch built with this CUDA ("11.7"), the preferred one first; none where nobody knows any.
+
+    `platform`: of the image. For another one than the default it is by a cross-compiler.
+    """
     fitting = [option for option in _sources() if option.cuda == torch_cuda.partition(".")[0]]
+    if platform != DEFAULT:
+        return tuple(option for option in fitting if option.programs)
     if not fitting:
         return ()
     if reference := _images().get(torch_cuda):
@@ -63,6 +70,20 @@ def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
     """Pins of all wheels of an option, sorted, libraries in the version that the lock has (`locked`: by name)."""
     libraries = (pin.split("==") for pin in option.libraries)
     return tuple(sorted([*option.wheels, *(f"{name}=={locked.get(name, version)}" for name, version in libraries)]))
+
+
+def of_machines(architectures: Sequence[str], platform: Platform) -> tuple[str, ...]:
+    """Those of a recipe's architectures that machines of a platform run, where their GPUs are known by it; else all.
+
+    A GPU runs code for itself, or for the newest before it in its family.
+    """
+    named = {each: tuple(map(int, each.removesuffix("+PTX").split("."))) for each in architectures}
+    run = set[str]()
+    for model in facts.hosted_gpus(platform):
+        major, minor = map(int, facts.all_gpus()[model].split("."))
+        older = [each for each, number in named.items() if number[0] == major and number[1] <= minor]
+        run |= {max(older, key=lambda each: named[each])} if older else set()
+    return tuple(each for each in architectures if each in run) or tuple(architectures)
 
 
 def nvcc(version: str) -> Nvcc:
@@ -86,16 +107,15 @@ def to_compile(capabilities: Sequence[str], version: str) -> tuple[tuple[str, ..
     return chosen, newer
 
 
-def architectures_of(torch: str, cuda: str, version: str) -> tuple[str, ...]:
+def architectures_of(torch: str, cuda: str, version: str, platform: Platform = DEFAULT) -> tuple[str, ...]:
     """The capabilities that this torch has code for and this nvcc makes, from Volta on; for what is compiled beside it.
 
     What is compiled for torch's oldest GPUs too takes twice as long, for GPUs that no recipe is for.
     """
-    build = facts.torch_build(torch, cuda)
+    build = facts.torch_build(torch, cuda, platform)
     known = build.sm if build else ()
-    return tuple(
-        capability for capability in nvcc(version).sm if capability in known and numbers(capability) >= numbers("7.0")
-    )
+    made = [capability for capability in nvcc(version).sm if capability in known]
+    return of_machines([capability for capability in made if numbers(capability) >= numbers("7.0")], platform)
 
 
 def refuse_impossible(architectures: Sequence[str], version: str) -> None:

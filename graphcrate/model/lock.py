@@ -177,12 +177,19 @@ class ImageToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="image", tag_f
 Toolkit = DebianToolkit | WheelToolkit | ImageToolkit
 
 
+class Cross(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compile for another processor than that of its compilers takes besides."""
+
+    platform: PlatformName  #: of the image, whose own base the sources' build runs in, by an emulator
+    headers: tuple[DebianPackage, ...]  #: of that base's Python, unpacked and not installed
+
+
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     """With what the lock's compiled sdists become wheels, and for which GPUs. Nothing of it gets into the image."""
 
     architectures: tuple[Capability, ...]  #: TORCH_CUDA_ARCH_LIST: "7.0", "8.0+PTX"; empty: for the CPU alone
     compiler: DebianName  #: Debian's package: "g++-11"
-    base: DebianBase  #: the image's base with the compiler
+    base: DebianBase  #: the image's base with the compiler; of a cross-compiler, what that one runs in
     tools: tuple[LockedPackage, ...]  #: pip, setuptools, wheel, ninja, for the image's Python
     toolkit: Toolkit | None = None  #: None: for the CPU alone
     #: libraries that packages are linked to, made beside them; left out of the file where there are none
@@ -191,6 +198,13 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     with_apt: tuple[DebianName, ...] | msgspec.UnsetType = msgspec.UNSET
     #: variables that the user asked for, of what is `isolated`, sorted; left out of the file where there are none
     with_env: tuple[Assignment, ...] | msgspec.UnsetType = msgspec.UNSET
+    #: of a cross-compiler; left out of the file where the compiler is the image's own platform's
+    cross: Cross | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def crossed(self) -> Cross | None:
+        """What a cross-compiler takes besides; None where the image's own platform compiles."""
+        return self.cross if isinstance(self.cross, Cross) else None
 
     @property
     def besides(self) -> tuple[str, ...]:
@@ -301,6 +315,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
                 *self.crates(),
                 *self.compilation.base.packages,
                 *self.compilation.linked,
+                *(self.compilation.crossed.headers if self.compilation.crossed else ()),
             )
             packages += toolkit.packages if isinstance(toolkit, DebianToolkit) else ()
         return {package.file.sha256: package.file for package in packages}

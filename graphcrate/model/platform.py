@@ -51,6 +51,11 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
         return self.loader.split("/")[1]
 
     @property
+    def cross(self) -> str:
+        """What the names of Debian's packages with cross-compilers for it end in: "aarch64-linux-gnu"."""
+        return self.triplet.replace("_", "-")
+
+    @property
     def wheel_tag(self) -> str:
         """Of wheels that were built on some Linux and are for no other (PEP 425): "linux_x86_64"."""
         return f"{OS}_{self.machine}"

@@ -43,7 +43,12 @@ def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str, bes
 
 
 def compiler_spec(variant: Variant, suite: str, compiler: str, besides: Sequence[str] = ()) -> BaseSpec:
-    """The variant's base with a compiler, as a recipe would ask for it. `besides` as in `lock_compiler`."""
+    """The variant's base with a compiler, as a recipe would ask for it; of a cross-compiler a base of its own.
+
+    `besides` as in `lock_compiler`.
+    """
+    if compilers.crosses_to(compiler):  # nothing of the image is in it, and it runs here
+        return BaseSpec(suite=suite, packages=compilers.packages(compiler))
     packages = (*variant.base.packages, *compilers.packages(compiler))
     packages += (*besides, compilers.FINDER) if besides else ()
     return msgspec.structs.replace(variant.base, provider="debian", suite=suite, packages=packages)

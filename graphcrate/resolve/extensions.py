@@ -24,6 +24,7 @@ from graphcrate.model.command import command, setting
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
+    Cross,
     DebianPackage,
     DebianToolkit,
     ImageToolkit,
@@ -32,7 +33,7 @@ from graphcrate.model.lock import (
     Toolkit,
     WheelToolkit,
 )
-from graphcrate.model.platform import Platform
+from graphcrate.model.platform import DEFAULT, Platform
 from graphcrate.model.recipe import BUILT_FOR_TORCH, Candidate, Channel, Variant
 from graphcrate.oci import reference
 from graphcrate.resolve import base, pyg_lib
@@ -121,6 +122,9 @@ def _find(
     if mode == "wheels":
         reasons.append("sources are not asked for (EXTENSIONS=wheels)")
         return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
+    if name == PYG_LIB and target.platform != DEFAULT:
+        reasons.append(f"it is built by CMake, which is not set up here to compile for {target.platform.title}")
+        return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
     sdist = offers.newest_sdist(name, allowed, silent)
     if sdist is None:
         reasons.append("the package index has no source of it")
@@ -162,12 +166,14 @@ def choose_compiler(variant: Variant, candidate: Candidate, request: SourceOptio
     if variant.base.provider == "registry":
         raise _no_compiler("its base is an image of a registry, and only Debian's compilers are known")
     if candidate.torch_cuda == "cpu":
-        return CompilerChoice(compiler=compilers.compiler_for(variant.base.suite, None))
-    option = _option(candidate, request.toolkit)
+        return CompilerChoice(compiler=compilers.compiler_for(variant.base.suite, None, variant.base.runs_on))
+    option = _option(candidate, request.toolkit, variant.base.runs_on)
     if option is None:
-        raise _no_compiler(f"there is no CUDA toolkit for torch's CUDA {candidate.torch_cuda}")
+        title = "" if variant.base.runs_on == DEFAULT else f" that compiles for {variant.base.runs_on.title}"
+        raise _no_compiler(f"there is no CUDA toolkit for torch's CUDA {candidate.torch_cuda}{title}")
     toolkits.refuse_impossible(variant.architectures, option.version)
-    compiler = compilers.compiler_for(variant.base.suite, toolkits.nvcc(option.version).newest_gcc)
+    newest = toolkits.nvcc(option.version).newest_gcc
+    compiler = compilers.compiler_for(variant.base.suite, newest, variant.base.runs_on)
     return CompilerChoice(architectures=variant.architectures, compiler=compiler, option=option)
 
 
@@ -176,9 +182,9 @@ def _no_compiler(reason: str) -> ResolutionError:
     return ResolutionError(reason, next_step=f"{step}    (and without {setting(flavour='devel')})")
 
 
-def _option(candidate: Candidate, provider: str | None) -> toolkits.Option | None:
+def _option(candidate: Candidate, provider: str | None, platform: Platform) -> toolkits.Option | None:
     """The first toolkit that fits the candidate, of this provider where one is named. Raises UsageError."""
-    options = toolkits.options(candidate.torch_cuda)
+    options = toolkits.options(candidate.torch_cuda, platform)
     fitting = [option for option in options if provider in (None, option.provider)]
     if provider is None or fitting:
         return next(iter(fitting), None)
@@ -197,14 +203,32 @@ def lock_compilation(
     target = target_of(variant.base, variant.python)
     versions = {package.name: package.version for package in installed}
     tools = resolve_pins(TOOLS, target, offers, constraints=constraints_of(versions["torch"]))
+    cross: Cross | msgspec.UnsetType = msgspec.UNSET
+    if compilers.crosses_to(choice.compiler):
+        cross = lock_cross(variant.base.suite, variant.python, target.platform, ctx)
     compilation = Compilation(
         architectures=choice.architectures,
         compiler=choice.compiler,
         base=base.lock_compiler(ctx, variant, variant.base.suite, choice.compiler),
         tools=lock_offers(tools, offers.sources),
         toolkit=lock_toolkit(choice.option, versions, target, offers, ctx) if choice.option else None,
+        cross=cross,
     )
     return libraries.with_libraries(compilation, [package.name for package in installed if package.compiled])
+
+
+def lock_cross(suite: str, python: str, platform: Platform, ctx: Context) -> Cross:
+    """What a cross-compiler takes besides, as the suite has it today. Raises ResolutionError, NetworkError."""
+    name = compilers.headers(python)
+    with ctx.cache.guard():
+        archive = SuiteArchive(suite, ctx, platform=platform)
+        offered = [package for package in archive.available([name]) if package.architecture == platform.debian]
+    if not offered:
+        raise ResolutionError(
+            f"{suites.titled(suite)} has no {name} for {platform.title}",
+            next_step=suites.distribution_of(suite).another_mirror,
+        )
+    return Cross(platform=platform.name, headers=(offered[0],))
 
 
 def lock_toolkit(
@@ -224,6 +248,11 @@ def lock_toolkit(
     # another must not undo a pin.
     names = {canonicalize_name(Requirement(pin).name) for pin in pins}
     pinned = resolve_pins(pins, target, offers, overrides=pins)
+    if target.platform != DEFAULT:  # what runs while something is compiled runs here
+        own = [pin for pin in pins if Requirement(pin).name in option.programs]
+        here = resolve_pins(own, WheelTarget(target.python, target.glibc), offers, overrides=own)
+        programs = {offer.name: offer for offer in here if offer.name in option.programs}
+        pinned = tuple(programs.get(offer.name, offer) for offer in pinned)
     wheels = lock_offers((offer for offer in pinned if offer.name in names), offers.sources)
     if option.provider == "debian":
         return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels, listed=listed)

@@ -21,6 +21,7 @@ from graphcrate.inputs.wheels.sdist import SdistMetadata, compiled_sources, read
 from graphcrate.model.command import filled, setting
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
+from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Additions, Candidate, Channel, Variant
 from graphcrate.model.words import listed
 from graphcrate.resolve import base
@@ -193,6 +194,9 @@ class Sdists:
             return f"An older release of {name} has a wheel."
         if cargo and cargo.obstacle:
             return cargo.obstacle
+        platform = self._target.platform
+        if platform != DEFAULT and folder_for(name) is None:
+            return f"For {platform.title} PyG's own extensions are compiled, and nothing by a back-end of its own."
         try:
             self._compiler()
         except ResolutionError as error:
@@ -223,7 +227,7 @@ class Sdists:
                 choice = msgspec.structs.replace(choice, option=None, architectures=())
             elif choice.option and not choice.architectures:  # a stack that has nothing to compile names none
                 torch, cuda = self._conflicts.staying["torch"].version, self._candidate.torch_cuda
-                architectures = toolkits.architectures_of(torch, cuda, choice.option.version)
+                architectures = toolkits.architectures_of(torch, cuda, choice.option.version, self._target.platform)
                 choice = msgspec.structs.replace(choice, architectures=architectures)
             compilation = lock_compilation(choice, variant, self._stack.packages, self._offers, ctx)
             with_apt = False  # they are in its base

@@ -19,7 +19,8 @@ NAME = "emulated"
 LIMIT = 1500  #: seconds: two minutes of a processor of its own, more where many share it
 #: Raise it with a change that may give another verdict: past results do not count then.
 _JUDGING = 1
-_FURTHER = "torch-geometric"
+#: PyG swallows what an extension's import raises, so each is imported by name, before it
+_FURTHER = ("torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv", "pyg-lib", "torch-geometric")
 
 #: Runs in the image, from Python 3.9 on. Says its phases and its verdict as the suites do.
 _STEPS = """
@@ -31,11 +32,17 @@ versions["torch"], versions["cuda"] = torch.__version__, torch.version.cuda
 for name in sys.argv[1:]:
     print("Phase: importing", name, "(PyG)", flush=True)
     versions[name] = __import__(name).__version__
-print("Phase: training (torch)", flush=True)
 torch.manual_seed(0)
 torch.set_num_threads(1)
 edges = torch.randint(0, 64, (2, 256))
 features, classes = torch.rand(64, 16), torch.arange(64) % 4
+if "torch_scatter" in versions:
+    print("Phase: adding up (torch_scatter)", flush=True)
+    plain = torch.zeros(64, 16).index_add_(0, edges[0], features[edges[1]])
+    theirs = sys.modules["torch_scatter"].scatter(features[edges[1]], edges[0], dim=0, dim_size=64, reduce="sum")
+    if not torch.allclose(plain, theirs, atol=1e-5):
+        raise SystemExit("torch_scatter adds up otherwise than torch")
+print("Phase: training (torch)", flush=True)
 sums = torch.zeros(64, 64).index_put_((edges[0], edges[1]), torch.ones(256), accumulate=True) + torch.eye(64)
 model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -59,7 +66,7 @@ sys.exit(not learns)
 
 def program(platform: Platform, packages: Collection[str]) -> SuiteProgram:
     """The program for a platform. `packages`: what the image is said to have (normalised names)."""
-    further = [_FURTHER.replace("-", "_")] if _FURTHER in packages else []
+    further = [name.replace("-", "_") for name in _FURTHER if name in packages]
     argv = (f"{VENV}/bin/python", "-c", _STEPS, *further)
     version = hashlib.sha256(repr((argv, _JUDGING)).encode()).hexdigest()[:16]
     title = f"imports and five steps by an emulator of {platform.title}, which prove nothing of a GPU"

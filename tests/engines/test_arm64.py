@@ -1,21 +1,32 @@
-"""Programs of arm64 in the sandbox on another processor: Debian's own busybox, run by the emulator that a base gets."""
+"""Programs of arm64 in the sandbox on another processor: Debian's own busybox, run by the emulator that a base gets.
+
+And what this machine's cross-compiler makes there, when an emulated program starts it.
+"""
 
 import os
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from graphcrate.artifacts.formats import elf
+from graphcrate.compat import compilers
 from graphcrate.host.emulation import REGISTERED, Emulator, is_native
-from graphcrate.host.sandbox import Exec, run_in
+from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.host.steps import Step
+from graphcrate.inputs.bases import debian
 from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.inputs.bases.deb import extract, inflate_member
 from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.inputs.emulators import prepare_emulator
+from graphcrate.inputs.extensions import ground
+from graphcrate.inputs.extensions.worker import numbered
 from graphcrate.model.platform import ARM64
-from tests.made import place
+from graphcrate.resolve.base import compiler_spec
+from graphcrate.resolve.extensions import lock_cross
+from tests.made import RECIPES, place
 
 KERNEL = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
 pytestmark = [
@@ -84,3 +95,65 @@ def test_an_emulator_in_a_folder_with_a_colon_is_registered(emulator, root, tmp_
     shutil.copy(emulator.program, folder / "qemu")
     order = Exec(["/bin/busybox", "uname", "-m"], {"PATH": "/bin"}, emulator=Emulator(ARM64, Path(folder / "qemu")))
     assert run_in(root, order).lines == (ARM64.machine,)
+
+
+MODULE = """
+#include <Python.h>
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "small", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_small() { return PyModule_Create(&module); }
+"""
+PROGRAM = """
+#include <cstdio>
+#include <sys/utsname.h>
+int main() { utsname name; uname(&name); std::printf("made for %s: %d\\n", name.machine, __aarch64__); }
+"""
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory, emulator, root):
+    """Where extensions for arm64 are compiled, with the root of busybox in place of an image's base."""
+    from graphcrate.host.cache import Cache
+
+    folder = tmp_path_factory.mktemp("cross")
+    ctx = place(Cache(tmp_path_factory.mktemp("cache")), os.environ)
+    compiler = compilers.compiler_for("bookworm", None, ARM64)
+    locked = debian.lock(compiler_spec(RECIPES["pyg"].variants[0], "bookworm", compiler), "3.11", ctx)
+    cross = lock_cross("bookworm", "3.11", ARM64, ctx)
+    debs = fetch_debs(cross.headers, "bookworm", ctx, listed=locked.listed)
+    files = dict(zip((package.file.sha256 for package in cross.headers), debs, strict=True))
+    image = SimpleNamespace(rootfs=root, python="/usr/bin/python3.11", emulator=emulator)
+    compilation = SimpleNamespace(crossed=cross, base=locked)
+    return ground.prepare(compilation, image, debian.prepare(locked, ctx), files, folder / "headers"), compiler
+
+
+def test_an_emulated_program_starts_the_cross_compiler_whose_code_is_of_arm64(crossed, tmp_path):
+    made, compiler = crossed
+    (tmp_path / "small.cpp").write_text(MODULE)
+    (tmp_path / "hello.cpp").write_text(PROGRAM)
+    _, cxx = compilers.programs(compiler)
+    script = f"""
+uname -m
+{cxx} -O1 -fPIC -shared -I/usr/include/python3.11 small.cpp -o small.so
+{cxx} -O1 -static hello.cpp -o hello
+./hello
+{" ".join(f"'{word}'" for word in numbered_words())} {compilers.CROSS}/usr/bin/readlink /proc/self/ns/pid
+"""
+    binds = [*made.binds, Bind(tmp_path, "/build", read_only=False)]
+    given = {"PATH": f"/bin:{compilers.CROSS}/usr/bin", "TMPDIR": "/build"}
+    order = Exec(["/bin/sh", "-exc", script], given, binds, cwd="/build", step=Step.BUILD, emulator=made.emulator)
+    done = run_in(made.rootfs, order)
+    assert done.returncode == 0, done.lines
+    assert ARM64.machine in done.lines
+    assert f"made for {ARM64.machine}: 1" in done.lines
+    assert any(line.startswith("pid:[") for line in done.lines), "each compile has process numbers of its own"
+    with (tmp_path / "small.so").open("rb") as stream:
+        library = elf.read_stream(stream, "small.so").binary
+    assert library.machine == ARM64.elf
+
+
+def numbered_words():
+    """What numbers a compile's process in a root that an emulator runs, wherever the test runs."""
+    words = numbered("")
+    if not words:
+        pytest.skip("this kernel gives a command no process numbers of its own")
+    return (f"{compilers.CROSS}/usr/bin/{words[0]}", *words[1:5], f"{compilers.CROSS}/usr/bin/{words[5]}", *words[6:])

@@ -420,7 +420,7 @@ def test_what_has_a_back_end_is_compiled_after_the_others_and_apart(tmp_path, mo
     monkeypatch.setattr(house, "make_venv", lambda *_: None)
     unpacked = []
     monkeypatch.setattr(house, "unpack_wheel", lambda _, path, folder, python: unpacked.append((path, folder)))
-    monkeypatch.setattr(house, "_compile", lambda _, packages, build, venv: dict.fromkeys(packages, build / "a.whl"))
+    monkeypatch.setattr(house, "_compile", lambda _, packages, build, *__: dict.fromkeys(packages, build / "a.whl"))
     monkeypatch.setattr(house, "keep", lambda _, wheels, venv, build: {
         package.file.sha256: asked.append((package.name, build)) or path for package, path in wheels.items()
     })  # fmt: skip
@@ -431,6 +431,7 @@ def test_what_has_a_back_end_is_compiled_after_the_others_and_apart(tmp_path, mo
     job = SimpleNamespace(
         step=made, cache=cache, jobs=2, files={ADDED.build[0].file.sha256: "meson.whl"}, unpacked=tuple
     )
+    job.base = job.build_base = SimpleNamespace(rootfs=tmp_path, python="/usr/bin/python3.11")
     found = house._make(job, made.packages)
     assert [name for name, _ in asked] == ["torch-scatter", "demo"]
     assert asked[0][1] != asked[1][1]

@@ -2,13 +2,15 @@
 
 import re
 
-import msgspec
 import pytest
 
 from graphcrate.compat import explain, facts, together
+from graphcrate.compat.ported import on_platform
 from graphcrate.compat.request import SourceOptions
-from graphcrate.model.lock import DebianBase, DebianToolkit, decode_lock, encode
+from graphcrate.model.lock import DebianBase, DebianToolkit, decode_lock, encode, platform_of
 from graphcrate.model.lock_proof import decode_proof
+from graphcrate.model.platform import DEFAULT
+from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.extensions import choose_compiler
 from graphcrate.resolve.locks import request_digest
 from tests import ROOT
@@ -100,11 +102,25 @@ def test_a_committed_lock_of_another_platform_answers_its_recipe_on_that_platfor
         assert lock.platform.architecture == path.parent.name, path
         assert path.read_bytes() == encode(lock), path
         assert b"://" not in encode(lock), path
-        assert {package.file.name for package in lock.packages if not package.file.name.endswith(".whl")} == set()
         variant = RECIPES[lock.recipe].variant(lock.cuda)
+        from_source = {package.name for package in lock.packages if package.is_sdist}
+        assert from_source <= set(names_of(variant.extensions)), path
         candidate = next(one for one in variant.candidates if one.name == lock.candidate)
-        ported = msgspec.structs.replace(
-            variant, base=msgspec.structs.replace(variant.base, platform=lock.platform.name)
-        )
+        ported = on_platform(variant, lock.platform)
         if lock.package("torch").version == candidate.torch:
             assert lock.request_sha256 == request_digest(RECIPES[lock.recipe], ported, candidate), path
+        if lock.compilation is not None:
+            is_compiled_across(lock, choose_compiler(ported, candidate, SourceOptions()))
+
+
+def is_compiled_across(lock, choice):
+    compilation = lock.compilation
+    assert compilation.architectures == choice.architectures == ("9.0", "10.0"), "GH200, and GB200 with GB300"
+    assert (compilation.compiler, compilation.toolkit.version) == (choice.compiler, choice.option.version)
+    assert compilation.crossed.platform == lock.platform.name
+    headers = [*compilation.crossed.headers]
+    assert [(each.name, each.architecture) for each in headers] == [("libpython3.11-dev", lock.platform.debian)]
+    assert all(each.path.endswith(f"/{each.file.name}") for each in headers)
+    assert platform_of(compilation.base) is DEFAULT, "compilers run here"
+    here = {each.name for each in compilation.toolkit.wheels if each.file.name.endswith(f"_{DEFAULT.machine}.whl")}
+    assert here == set(choice.option.programs), "libraries and headers are of the image's platform"

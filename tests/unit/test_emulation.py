@@ -249,12 +249,8 @@ def test_gpus_of_grace_are_built_for_arm64_without_saying_so():
         ),
         ({"gpu": "gh200", "platform": "", "cuda": "12.8"}, ("CUDA 12.8 of torch does not run on GH200", "ARCH=arm64")),
         (
-            {"gpu": "gh200", "platform": "", "name": "pyg"},
-            (
-                "CUDA 13.0 of pyg does not run on GH200",
-                "extensions of PyG are not compiled",
-                f"STACK=torch CUDA={NEWEST} ARCH",
-            ),
+            {"gpu": "gh200", "platform": "", "name": "pyg", "cuda": "12.8"},
+            ("CUDA 12.8 of pyg does not run on GH200", "no build of torch 2.10.0", "ARCH=arm64"),
         ),
     ],
 )
@@ -274,8 +270,10 @@ def test_explain_judges_grace_by_torchs_build_for_arm64():
     assert not any("SLIM" in detail for line in explain.answer(found).sections[0].entries for detail in line.details)
     rejected = next(row for row in found.rows if row.cuda == "12.8").verdict.reasons[0]
     assert (rejected.rule, "torch 2.10.0 for CUDA 12.8 and arm64" in rejected.what) == ("platform", True)
-    with_extensions = explain.explain(RECIPES["pyg"], Target(gpus=("GB200",)), machine).rows
-    assert {row.verdict.status for row in with_extensions} == {"rejected"}
+    with_extensions = explain.explain(RECIPES["pyg"], Target(gpus=("GB200",)), MachineRequest(gpu="gb200")).rows
+    accepted = [row for row in with_extensions if row.verdict.accepted]
+    assert [(row.cuda, row.verdict.status) for row in accepted] == [("13.2", "native"), ("13.0", "native")]
+    assert accepted[0].command == f"make image CUDA={NEWEST} ARCH=arm64 GPU=gb200"
 
 
 def test_torch_compile_of_arm64_names_no_setting_that_is_refused_there():
@@ -291,9 +289,6 @@ def test_torch_compile_of_arm64_names_no_setting_that_is_refused_there():
         ({"devel": True}, ("made without compiler and toolkit", "CUDA=13.0 ARCH=arm64")),
         ({"slim": "all"}, ("made without SLIM=yes",)),
         ({"engine": "docker"}, ("made without docker", "our own builder")),
-        ({"additions": Additions(packages=("einops",))}, ("made without packages, files and commands of one's own",)),
-        ({"name": "pyg"}, ("without PyG's compiled extensions", "make image CUDA=13.0 ARCH=arm64 EXTENSIONS=none")),
-        ({"name": "pyg", "extensions": "source"}, ("without PyG's compiled extensions", "pure Python")),
     ],
 )
 def test_what_is_not_made_for_arm64_is_refused_with_what_is(asked, words):
@@ -301,8 +296,11 @@ def test_what_is_not_made_for_arm64_is_refused_with_what_is(asked, words):
         chosen(**asked)
 
 
-def test_pyg_without_extensions_is_made_for_arm64():
-    choice = chosen(name="pyg", extensions="none")
+@pytest.mark.parametrize(
+    "asked", [{}, {"extensions": "none"}, {"extensions": "source"}, {"additions": Additions(packages=("einops",))}]
+)
+def test_pyg_is_made_for_arm64_with_and_without_extensions_and_with_packages_of_ones_own(asked):
+    choice = chosen(name="pyg", **asked)
     assert (choice.variant.base.runs_on, [each.torch for each in choice.usable]) == (ARM64, [OF_GRACE["13.0"]])
 
 
@@ -376,6 +374,8 @@ def verdict(**more):
 def test_the_emulated_program_imports_pyg_only_where_the_image_has_it():
     assert emulated.program(OTHER, ["torch"]).argv[-1] == emulated._STEPS
     assert emulated.program(OTHER, ["torch", "torch-geometric"]).argv[-1] == "torch_geometric"
+    with_extensions = emulated.program(OTHER, ["torch-geometric", "torch-sparse", "torch", "torch-scatter"]).argv
+    assert with_extensions[-3:] == ("torch_scatter", "torch_sparse", "torch_geometric"), "PyG hides a failed import"
     compile(emulated._STEPS, "steps", "exec")
 
 

@@ -24,6 +24,7 @@ from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions import worker
 from graphcrate.inputs.extensions.compile import provide
+from graphcrate.inputs.extensions.ground import Ground
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.extensions.worker import Compiler, Work, header_of
 from graphcrate.model.errors import BuildError, HostError
@@ -262,7 +263,7 @@ def test_hanging_compile_is_killed_and_finished_wheels_kept(tmp_path, monkeypatc
     base = SimpleNamespace(rootfs=tmp_path)
     job = SimpleNamespace(step=made, files=files, toolkit=None, jobs=2, progress=progress, build_base=base)
     with refused(BuildError, "torch-scatter, torch-sparse stands still"):
-        house._compile(job, made.packages, build, tmp_path)
+        house._compile(job, made.packages, build, tmp_path, Ground(tmp_path, "/usr/bin/python3.11"))
     assert kept == [one] * finished
 
 
@@ -341,7 +342,9 @@ def test_compiled_wheel_that_python_cannot_load_is_refused(tmp_path, cache, monk
     wheel = make_wheel(
         tmp_path, "torch_scatter", "2.1.1", {"x/_x.so": library}, tag="cp311-cp311-linux_x86_64", purelib=False
     )
-    job = SimpleNamespace(step=made, base=SimpleNamespace(glibc="2.36", rootfs=tmp_path, platform=DEFAULT), cache=cache)
+    job = SimpleNamespace(
+        step=made, base=SimpleNamespace(glibc="2.36", rootfs=tmp_path, platform=DEFAULT, emulator=None), cache=cache
+    )
     monkeypatch.setattr(house.sandbox, "run_in", lambda *_: ended)
     with refused(kind, words):
         house.keep(job, {package: wheel}, tmp_path, tmp_path / "build")
@@ -376,7 +379,7 @@ def test_compile_jobs_follow_free_memory_with_a_clean_environment(
         build_base=SimpleNamespace(rootfs=tmp_path), log_folder=tmp_path / "logs",
     )  # fmt: skip
     with pytest.raises(BuildError):
-        house._compile(job, made.packages, build, tmp_path / "venv")
+        house._compile(job, made.packages, build, tmp_path / "venv", Ground(tmp_path, "/usr/bin/python3.11"))
     ((told, environment),) = asked
     assert (told, environment["MAX_JOBS"]) == (jobs, str(jobs))
     assert environment["PYTHONHASHSEED"] == "0"
@@ -567,7 +570,7 @@ def test_library_that_the_image_lacks_is_added_to_what_was_typed(tmp_path, cache
     request = BuildRequest(name="torch", cuda="11.8", additions=Additions(packages=("demo",), apt=("libumfpack5",)))
     job = SimpleNamespace(
         step=step(packages=(package,), architectures=()),
-        base=SimpleNamespace(glibc="2.36", rootfs=tmp_path, platform=DEFAULT),
+        base=SimpleNamespace(glibc="2.36", rootfs=tmp_path, platform=DEFAULT, emulator=None),
         cache=cache,
         beside=NextSteps(request).beside,
     )

@@ -19,6 +19,7 @@ from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, toolkit_id
+from graphcrate.model.platform import platform_named
 
 #: Raise it whenever the same inputs would give another wheel.
 WHEELHOUSE_FORMAT = 2
@@ -49,6 +50,11 @@ def origin(package: LockedPackage, step: CompileStep) -> str:
         ),
         "tools": sorted(tool.file.sha256 for tool in compilation.tools),
     }
+    if (cross := compilation.crossed) is not None:
+        target = platform_named(cross.platform)
+        ends = (f"-{target.cross}", f"-{target.debian}-cross")
+        names = (f"{item.name} {item.version}" for item in compilation.base.packages if item.name.endswith(ends))
+        inputs["cross"] = [cross.platform, sorted(names), sorted(item.file.sha256 for item in cross.headers)]
     if of_libraries := [[source.file.sha256, how.key] for how, source in linked(package.name, compilation)]:
         inputs["libraries"] = of_libraries
     if package.build:

@@ -15,7 +15,7 @@ from pathlib import Path
 from graphcrate.artifacts.formats import elf
 from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat import back_ends, sonames
-from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
+from graphcrate.compat.compilers import CROSS, SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import beneath, sandbox
 from graphcrate.host.cache import remove_tree
 from graphcrate.host.memory import free_memory
@@ -23,7 +23,18 @@ from graphcrate.host.process import SilenceError
 from graphcrate.host.steps import Step
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs.bases.contents import package_name
-from graphcrate.inputs.extensions import SILENCE, CompileJob, back_end, cached, folder, import_check, unfinished, worker
+from graphcrate.inputs.extensions import (
+    SILENCE,
+    CompileJob,
+    back_end,
+    cached,
+    folder,
+    ground,
+    import_check,
+    unfinished,
+    worker,
+)
+from graphcrate.inputs.extensions.ground import Ground
 from graphcrate.inputs.extensions.libraries import library_order, package_order, used
 from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.wheels.install import place
@@ -49,6 +60,7 @@ _OTHER_PYTHON = re.compile(r"cannot import name '\w+' from 'collections'")  #: o
 _OTHER_TORCH = re.compile(r"(module|partially initialized module) 'torch[\w.]*' has no attribute")
 _TRIAL = "/tmp/graphcrate-trial"  #: the wheels are here while they are loaded
 _TRIAL_SECONDS = 900.0
+_SLOWER = 3  #: an emulator imports torch in a minute of a processor of its own
 
 
 def provide(job: CompileJob) -> dict[str, Path]:
@@ -78,7 +90,10 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
             header.parent.mkdir(parents=True, exist_ok=True)
             header.write_text("".join(f"{line}\n" for line in lines))
         together = [package for package in absent if not package.back_end]
-        made = keep(job, _compile(job, together, build, venv), venv, build) if together else {}
+        made = {}
+        if together:
+            place = ground.prepare(job.step.compilation, job.base, job.build_base, job.files, work / "headers")
+            made = keep(job, _compile(job, together, build, venv, place), venv, build)
         for package in absent:
             if package.back_end:
                 alone, requirements = work / package.name / "build", None
@@ -98,7 +113,7 @@ def make_venv(job: CompileJob, venv: Path, packages: Sequence[LockedPackage]) ->
 
     Five gigabytes for torch with CUDA, where its layers are not unpacked. Raises IntegrityError for a broken wheel.
     """
-    python = job.build_base.python
+    python = job.base.python
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").symlink_to(python)
     (venv / "pyvenv.cfg").write_text(f"home = {Path(python).parent}\ninclude-system-site-packages = false\n")
@@ -154,9 +169,10 @@ def _linked(source: Path, target: Path) -> bool:
 
 def environment(job: CompileJob, jobs: int) -> dict[str, str]:
     """What compiling sees: nothing of this machine's environment."""
+    beside = f":{CROSS}/usr/bin" if job.step.compilation.crossed else ""
     return {
         **variables(job.step.compilation),
-        "PATH": f"{VENV}/bin:{CUDA_HOME}/bin:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{VENV}/bin:{CUDA_HOME}/bin:/usr/local/bin:/usr/bin:/bin{beside}",
         "MAX_JOBS": str(jobs),  # for a package that starts ninja itself
         "TMPDIR": f"{BUILD}/tmp",  # not /tmp, which is in memory
         "SOURCE_DATE_EPOCH": str(LAYER_MTIME),
@@ -167,7 +183,9 @@ def environment(job: CompileJob, jobs: int) -> dict[str, str]:
     }
 
 
-def _compile(job: CompileJob, packages: Sequence[LockedPackage], build: Path, venv: Path) -> dict[LockedPackage, Path]:
+def _compile(
+    job: CompileJob, packages: Sequence[LockedPackage], build: Path, venv: Path, place: Ground
+) -> dict[LockedPackage, Path]:
     """Package → wheel as setuptools made it. Raises BuildError after the finished ones are in the cache."""
     memory = free_memory()
     jobs = max(1, min(job.jobs, memory // MEMORY_PER_JOB))
@@ -179,17 +197,19 @@ def _compile(job: CompileJob, packages: Sequence[LockedPackage], build: Path, ve
         job.progress.note(
             f"compiling: {memory / 1e9:.1f} GB of memory are free, enough for {jobs} compilers and not for {job.jobs}"
         )
-    _lay_out(job, packages, build, jobs)
-    binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
+    _lay_out(job, packages, build, jobs, place.programs)
+    binds = [*place.binds, sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
     if job.toolkit is not None:
         binds.append(sandbox.Bind(job.toolkit, CUDA_HOME))
     watcher = Watcher([package.name for package in packages], job.progress)
     argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
     read, given = watcher.read, environment(job, jobs)
-    command = sandbox.Exec(argv, given, binds, cwd=BUILD, silence=SILENCE, on_line=read, step=Step.BUILD)
+    command = sandbox.Exec(
+        argv, given, binds, cwd=BUILD, silence=SILENCE, on_line=read, step=Step.BUILD, emulator=place.emulator
+    )
     hangs: SilenceError | None = None
     try:
-        returncode = sandbox.run_in(job.build_base.rootfs, command).returncode
+        returncode = sandbox.run_in(place.rootfs, command).returncode
     except SilenceError as error:
         returncode, hangs = 1, error
     made = {package: (build / "wheels" / package.name).glob("*.whl") for package in packages}
@@ -219,7 +239,7 @@ def _linked_to(library: str, packages: Sequence[LockedPackage], compilation: Com
     return [package.name for package in packages if library in used([package], compilation)]
 
 
-def _lay_out(job: CompileJob, packages: Sequence[LockedPackage], build: Path, jobs: int) -> None:
+def _lay_out(job: CompileJob, packages: Sequence[LockedPackage], build: Path, jobs: int, programs: str) -> None:
     """Put the sources, the program that compiles them and its orders into the folder that it works in."""
     for name in ("logs", "tmp", "wheels"):
         (build / name).mkdir()
@@ -242,7 +262,8 @@ def _lay_out(job: CompileJob, packages: Sequence[LockedPackage], build: Path, jo
         check_sdist(job.files[file.sha256], file.name)
         shutil.copyfile(job.files[file.sha256], build / file.name)
     made = [library_order(*library) for library in libraries]
-    (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "libraries": made, "packages": orders}))
+    written = {"jobs": jobs, "programs": programs, "libraries": made, "packages": orders}
+    (build / _ORDERS).write_text(json.dumps(written))
     shutil.copyfile(worker.__file__, build / _PROGRAM)
 
 
@@ -382,7 +403,8 @@ def _load(job: CompileJob, venv: Path, trial: Path) -> list[str]:
         [f"{VENV}/bin/python", "-s", f"{_TRIAL}/trial.py", f"{_TRIAL}/site"],
         {"PATH": f"{VENV}/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
         [sandbox.Bind(venv, VENV), sandbox.Bind(trial, _TRIAL)],
-        timeout=_TRIAL_SECONDS,
+        timeout=_TRIAL_SECONDS * (_SLOWER if job.base.emulator else 1),
+        emulator=job.base.emulator,
     )
     done = sandbox.run_in(job.base.rootfs, command)
     if done.returncode == 0:

@@ -52,7 +52,10 @@ CUDA_SECONDS, CPP_SECONDS = 12.0, 3.0
 KILLED = re.compile(r"[Kk]illed|signal 9|SIGKILL|out of memory|[Cc]annot allocate memory|bad_alloc")
 #: Runs a command as process 2 of a namespace. nvcc names temporary files by its process number, and of a file without
 #: external functions the kernels too.
-NUMBERED = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "sh", "-c", '"$@"; exit $?', "sh")
+#: In a root that an emulator runs it is this machine's own unshare: the emulator has threads, and the kernel lets no
+#: process with threads enter a user namespace.
+NUMBERED = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child")
+SHELL = ("sh", "-c", '"$@"; exit $?', "sh")
 
 Orders = dict[str, Any]
 Command = list[str]
@@ -110,7 +113,8 @@ def main(orders: Orders) -> int:
     listed |= {package.name: package.works() for package in packages}
     for name, works in listed.items():
         report("files", package=name, count=len(works), weight=sum(work.seconds for work in works))
-    files = Compiler(orders["jobs"], run_compiler).start([work for works in listed.values() for work in works])
+    run = functools.partial(run_compiler, programs=orders.get("programs", ""))
+    files = Compiler(orders["jobs"], run).start([work for works in listed.values() for work in works])
     linking = ThreadPoolExecutor(max_workers=len(packages) + len(libraries))
     # Each of these waits in a thread of its own, so that what waits for a library keeps nothing from being made.
     archives = {name: linking.submit(put_together, order, files[name]) for name, order in libraries.items()}
@@ -170,7 +174,7 @@ def put_together(order: dict[str, Any], files: "list[Future[None]]") -> None:
     objects = sorted(path.name for path in Path(order["folder"], OBJECTS).glob("*.o"))
     log = f"{order['log']}.log"
     # D: no times and owners, the same bytes each time
-    command = ["ar", "rcsD", f"../lib{order['name']}.a", *objects]
+    command = [os.environ.get("AR", "ar"), "rcsD", f"../lib{order['name']}.a", *objects]
     with Path(log).open("w") as output:
         done = subprocess.run(
             command,
@@ -408,23 +412,27 @@ class Compiler:
         return False
 
 
-def run_compiler(command: Command, work: Work) -> int:
-    """Run a compiler and return its exit code."""
+def run_compiler(command: Command, work: Work, programs: str = "") -> int:
+    """Run a compiler and return its exit code. `programs`: as in `numbered`."""
     # Temporary files of each object lie apart: processes are numbered alike, and files of two packages named alike.
     temporary = Path(os.environ["TMPDIR"], work.package, work.target.replace(os.sep, "_"))
     temporary.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "TMPDIR": str(temporary)}
     with Path(work.log).open("w") as log:
         print(shlex.join(command), file=log, flush=True)
-        return subprocess.call(
-            [*numbered(), *command], cwd=work.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+        argv = [*numbered(programs), *command]
+        return subprocess.call(argv, cwd=work.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 @functools.cache
-def numbered() -> "tuple[str, ...]":
-    """Return NUMBERED where the kernel allows that, else nothing."""
-    return NUMBERED if subprocess.run([*NUMBERED, "true"], capture_output=True, check=False).returncode == 0 else ()
+def numbered(programs: str = "") -> "tuple[str, ...]":
+    """Return what numbers a command's process where the kernel allows that, else nothing.
+
+    `programs`: the folder of a root whose programs are this machine's; empty: those on PATH are.
+    """
+    folder = f"{programs}/usr/bin/" if programs else ""
+    words = (f"{folder}{NUMBERED[0]}", *NUMBERED[1:], f"{folder}{SHELL[0]}", *SHELL[1:])
+    return words if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0 else ()
 
 
 def header_of(work: Work) -> Work:
