@@ -140,9 +140,11 @@ class Renewal:
             if known := self._new_against(other, have.get(other.name, "")):
                 return f"{name} {version} takes {other.name} {other.version} along, against which is known: {known}"
         taken[name] = pinned[name]
-        for also in sorted(taken.keys() - {name}):
-            why = printable(self._pinned.why(also, name, taken))
-            self._fixes[also] = PackageFix(name=also, before=have.get(also, ""), after=pinned[also].version, along=why)
+        along = {also: printable(self._pinned.why(also, name, taken)) for also in sorted(taken.keys() - {name})}
+        self._fixes |= {
+            also: PackageFix(name=also, before=have.get(also, ""), after=pinned[also].version, along=why)
+            for also, why in along.items()
+        }
         self._moved = {**moved, **{also: offer.version for also, offer in taken.items()}}
         self._offered |= taken
         return ""
