@@ -121,6 +121,8 @@ def crossed(tmp_path_factory, emulator, root):
     cross = lock_cross("bookworm", "3.11", ARM64, ctx)
     debs = fetch_debs(cross.headers, "bookworm", ctx, listed=locked.listed)
     files = dict(zip((package.file.sha256 for package in cross.headers), debs, strict=True))
+    (root / "usr/lib").mkdir(parents=True)  # as in a base of Debian: the loader's link leads to /lib
+    (root / "lib").symlink_to("usr/lib")
     image = SimpleNamespace(rootfs=root, python="/usr/bin/python3.11", emulator=emulator)
     compilation = SimpleNamespace(crossed=cross, base=locked)
     return ground.prepare(compilation, image, debian.prepare(locked, ctx), files, folder / "headers"), compiler

@@ -177,7 +177,7 @@ def test_document_with_random_values_is_valid_or_refused(name):
             try:
                 for key in path[:-1]:
                     holder = holder[key]
-                holder[path[-1]] = value
+                holder[path[-1]] = copy.deepcopy(value)  # another change may go into it
             except (LookupError, TypeError):  # within what another change took
                 continue
         data = json.dumps(document).encode()

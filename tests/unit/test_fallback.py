@@ -43,7 +43,7 @@ def call(context, monkeypatch, typed):
     monkeypatch.setattr(proving, "draw", lambda *_: None)  # there is no layout to read
     monkeypatch.setattr(locking, "lock_stack", locked)
 
-    def built(_engine, _plan, _lock, _sources, folder, *_):
+    def built(_engine, _plan, _lock, _sources, folder, *_, **__):
         return Built(msgspec.structs.replace(ARTIFACT, reference=str(folder / "oci")))
 
     monkeypatch.setattr(with_engine, "build", built)

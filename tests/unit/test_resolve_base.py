@@ -133,7 +133,7 @@ def made(place, monkeypatch, build, output):
 def test_repeated_base_drift_is_a_resolution_error(place, monkeypatch, worth, builds):
     built = []
 
-    def gone(*_):
+    def gone(*_, **__):
         built.append(1)
         raise BaseDriftError("the lock's base is out of date")
 
