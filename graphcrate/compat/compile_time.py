@@ -153,7 +153,7 @@ def refuse_useless(lock: Lock) -> None:
 
 
 def _other_release(known: _Package, asked: Sequence[str], compilation: Compilation) -> str:
-    """The setting for releases that make code for one of these capabilities, to begin a list; empty if none are known."""
+    """The setting for releases with code for one of these capabilities, to begin a list; empty where none is known."""
     for other in _packages():
         makes = _makes(other, compilation)
         served = [capability for capability in asked if _serving(capability, makes)]
