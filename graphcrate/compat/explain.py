@@ -148,9 +148,23 @@ def _platform_of(request: BuildRequest, gpus: str) -> Platform:
             f"no image is for {' and '.join(models)}"
             + (f" and for {platform.name}" if platform else "")
             + f": machines with them are of another kind ({each})",
-            next_step="name GPUs of one kind of machine, or leave the platform out",
+            next_step=_of_each_kind(request, models),
         )
     return platform
+
+
+def _of_each_kind(request: BuildRequest, models: Sequence[str]) -> str:
+    """What to type for GPUs whose machines are of several platforms: an image for each."""
+    if not request.machine.gpu:
+        return "a target whose GPUs are in machines of one kind    (targets/)"
+    kinds = dict[Platform, list[str]]()
+    for model in models:
+        if host := facts.host_platform(model):
+            kinds.setdefault(host, []).append(model.lower())
+    machines = (msgspec.structs.replace(request.machine, gpu=",".join(gpus)) for gpus in kinds.values())
+    alone = (msgspec.structs.replace(request, machine=machine, platform="") for machine in machines)
+    several = "    (one tag can have both: docs/arm64.md)" if len(kinds) > 1 else ""
+    return "; then ".join(str(each.command()) for each in alone) + several
 
 
 def _for_machine(request: BuildRequest, ctx: Context) -> VariantChoice:

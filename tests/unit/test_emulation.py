@@ -241,11 +241,21 @@ def test_gpus_of_grace_are_built_for_arm64_without_saying_so():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"gpu": "a100"}, ("no image is for A100 and for linux/arm64", "A100: linux/amd64", "leave the platform out")),
+        (
+            {"gpu": "a100"},
+            (
+                "no image is for A100 and for linux/arm64",
+                "A100: linux/amd64",
+                "make image STACK=torch CUDA=13.0 GPU=a100",
+            ),
+        ),
         ({"gpu": "gh200", "platform": DEFAULT.name}, ("no image is for GH200 and for linux/amd64",)),
         (
             {"gpu": "gh200,h100", "platform": ""},
-            ("no image is for GH200 and H100: machines with them", "H100: linux/amd64"),
+            (
+                "no image is for GH200 and H100: machines with them",
+                "GPU=gh200; then make image STACK=torch CUDA=13.0 GPU=h100",
+            ),
         ),
         ({"gpu": "gh200", "platform": "", "cuda": "12.8"}, ("CUDA 12.8 of torch does not run on GH200", "ARCH=arm64")),
         (
