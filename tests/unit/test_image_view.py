@@ -77,6 +77,28 @@ def test_image_view_reads_the_entrypoint_of_a_sif_script():
     assert verdict(view, "entrypoint").seen == "/app/start ends in exec"
 
 
+@pytest.mark.parametrize(
+    ("loaders", "name", "gpu", "status"),
+    [
+        (("/lib/ld-linux-aarch64.so.1",), "linux/arm64", "GH200", "pass"),
+        (("/lib/ld-linux-aarch64.so.1",), "linux/arm64", "A100", "fail"),
+        (("/lib64/ld-linux-x86-64.so.2",), "linux/amd64", "A100", "pass"),
+        (("/lib64/ld-linux-x86-64.so.2",), "linux/amd64", "GH200", "fail"),
+        (("/lib/ld-musl-aarch64.so.1",), "linux/arm64", "GH200", "pass"),
+        (("/lib/ld-linux-aarch64.so.1", "/lib64/ld-linux-x86-64.so.2"), "", "A100", "unknown"),
+        ((), "", "A100", "unknown"),
+    ],
+)
+def test_platform_of_a_tree_without_configuration_is_that_of_its_loader(loaders, name, gpu, status):
+    """A SIF, a squashfs and a folder do not say what they are for; an arm64 one was judged as x86-64."""
+    links = {path: Entry("symlink", 0o777, link=f"usr{path}") for path in ("/lib", "/lib64")}
+    entries = links | {f"/usr{path}": Entry("file", 0o755) for path in loaders}
+    view = seen(entries, settings=Settings(platform="", entrypoint=(SIF_SCRIPT,)), form="sif")
+    assert view.settings.platform == name
+    (platform,) = (one for one in CHECKS if one.id == "platform")
+    assert platform.find(view, Host(gpus=(gpu,)), RUNTIMES).status == status
+
+
 @check("InfiniBand's library", *RUNTIMES, matching=r".*/libibverbs\.so[.\d]*", programs=("ibv_devinfo",))
 def verbs(view, host):
     """Without it NCCL goes over TCP.

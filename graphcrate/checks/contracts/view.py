@@ -93,6 +93,8 @@ def view_of(name: str, opened: OpenedTree, asked: Asked) -> ImageView:
     elif opened.config is not None:
         layers = (LayerFact(media_type="", size=0),) * len(opened.config.rootfs.diff_ids)
     stated = opened.settings or read_settings(entries, lambda path: (read(path) or b"").decode("utf-8", "replace"))
+    if stated and not stated.platform:
+        stated = msgspec.structs.replace(stated, platform=_platform_of(entries))
     settings = stated or Settings()
     packages = _distributions(entries)
     named = {package: version for versions in packages.values() for package, version in versions.items()}
@@ -185,6 +187,16 @@ def _torch(entries: Mapping[str, Entry], read: Read, named: Mapping[str, str], s
     runtimes = (version for name, version in named.items() if name.startswith("nvidia-cuda-runtime"))
     toolkit = settings.variables.get("CUDA_VERSION") or next(runtimes, "")
     return torch, cuda or ".".join(toolkit.split(".")[:2])
+
+
+def _platform_of(entries: Mapping[str, Entry]) -> str:
+    """The platform of a tree that does not say: that of its C library's loader; empty where it has none, or several."""
+    there = [
+        platform.name
+        for platform in PLATFORMS
+        if any(resolve_path(entries, loader) in entries for loader in (platform.loader, platform.musl))
+    ]
+    return there[0] if len(there) == 1 else ""
 
 
 def _c_library(entries: Mapping[str, Entry], read: Read) -> CLibrary | None:
