@@ -14,12 +14,7 @@ def main(site: str) -> int:
     """0 when everything loads; else the reasons are on stdout."""
     sys.path.insert(0, site)
     importlib.import_module("torch")  # its libraries have to be there first, as in the image
-    complaints = []
-    for path in sorted(map(str, Path(site).rglob("*.so"))):
-        try:
-            ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
-        except OSError as error:
-            complaints.append(str(error))
+    complaints = load(sorted(Path(site).rglob("*.so")))
     for name in [] if complaints else modules(site):
         try:
             importlib.import_module(name)
@@ -31,6 +26,26 @@ def main(site: str) -> int:
     for complaint in complaints:
         print(complaint, flush=True)
     return 1 if complaints else 0
+
+
+def load(paths: list[Path]) -> list[str]:
+    """Load libraries; why those fail that do.
+
+    A package may load its own libraries by name, each after those that it is linked to: the loader then finds these,
+    as they are there. So what fails is tried again as long as others load; a module of Python is not, as it is alone.
+    """
+    failed: dict[Path, str] = {}
+    for path in paths:
+        try:
+            ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            failed[path] = str(error)
+    again = [path for path in failed if path.name.startswith("lib")]
+    if again and len(again) < len(paths):
+        later = load(again)
+        alone = [why for path, why in failed.items() if path not in again]
+        return [*alone, *later]
+    return list(failed.values())
 
 
 def modules(site: str) -> list[str]:
