@@ -163,7 +163,7 @@ def _of_each_kind(request: BuildRequest, models: Sequence[str]) -> str:
             kinds.setdefault(host, []).append(model.lower())
     machines = (msgspec.structs.replace(request.machine, gpu=",".join(gpus)) for gpus in kinds.values())
     alone = (msgspec.structs.replace(request, machine=machine, platform="") for machine in machines)
-    several = "    (one tag can have both: docs/arm64.md)" if len(kinds) > 1 else ""
+    several = "    (one tag of a registry can have both)" if len(kinds) > 1 else ""
     return "; then ".join(str(each.command()) for each in alone) + several
 
 
