@@ -29,14 +29,14 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     def document(self) -> bytes:
         """Its bytes: the same for the same entries, in whichever order they came."""
         pairs = sorted(zip(self.entries, self.fields["manifests"], strict=True), key=lambda pair: _order(pair[0]))
-        media_type = spec.DOCKER_INDEX if self._is_dockers else spec.INDEX
-        fixed = {"schemaVersion": 2, "mediaType": media_type}
+        fixed = {"schemaVersion": 2, "mediaType": self.media_type}
         return msgspec.json.encode({**self.fields, **fixed, "manifests": [raw for _, raw in pairs]})
 
     @property
     def media_type(self) -> str:
         """Docker's list where all images have Docker's form: enroot asks for that alone."""
-        return spec.DOCKER_INDEX if self._is_dockers else spec.INDEX
+        is_dockers = all(entry.media_type == spec.DOCKER_MANIFEST for entry in self.entries)
+        return spec.DOCKER_INDEX if is_dockers else spec.INDEX
 
     @property
     def descriptor(self) -> Descriptor:
@@ -65,10 +65,6 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
         fields = {**self.fields, "manifests": [raw for _, raw in pairs]}
         return Index(fields=fields, entries=tuple(entry for entry, _ in pairs))
 
-    @property
-    def _is_dockers(self) -> bool:
-        return all(entry.media_type == spec.DOCKER_MANIFEST for entry in self.entries)
-
 
 EMPTY = Index(fields={"manifests": []}, entries=())
 
@@ -87,7 +83,7 @@ def single(image: Descriptor, config: spec.ImageConfig) -> Index:
 
 
 def read(data: bytes, name: str) -> Index:
-    """Read an index that somebody wrote. `name`: its tag. Raises LayoutError for what is none."""
+    """Read an index that somebody wrote. `name`: its tag. Raises LayoutError where it is not one."""
     try:
         fields = codec.decode(data, dict[str, Any])
         entries = codec.decode(data, spec.ImageIndex).manifests

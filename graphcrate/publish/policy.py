@@ -222,7 +222,7 @@ def judge(
     Tests of one's own, which the report names, have to pass as the suites do.
 
     A target with a GPU wants a pass on a GPU, of any of the suites: docs/publish.md says why one is enough. What an
-    emulator has proved stands for the suites where the user says so, and is none of them.
+    emulator has proved stands for the suites where the user says so, and counts as no suite.
     """
     # Tests of one's own have names by their number: a pass is of this one by what it runs.
     own = {program.name: program.version for program in programs(report.own)}

@@ -154,7 +154,7 @@ def _called(labels: Mapping[str, str]) -> str:
 
 
 def _config(source: Repository, descriptor: spec.Descriptor) -> spec.ImageConfig | None:
-    """The configuration of an image; None of what is none, such as a SIF, or is damaged."""
+    """The configuration of an image; None where it is damaged, or not an image, such as a SIF."""
     if descriptor.media_type not in spec.MANIFEST_TYPES:
         return None
     try:
