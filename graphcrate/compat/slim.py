@@ -35,6 +35,8 @@ _LIBRARIES = re.compile(
     r"|nv(rtc|rtc-builtins|JitLink|ToolsExt|blas|jpeg|perf\w*|shmem\w*|vm)|npp\w*|checkpoint|pcsamplingutil)[-._]"
 )
 _LIBRARY = re.compile(r"\.so(\.\d+)*$")
+#: capabilities that an image was cut to and run on a GPU of: docs/performance.md, "On a GPU"
+RUN_ON = {"9.0": "H100"}
 
 
 def wanted(choice: Choice, gpus: str, lock: Lock) -> Slim | None:
@@ -120,8 +122,16 @@ def plan_lines(plan: Plan) -> list[str]:
         )
     elif slim.everything:
         lines.append(f"            NVIDIA's own libraries too: {TERMS}. The image is for your own use")
-    lines.append("            not yet run on a GPU: docs/slim.md says what was shown")
+    lines.append(f"            {shown(slim.capabilities)}: docs/slim.md says what was shown")
     return lines
+
+
+def shown(capabilities: Sequence[str]) -> str:
+    """Whether images cut to these capabilities were run on such GPUs."""
+    not_run = [name for name in capabilities if name not in RUN_ON]
+    if not_run:
+        return f"not yet run on a GPU of {', '.join(not_run)}"
+    return f"such images were run on {', '.join(RUN_ON[name] for name in capabilities)}"
 
 
 def saved(layers: Sequence[LayerRecord]) -> str:

@@ -153,3 +153,15 @@ def test_python_in_a_slim_image_exits_if_no_visible_gpu_has_code(start):
     start(A100, "Tesla V100-PCIE-16GB")
     known = json.loads(slim.guard(VOLTA).partition("GPUS = ")[2].partition("\n}")[0] + "}")
     assert (known["V100"], len(known) > 30) == ("7.0", True)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "said"),
+    [
+        (("9.0",), "such images were run on H100"),
+        (("7.0",), "not yet run on a GPU of 7.0"),
+        (("8.0", "9.0"), "not yet run on a GPU of 8.0"),
+    ],
+)
+def test_the_plan_says_whether_images_cut_to_these_capabilities_were_run_on_a_gpu(capabilities, said):
+    assert slim.shown(capabilities) == said
