@@ -255,7 +255,7 @@ def _failure(job: CompileJob, package: LockedPackage, log: Path, returncode: int
         cause, next_step = known.because, filled(known.instead)
     elif (
         package.isolated
-        and (absent := build_packages.missing(line))
+        and (absent := build_packages.missing(line, _python_of(job)))
         and (absent.package or not OF_TOOLKIT.search(line))
     ):
         cause, next_step = _absent(job, absent)
@@ -269,9 +269,16 @@ def _failure(job: CompileJob, package: LockedPackage, log: Path, returncode: int
     )
 
 
+def _python_of(job: CompileJob) -> str:
+    base = suites.bases().get(job.step.compilation.base.suite)
+    return base.python if base else ""
+
+
 def _absent(job: CompileJob, absent: build_packages.Missing) -> tuple[str, str]:
-    """Cause and next step where a build lacks a header, library or program: with Debian's package, by our own list or
-    by Debian's index of files."""
+    """Cause and next step where a build lacks a header, library, program or module: with Debian's package.
+
+    By our own lists, or by Debian's index of files.
+    """
     packages = (absent.package,) if absent.package else job.bringing(absent.kind, absent.name)
     suite = suites.titled(job.step.compilation.base.suite)
     brings = f"{either(packages or ['a package'])} of {suite}"
