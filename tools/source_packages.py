@@ -68,6 +68,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kind: str
     use: str
     version: str = ""  #: a release without a wheel for the stack's Python, where newer ones have one
+    stack: str = ""  #: that it is added to; else `STACK`
     cuda: str = "cpu"  #: of the stack that it is added to
     gpu: str = ""  #: a model that its code is for, of what is compiled with CUDA
     apt: str = ""
@@ -120,7 +121,12 @@ def read_ledger() -> dict[str, Result]:
 def tried(source: Source, attempt: Callable[[Typed], Compiled]) -> Result:
     """Compile a package as the list has it, then as messages say, until it passes."""
     typed = Typed(
-        cuda=source.cuda, gpu=source.gpu, with_=source.requirement, apt=source.apt, build_apt=source.build_apt
+        stack=source.stack,
+        cuda=source.cuda,
+        gpu=source.gpu,
+        with_=source.requirement,
+        apt=source.apt,
+        build_apt=source.build_apt,
     )
     said: list[Message] = []
     while True:
@@ -131,7 +137,7 @@ def tried(source: Source, attempt: Callable[[Typed], Compiled]) -> Result:
         else:
             about = msgspec.structs.asdict(made)
             return Result(package=source.name, typed=typed, messages=tuple(said), date=settings.now_utc(), **about)
-        advice = advised(said[-1])
+        advice = advised(said[-1], STACK)
         if advice == typed or len(said) > FOLLOWED:
             return Result(package=source.name, typed=typed, messages=tuple(said), date=settings.now_utc())
         typed = advice
@@ -146,7 +152,9 @@ def compile_twice(source: Source, typed: Typed, ctx: Context) -> Compiled:
     """Lock a package as it is typed, compile it twice, and use it. Raises GraphcrateError."""
     options = {"apt": typed.apt.split(), "build_apt": typed.build_apt.split()}
     machine = MachineRequest(gpu=typed.gpu)
-    request = build_request("image", STACK, typed.cuda, machine=machine, packages=[typed.with_], **options)
+    request = build_request(
+        "image", typed.stack or STACK, typed.cuda, machine=machine, packages=[typed.with_], **options
+    )
     job = BuildJob(typed=request, choice=select_variant(request, ctx), engine=with_engine.EMBEDDED)
     resolution = pipeline.lock_all(job, ctx)
     lock, plan = resolution.lock, planned.make_plan(job.contents, resolution, ctx)

@@ -8,7 +8,7 @@ import re
 import msgspec
 
 _WORD = r"""('[^'…]+'|"[^"…]+"|[^\s"'…;,()]+)(?=[\s;,()]|$)"""  # as make and the command line have them
-_NAMES = "BUILD_APT|APT|WITH|CUDA"
+_NAMES = "BUILD_APT|APT|WITH|CUDA|STACK"
 #: by make, by make with the whole setting in quotation marks, by the command line
 _OPTIONS = (
     rf"(?<!')\b({_NAMES})={_WORD}",
@@ -18,8 +18,9 @@ _OPTIONS = (
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a person types: `make image CUDA=… GPU=… WITH="…" APT="…" BUILD_APT="…"`."""
+    """What a person types: `make image STACK=… CUDA=… GPU=… WITH="…" APT="…" BUILD_APT="…"`."""
 
+    stack: str = ""  #: empty: that of the list
     cuda: str = "11.8"
     gpu: str = ""
     with_: str = msgspec.field(default="", name="with")
@@ -32,8 +33,9 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return ["--cuda", self.cuda, *(word for name, text in pairs if text for word in (name, text))]
 
     def shown(self) -> str:
-        """How make takes it, without the version of CUDA."""
-        pairs = (("GPU", self.gpu), ("WITH", self.with_), ("APT", self.apt), ("BUILD_APT", self.build_apt))
+        """How make takes it, without the version of CUDA where the stack is the list's."""
+        options = (("GPU", self.gpu), ("WITH", self.with_), ("APT", self.apt), ("BUILD_APT", self.build_apt))
+        pairs = ((("STACK", self.stack), ("CUDA", self.cuda)) if self.stack else ()) + options
         return " ".join(f'{name}="{text}"' if " " in text else f"{name}={text}" for name, text in pairs if text)
 
 
@@ -47,13 +49,18 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_step: str
 
 
-def advised(said: Message) -> Typed:
-    """What to type by a message; what was typed where it names nothing as it has to be typed."""
+def advised(said: Message, own: str) -> Typed:
+    """What to type by a message; what was typed where it names nothing as it has to be typed.
+
+    `own`: the stack of the list, which is not typed.
+    """
     found = [option for pattern in _OPTIONS for option in re.findall(pattern, said.next_step)]
     texts = [(name.upper().replace("-", "_"), text.strip("\"'")) for name, text in found]
     named = {name: text for name, text in texts if not text.startswith("./")}  # a folder that the user would make
     typed = said.typed
+    stack = named.get("STACK", typed.stack)
     return Typed(
+        stack="" if stack == own else stack,
         cuda=named.get("CUDA", typed.cuda),
         gpu=typed.gpu,
         with_=named.get("WITH", typed.with_),

@@ -143,7 +143,7 @@ def tried(package: Package, attempt: Callable[[Typed], Result | Message]) -> Res
         if isinstance(outcome, Result):
             return msgspec.structs.replace(outcome, messages=tuple(said))
         said.append(outcome)
-        if followed < FOLLOWED and (advice := advised(outcome)) not in done:
+        if followed < FOLLOWED and (advice := advised(outcome, STACK)) not in done and not advice.stack:
             left.insert(0, advice)
             followed += 1
     return Result(package=package.name, typed=done[-1], messages=tuple(said), date=settings.now_utc())

@@ -112,7 +112,7 @@ def raise_if_broken(report: BuildReport, folder: Path, again: Callable[[Sequence
         f"{setting(keep_going=True).both()} runs the tests all the same"
     )
     if again is not None and report.audit is not None and report.audit.packages:
-        step = f"{again(report.audit.packages)}    (with the libraries that are missing); {step}"
+        step = f"{again(report.audit.packages)}    (with what is missing); {step}"
     raise AuditError(
         "\n".join((f"{report.name}:{report.tag} was built, and cannot work as a whole: see {packages}", *lines)),
         next_step=step,

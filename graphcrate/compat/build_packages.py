@@ -4,6 +4,7 @@ import functools
 import re
 from typing import NamedTuple
 
+from graphcrate.compat import standard_library
 from graphcrate.compat.facts import table
 
 _headers = functools.cache(functools.partial(table, "build_packages", dict[str, str], "header"))
@@ -40,15 +41,17 @@ _COMPILER = re.compile(r"(?:.*[/-])?(?:gcc|cc|g\+\+|c\+\+|nvcc)(?:-\d+)?")
 
 
 class Missing(NamedTuple):
-    """A header, library or program; `package`: of Debian, empty where none is known."""
+    """A header, library, program or module of Python's own; `package`: of Debian, empty where none is known."""
 
     kind: str
     name: str
     package: str = ""
 
 
-def missing(error: str) -> Missing | None:
-    """What this error says that is absent."""
+def missing(error: str, python: str = "") -> Missing | None:
+    """What this error says that is absent. `python`: the suite's ("3.9"), if it is known."""
+    if module := standard_library.missing(error, python):
+        return Missing("module", *module)
     for kind, patterns, packages in (
         ("header", _HEADER, _headers()),
         ("library", _LIBRARY, _libraries()),

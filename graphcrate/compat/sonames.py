@@ -40,6 +40,13 @@ class _Wheel(msgspec.Struct, frozen=True, kw_only=True):
     libraries: tuple[str, ...]
     cuda: tuple[str, ...]
     plain: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+    def of(self, major: str) -> str:
+        """Its name for a major version of CUDA; empty where it is not for that one."""
+        if major not in self.cuda:
+            return ""
+        return self.project if major in self.plain else f"{self.project}-cu{major}"
 
 
 _wheels = functools.cache(functools.partial(table, "sonames", tuple[_Wheel, ...], "wheel"))
@@ -75,9 +82,13 @@ def wheel_of(soname: str, cuda: str = "") -> str:
     library = match["library"].partition("_")[0] if match else ""  # libcudnn_ops_infer is libcudnn's
     row = next((row for row in _wheels() if library in row.libraries), None)
     major = cuda.partition(".")[0] or next(iter(cuda_of(soname)), "")
-    if row is None or major not in row.cuda:
-        return ""
-    return row.project if major in row.plain else f"{row.project}-cu{major}"
+    return row.of(major) if row is not None else ""
+
+
+def wheel_with(header: str, cuda: str) -> str:
+    """The project with a header of CUDA ("nvtx3/nvToolsExt.h") that toolkits here have not; empty for other headers."""
+    row = next((row for row in _wheels() if row.headers and header.startswith(row.headers)), None)
+    return row.of(cuda.partition(".")[0]) if row is not None else ""
 
 
 def misfits(package: str, needed: Mapping[str, Collection[str]], torch: str, torch_cuda: str) -> tuple[Misfit, ...]:

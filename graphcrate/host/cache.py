@@ -49,6 +49,7 @@ _WORK = {
     "toolkit": "puts the same CUDA toolkit together",
     "built": "builds the same package from source",
     "blob": "pulls the same layer",
+    "squashed": "compresses the same layer",
     "wheelhouse": "compiles",
     "podman": "builds with podman",
     "apptainer": "builds with Apptainer",

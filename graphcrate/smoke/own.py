@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.compat import names, together
+from graphcrate.compat import names, standard_library, together
 from graphcrate.model.plan import VENV
 from graphcrate.model.report import OwnTests, SmokeReport
 from graphcrate.model.words import printable
@@ -81,7 +81,7 @@ def _judge(test: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
         raised = _first_raised(imports[-1].lines) if imports else ""
         reason = f"{ending}: {raised}" if raised else f"{ending}; last lines: {tail(ran.lines)}"
         report = failed(test.name, ran.seconds, reason, layer="", on_gpu=on_gpu)
-        metrics = _remedy(imports[-1].package, raised) if raised else {}
+        metrics = _remedy(imports[-1].package, raised, _python(imports[-1].lines)) if raised else {}
         return msgspec.structs.replace(report, metrics=metrics)
     complaints = [
         printable(f"{module.package}: {line}") for module in imports if (line := together.complaint(module.lines))
@@ -118,11 +118,18 @@ def _first_raised(lines: Sequence[str]) -> str:
     return next((line.strip() for line in lines if _RAISED.match(line)), "")
 
 
-def _remedy(package: str, raised: str) -> dict[str, str]:
+def _python(lines: Sequence[str]) -> str:
+    """The Python whose files a traceback names ("3.11"); empty where it names none."""
+    return next((match[1] for line in lines if (match := re.search(r"/python(3\.\d+)/", line))), "")
+
+
+def _remedy(package: str, raised: str, python: str) -> dict[str, str]:
     """What to ask for besides, so that the import of a package does not end so; nothing where nobody knows."""
     absent = re.search(r"No module named '([^']+)'", raised)
     if ask := together.remedy(package, raised) or (names.package_of(absent[1]) if absent else ""):
         return {ASK: ask}
+    if apart := standard_library.missing(raised, python):
+        return {APT: apart[1]}
     runs = next(
         (program for program in together.programs() if program.package == package and program.program in raised), None
     )

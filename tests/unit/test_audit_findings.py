@@ -187,6 +187,38 @@ def test_unmet_requirement_of_a_package_is_a_finding(packages, told):
     check(stack(GOOD, *packages), *[told] * bool(told))
 
 
+def _on_debian(*debians, python="3.9", others=()):
+    """An image with pip in a virtual environment of Debian's Python, and these packages of Debian's besides."""
+    paths = (f"/usr/bin/python{python}", *others)
+    site = f"/opt/venv/lib/python{python}/site-packages"
+    pip = msgspec.structs.replace(package("pip", "26.0.1"), folder=site)
+    status = "\n\n".join(
+        f"Package: {name}\nVersion: 1\nStatus: install ok installed" for name in ("python3-minimal", *debians)
+    )
+    files = dict.fromkeys(paths, PYTHON["/usr/bin/python3.11"])
+    texts = {"/var/lib/dpkg/status": status.encode()}
+    return contents(files, pip, python=python, texts=texts)
+
+
+def _of_pip(image):
+    return [one for one in audit.judge(image).findings if one.package == "pip"]
+
+
+def test_pip_without_debians_distutils_fails():
+    """It did not start in glt for CUDA 11.6 and 11.7: No module named 'distutils.cmd'."""
+    (finding,) = _of_pip(_on_debian())
+    assert (finding.severity, finding.check, finding.packages) == ("fail", "metadata", ("python3-distutils",))
+    assert "Debian has in python3-distutils" in finding.what
+    assert "pip does not start" in finding.breaks
+
+
+def test_pip_fails_nowhere_that_distutils_is_there_or_not_needed():
+    assert not _of_pip(_on_debian("python3-distutils"))
+    assert not _of_pip(_on_debian(python="3.11"))
+    assert not _of_pip(_on_debian(others=("/usr/local/bin/python3.9",)))  # whose Python it is, nothing says
+    assert not _of_pip(msgspec.structs.replace(_on_debian(), texts={}))
+
+
 def test_local_version_of_torch_meets_its_public_pin():
     torch = msgspec.structs.replace(PACKAGES[0], version="2.0.1+cu118")
     check(stack(packages=(torch, *PACKAGES[1:], needing("torch==2.0.1"))))

@@ -269,6 +269,15 @@ def test_next_step_of_an_added_source_is_about_that_source(job, compiled, lines,
             ["older Python", "another version of it"],
         ),
         (["cast.h:446:36: error: invalid use of incomplete type 'PyFrameObject'"], ["older Python", "WITH=./demo-"]),
+        (
+            ["Traceback", "ModuleNotFoundError: No module named 'lib2to3.pgen2'"],
+            ["the module lib2to3.pgen2", "BUILD_APT=python3-lib2to3"],
+        ),
+        (["Traceback", "ModuleNotFoundError: No module named 'distutils.cmd'"], ["BUILD_APT=python3-distutils"]),
+        (
+            ["nvtx3.hpp:34:10: fatal error: nvtx3/nvToolsExt.h: No such file or directory"],  # MinkowskiEngine
+            ["neither CUDA's toolkit has nor a package of the image: nvidia-nvtx-cu11", "WITH=nvidia-nvtx-cu11"],
+        ),
         (["error: unknowable.h: x", "b.c:1:2: fatal error: unknowable.h: No such file"], ["does not compile"]),
         (["b.c:1:2: fatal error: unknowable.h: No such file"], ["BUILD_APT=PACKAGE    (apt-file search unknowable.h"]),
     ],
@@ -764,7 +773,7 @@ def test_headers_of_wheels_are_there_where_the_toolkit_has_none(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    ["a.hpp:3:10: fatal error: nvtx3/nvToolsExt.h: No such file or directory", "/usr/bin/ld: cannot find -lcudart"],
+    ["a.hpp:3:10: fatal error: cuda_fp16.h: No such file or directory", "/usr/bin/ld: cannot find -lcudart"],
 )
 def test_header_of_cuda_that_is_absent_is_no_package_of_debian(job, compiled, line):
     job.files[ADDED.file.sha256] = job.files[PYG_LIB.file.sha256]

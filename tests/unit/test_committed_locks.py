@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from graphcrate.compat import explain, facts, together
+from graphcrate.compat import explain, facts, standard_library, together
 from graphcrate.compat.ported import on_platform
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, DebianToolkit, decode_lock, encode, platform_of
@@ -58,6 +58,14 @@ def test_a_committed_lock_carries_the_proof_of_its_own_image(path, lock, variant
     predicted = explain.by_capability(RECIPES[lock.recipe], variant, candidate)
     assert proof.gpus == {name: verdict.status for name, verdict in predicted.items()}
     assert lock.drifted == ()
+
+
+def test_base_of_a_committed_lock_has_the_modules_of_python_that_its_packages_import():
+    """pip did not start in glt for CUDA 11.6 and 11.7: Debian has distutils in a package of its own."""
+    for path, lock, *_ in opened():
+        debians = {package.name for package in lock.base.packages}
+        for package in lock.packages:
+            assert not standard_library.lacked(package.name, lock.python, debians), (path, package.name)
 
 
 def test_a_committed_lock_says_where_debian_has_each_package_and_since_when():

@@ -1,12 +1,15 @@
 """An image's files, packed by layer and written as a squashfs: compared with what layers mean, read by our reader."""
 
+import contextlib
 import hashlib
 import random
 import tarfile
+import threading
 
 import msgspec
 import pytest
 
+from graphcrate.artifacts.formats import packed
 from graphcrate.artifacts.formats.merged import Addition, with_additions
 from graphcrate.artifacts.formats.packed import BLOCKS, Compression, read_packed
 from graphcrate.artifacts.formats.squashfs import Squashfs
@@ -14,6 +17,7 @@ from graphcrate.artifacts.formats.squashfs_writer import write
 from graphcrate.host.cache import Cache
 from graphcrate.model.errors import CacheError, LayoutError
 from graphcrate.model.tree import Entry
+from graphcrate.oci import spec
 from graphcrate.oci.entries import Entries
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder, hardlink, overwrite, symlink
@@ -46,6 +50,29 @@ def as_model(path):
         name: (entry.kind, values.get(entry.kind, lambda _, content: content)(entry, content))
         for name, (entry, content) in members(path).items()
     }
+
+
+def test_layer_that_an_image_has_twice_is_packed_once(tmp_path, monkeypatch):
+    """Each of two threads removed what the other had just packed: no such file, index.json."""
+    begun, load, made = threading.Barrier(2), packed._load, []
+
+    def loaded(folder, number):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            begun.wait(0.2)  # both find that it is not there
+        return load(folder, number)
+
+    def pack(blob, digest, *rest):
+        made.append(digest)
+        return done(blob, digest, *rest)
+
+    done = packed._pack
+    monkeypatch.setattr(packed, "default_jobs", lambda: 2)
+    monkeypatch.setattr(packed, "_load", loaded)
+    monkeypatch.setattr(packed, "_pack", pack)
+    written = layout(tmp_path / "layout", [file("a", b"a")], [file("a", b"a")], types=(spec.LAYER_GZIP,))
+    path, _ = squash(tmp_path, written)
+    assert len(made) == 1
+    assert members(path)["a"][1] == b"a"
 
 
 def test_squashfs_has_no_blocks_of_removed_files(tmp_path):

@@ -362,6 +362,12 @@ def test_failed_import_gives_its_first_exception_and_a_remedy():
     assert judged(absent, 1).metrics == {ASK: "opencv-python-headless"}
     program = ["importing git of gitpython", "Traceback", "ImportError: Bad git executable."]
     assert judged(program, 1).metrics == {APT: "git"}
+    apart = ["importing x of x", "Traceback", "ModuleNotFoundError: No module named '_tkinter'"]
+    assert judged(apart, 1).metrics == {APT: "python3-tk"}
+    raised = "ModuleNotFoundError: No module named 'distutils.cmd'"
+    older = ["importing x of x", 'File "/usr/lib/python3.9/a.py"', raised]
+    newer = [line.replace("3.9", "3.13") for line in older]
+    assert [judged(lines, 1).metrics for lines in (older, newer)] == [{APT: "python3-distutils"}, {}]
     assert judged(["importing x of x", "Traceback", "x.errors.Missing: no y"], 1).reason.endswith(
         ": x.errors.Missing: no y"
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from graphcrate.compat import sonames
-from graphcrate.compat.sonames import Misfit, cuda_of, is_tied, misfits, wheel_of
+from graphcrate.compat.sonames import Misfit, cuda_of, is_tied, misfits, wheel_of, wheel_with
 
 
 @pytest.mark.parametrize(
@@ -105,3 +105,17 @@ def test_libraries_of_another_cuda_or_torch_are_misfits(package, needed, cuda, f
 def test_misfit_of_several_sonames_names_libcudart():
     (found,) = misfits("torchaudio", {AUDIO: ("libcusolver.so.11", "libcufft.so.11", "libcudart.so.12")}, "2", "13.0")
     assert found == Misfit(file=AUDIO, soname="libcudart.so.12", cuda=("12",))
+
+
+@pytest.mark.parametrize(
+    ("header", "cuda", "project"),
+    [
+        ("nvtx3/nvToolsExt.h", "11.8.89", "nvidia-nvtx-cu11"),
+        ("cudnn.h", "12.4.131", "nvidia-cudnn-cu12"),
+        ("cufftXt.h", "13.0.88", "nvidia-cufft"),
+        ("nvtx3/nvToolsExt.h", "13.0.88", ""),
+        ("cublas_v2.h", "11.8.89", ""),  # which the toolkit has
+    ],
+)
+def test_header_of_cuda_that_no_toolkit_has_is_in_a_wheel(header, cuda, project):
+    assert wheel_with(header, cuda) == project

@@ -29,10 +29,12 @@ def test_both_lists_have_one_kind_of_typed_words_and_messages():
         ("make image CUDA=11.8 GPU=v100 WITH=demo BUILD_APT=c", {"gpu": "v100"}, {"gpu": "v100", "build_apt": "c"}),
         ("bring a wheel (WITH=./demo-….whl)", {}, {}),
         ("make image CUDA=11.7 WITH=demo; or a source of it: WITH=./demo", {}, {"cuda": "11.7"}),
+        ("make image STACK=glt CUDA=11.7 WITH=demo", {}, {"stack": "glt", "cuda": "11.7"}),  # MinkowskiEngine's
+        ("make image STACK=torch CUDA=cpu WITH=demo", {}, {"cuda": "cpu"}),
     ],
 )
 def test_options_that_a_message_names_are_typed_beside_what_was(step, before, after):
-    assert advised(said(step, **before)) == Typed(with_="demo", **(before if after == "the same" else after))
+    assert advised(said(step, **before), "torch") == Typed(with_="demo", **(before if after == "the same" else after))
 
 
 def test_typed_words_are_shown_as_make_and_given_as_the_command_line_has_them():
@@ -41,4 +43,5 @@ def test_typed_words_are_shown_as_make_and_given_as_the_command_line_has_them():
     assert typed.words() == ["--cuda", "cpu", "--with", "a b", "--build-apt", "swig"]
     compiled = Typed(gpu="v100", with_="a")
     assert compiled.shown() == "GPU=v100 WITH=a"
+    assert Typed(stack="glt", cuda="11.7", with_="a").shown() == "STACK=glt CUDA=11.7 WITH=a"
     assert compiled.words() == ["--cuda", "11.8", "--gpu", "v100", "--with", "a"]

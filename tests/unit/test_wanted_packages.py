@@ -74,7 +74,7 @@ def test_next_step_of_an_error_message_becomes_the_next_try(step, more):
     said = trying.message(Typed(with_="rdkit"), 15, ERROR.format(step=step))
     assert said.what == "pyg:1 cannot work: rdkit needs libX11.so.6; 3 of the audit's findings are failures"
     assert said.next_step == " ".join(step.replace(" --output x", "").split())
-    assert advised(said) == Typed(**{"with_": "rdkit", **more})
+    assert advised(said, "pyg") == Typed(**{"with_": "rdkit", **more})
 
 
 def test_output_without_an_error_line_gives_its_last_line_as_message():

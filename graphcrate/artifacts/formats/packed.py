@@ -207,26 +207,34 @@ def read_packed(
     blobs = layout.layer_blobs
     jobs = default_jobs()
     depth = max(4, _MOST_WAITING // min(jobs, len(blobs) or 1))
+    same: dict[str, list[int]] = {}  # an image may have a layer several times
+    for number, layer in enumerate(layout.layers):
+        same.setdefault(layer.digest, []).append(number)
     with ThreadPoolExecutor(jobs) as pool:
 
-        def read(number: int, advancing: Callable[[int], None]) -> tuple[Entries[Inode], Packed]:
-            digest = layout.layers[number].digest
-            folder = cache.path("squashed", f"{digest.removeprefix('sha256:')}-{compression}{FORMAT}")
-            with contextlib.suppress(OSError, ValueError, LookupError, *UNREADABLE):  # not there yet, or damaged
-                packed = _load(folder, number)
-                advancing(layout.layers[number].size)
-                return packed
-            remove_tree(folder)
-            with cache.folder() as new:
-                _pack(blobs[number], digest, new, compression, pool, depth, advancing)
-                cache.adopt(new, folder)
-            return _load(folder, number)
+        def read(digest: str, advancing: Callable[[int], None]) -> list[tuple[Entries[Inode], Packed]]:
+            numbers, name = same[digest], f"{digest.removeprefix('sha256:')}-{compression}{FORMAT}"
+            folder, size = cache.path("squashed", name), layout.layers[numbers[0]].size
+            if (loaded := _loaded(folder, numbers)) is None:
+                with cache.exclusively(f"squashed-{name}"):  # or a run removes what another has just packed
+                    if (loaded := _loaded(folder, numbers)) is None:
+                        remove_tree(folder)
+                        with cache.folder() as new:
+                            _pack(blobs[numbers[0]], digest, new, compression, pool, depth, advancing)
+                            cache.adopt(new, folder)
+                        advancing(size * (len(numbers) - 1))
+                        return [_load(folder, number) for number in numbers]
+            advancing(size * len(numbers))
+            return loaded
 
-        layers = parallel(
-            read, range(len(blobs)), advance=advance, size=lambda number: layout.layers[number].size, threads=jobs
+        read_layers = parallel(
+            read, tuple(same), advance=advance, size=lambda digest: layout.layers[same[digest][0]].size, threads=jobs
         )
-    entries = [entry for entry, _ in layers]
-    return overlaid(entries, IMPLIED), tuple(packed for _, packed in layers)
+    numbered: dict[int, tuple[Entries[Inode], Packed]] = {}
+    for numbers, places in zip(same.values(), read_layers, strict=True):
+        numbered.update(zip(numbers, places, strict=True))
+    layers = [numbered[number] for number in range(len(blobs))]
+    return overlaid([entries for entries, _ in layers], IMPLIED), tuple(packed for _, packed in layers)
 
 
 def _pack(
@@ -265,6 +273,13 @@ def _pack(
     kept = msgspec.to_builtins(entries.mapped(lambda inode: numbers[id(inode)])) | msgspec.to_builtins(index)
     # By the standard library: names that are not UTF-8 have surrogates, which it alone writes.
     (folder / "index.json").write_text(json.dumps(kept), "ascii")
+
+
+def _loaded(folder: Path, numbers: Iterable[int]) -> list[tuple[Entries[Inode], Packed]] | None:
+    """A packed layer, once for each of its places in the image; None where it is not there, or damaged."""
+    with contextlib.suppress(OSError, ValueError, LookupError, *UNREADABLE):
+        return [_load(folder, number) for number in numbers]
+    return None
 
 
 def _load(folder: Path, number: int) -> tuple[Entries[Inode], Packed]:

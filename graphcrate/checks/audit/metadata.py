@@ -1,14 +1,17 @@
 """Whether installed Python packages have what they say they require, and what is known that they do not say."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from graphcrate.checks import system
 from graphcrate.checks.audit.packages import TORCH, Packages
 from graphcrate.compat import packages as package_facts
+from graphcrate.compat import standard_library
 from graphcrate.compat.packages import requirements
 from graphcrate.model.audit import AuditFinding, Contents, InstalledDistribution, Severity
 from graphcrate.model.words import listed
@@ -28,6 +31,7 @@ def findings(contents: Contents, packages: Packages) -> Iterator[AuditFinding]:
                 f"pip install --force-reinstall {distribution.name}",
             )
         seen[distribution.folder, distribution.name] = distribution
+    debians = frozenset(_of_debian(contents))
     for distribution in contents.distributions:
         installed = packages.installed(packages.of(distribution).world)
         whole = contents.base  # of packages alone, more may lie where they will
@@ -37,6 +41,32 @@ def findings(contents: Contents, packages: Packages) -> Iterator[AuditFinding]:
             what = f"{requirement.why}; its metadata does not say so"
             yield _finding(distribution, "fail", what, "its import fails", f"pip install {requirement.one_of[0]}")
         yield from _silent(distribution, packages, installed)
+        if debians:
+            yield from _apart(distribution, contents, packages, debians)
+
+
+def _of_debian(contents: Contents) -> Iterator[str]:
+    """Names of the Debian packages that an image has; none of what has no dpkg."""
+    for name, *_ in system.installed(contents.texts.get(system.STATUS, b"").decode("utf-8", "replace")):
+        yield name
+
+
+def _apart(
+    distribution: InstalledDistribution, contents: Contents, packages: Packages, debians: Collection[str]
+) -> Iterator[AuditFinding]:
+    """What a package imports of the standard library that Debian has in a package of its own, and the image has not.
+
+    Only of Debian's own Python: others, in /usr/local or of conda, are whole.
+    """
+    for python in packages.pythons(distribution.folder):
+        program = f"/bin/python{python}"
+        if {path for path in contents.binaries if path.endswith(program)} != {f"/usr{program}"}:
+            continue
+        for row in standard_library.lacked(distribution.name, python, debians):
+            package = standard_library.package_of(row.module, python)
+            what = f"imports {row.module} on Python {python}, which Debian has in {package}; the image has not"
+            finding = _finding(distribution, "fail", what, row.loses, f"apt install {package}")
+            yield msgspec.structs.replace(finding, packages=(package,))
 
 
 def _python(distribution: InstalledDistribution, pythons: Sequence[str]) -> Iterator[AuditFinding]:

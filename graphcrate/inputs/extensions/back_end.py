@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from graphcrate.compat import back_ends, build_environment, build_packages, suites
+from graphcrate.compat import back_ends, build_environment, build_packages, sonames, suites
 from graphcrate.host import beneath, sandbox, settings
 from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
@@ -39,6 +39,7 @@ _CRATES, _CARGO = "crates", "cargo"  #: folders of what was unpacked, and of car
 _LEFT_OUT_SIZE = 1 << 20  #: bytes of that list which are read: it lies where what is built may write
 _CUDA = re.compile(r"(?<![a-z])cuda|nvcc|cublas", re.IGNORECASE)  #: in the error of a compile that has no toolkit
 #: as ninja counts its steps
+_OF_WHEEL = re.compile(r"fatal error: ([\w.+/-]{1,80}): No such file")
 _STEP = re.compile(r"\[(\d+)/(\d+)\] ")
 
 
@@ -253,9 +254,13 @@ def _failure(job: CompileJob, package: LockedPackage, log: Path, returncode: int
         )
     elif known := back_ends.failure(package.name, line):
         cause, next_step = known.because, filled(known.instead)
+    elif package.isolated and (header := _OF_WHEEL.search(line)) and (project := _wheel_with(job, header[1])):
+        cause = f"It is compiled with the header {header[1]}, which neither CUDA's toolkit has nor a package of the "
+        cause += f"image: {project} of the index does."
+        next_step = job.beside("with_", [project])
     elif (
         package.isolated
-        and (absent := build_packages.missing(line))
+        and (absent := build_packages.missing(line, _python_of(job)))
         and (absent.package or not OF_TOOLKIT.search(line))
     ):
         cause, next_step = _absent(job, absent)
@@ -269,9 +274,21 @@ def _failure(job: CompileJob, package: LockedPackage, log: Path, returncode: int
     )
 
 
+def _wheel_with(job: CompileJob, header: str) -> str:
+    toolkit = job.step.compilation.toolkit
+    return sonames.wheel_with(header, toolkit.version) if toolkit is not None else ""
+
+
+def _python_of(job: CompileJob) -> str:
+    base = suites.bases().get(job.step.compilation.base.suite)
+    return base.python if base else ""
+
+
 def _absent(job: CompileJob, absent: build_packages.Missing) -> tuple[str, str]:
-    """Cause and next step where a build lacks a header, library or program: with Debian's package, by our own list or
-    by Debian's index of files."""
+    """Cause and next step where a build lacks a header, library, program or module: with Debian's package.
+
+    By our own lists, or by Debian's index of files.
+    """
     packages = (absent.package,) if absent.package else job.bringing(absent.kind, absent.name)
     suite = suites.titled(job.step.compilation.base.suite)
     brings = f"{either(packages or ['a package'])} of {suite}"
