@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from cyclonedx.model.component import ComponentScope
 
 from graphcrate.compat import compilers, facts, ported, toolkits
 from graphcrate.compat.explain import judge_target
@@ -21,6 +22,7 @@ from graphcrate.inputs.extensions.worker import seeded
 from graphcrate.model.errors import IntegrityError, ResolutionError, UsageError
 from graphcrate.model.lock import Cross, decode_lock, encode
 from graphcrate.model.platform import AMD64, ARM64
+from graphcrate.publish.attest import bill
 from graphcrate.resolve.base import compiler_spec
 from graphcrate.resolve.extensions import choose_compiler
 from graphcrate.resolve.sdists import Sdists
@@ -156,6 +158,13 @@ def test_a_lock_without_a_cross_compiler_has_the_bytes_that_it_had():
     assert decode_lock(encode(made)).compilation.crossed == CROSS
     assert HEADERS.file.sha256 in lock().files()
     assert HEADERS.file.sha256 not in plain.files()
+
+
+def test_the_bill_of_materials_lists_the_headers_that_are_compiled_with():
+    purl = f"pkg:deb/debian/{HEADERS.name}@{HEADERS.version}?arch=arm64&distro=bookworm"
+    scopes = {str(part.purl): part.scope for part in bill.parts(lock())}
+    assert scopes[purl] is ComponentScope.EXCLUDED
+    assert purl not in {str(part.purl) for part in bill.parts(compiled_plans.lock(compiled_plans.TOOLKITS["pypi"]))}
 
 
 def package_of_headers(path, files):
