@@ -16,6 +16,8 @@ SMALL_SHM = GIB
 TINY_SHM = 64 * MIB  #: Docker's own default
 SMALL_DISK = 10 * GIB  #: an image of 5 GB, and it unpacked
 FEW_FILES = 4096
+#: processors that images are made for, as uname(1) names them → what makes an image for one, which the usual needs not
+MADE_FOR = {"x86_64": "", "aarch64": "make image ARCH=arm64"}
 #: kernel → what it lacks before. Source: docs/runtimes.md, Apptainer's user guide
 ZSTD_KERNEL = "4.14"
 
@@ -55,9 +57,12 @@ def _system(host: Host) -> Iterator[Finding]:
             "./build.py convert REF --to sif    (gzip, the default); never --compression zstd",
         )
     machine = os.uname().machine
-    if machine != "x86_64":
-        why = "the images are for x86_64: `exec format error`"
-        yield fail("machine", f"this is a {machine}", why, "a node with an Intel or AMD processor")
+    if machine not in MADE_FOR:
+        why = "the images are for {}: `exec format error`".format(" or ".join(MADE_FOR))
+        yield fail("machine", f"the processor is {machine}", why, "a node with an Intel or AMD processor")
+    elif MADE_FOR[machine]:
+        why = "images for other processors end here: `exec format error`"
+        yield note("machine", f"the processor is {machine}", why, f"{MADE_FOR[machine]}    makes an image for it")
     flags = re.search(r"^flags\s*:(.*)$", host.read("/proc/cpuinfo") or "", re.MULTILINE)
     if flags and "avx2" not in flags.group(1).split():
         why = "PyG's and others' wheels may use AVX2: `Illegal instruction`"

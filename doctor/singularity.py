@@ -1,5 +1,6 @@
 """Apptainer and Singularity: whether a plain user can start an image with them, and with GPUs."""
 
+import os
 import re
 from typing import Iterator, Optional, Tuple
 
@@ -90,7 +91,7 @@ def user_namespaces(host: Host) -> str:
 def starter(host: Host, program: str) -> Optional[str]:
     """The set-uid starter, where there is one; it makes user namespaces and squashfuse unnecessary."""
     for prefix in dict.fromkeys([program.rsplit("/bin/", 1)[0], *PREFIXES]):
-        for middle in ("libexec", "lib/x86_64-linux-gnu", "lib", "lib64"):
+        for middle in ("libexec", f"lib/{os.uname().machine}-linux-gnu", "lib", "lib64"):
             for name in ("apptainer", "singularity"):
                 path = f"{prefix}/{middle}/{name}/bin/starter-suid"
                 if host.is_setuid_root(path):

@@ -5,26 +5,38 @@ And what this machine's cross-compiler makes there, when an emulated program sta
 
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from graphcrate.artifacts.formats import elf
 from graphcrate.compat import compilers
+from graphcrate.compat.compilers import variables
+from graphcrate.compat.planning import compile_steps
+from graphcrate.compat.request import SourceOptions
 from graphcrate.host.emulation import REGISTERED, Emulator, is_native
+from graphcrate.host.hashing import sha256_of
 from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.host.steps import Step
+from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.bases.archive import SuiteArchive
 from graphcrate.inputs.bases.deb import extract, inflate_member
 from graphcrate.inputs.bases.debs import fetch_debs
 from graphcrate.inputs.emulators import prepare_emulator
 from graphcrate.inputs.extensions import ground
+from graphcrate.inputs.extensions.worker import seeded
+from graphcrate.model.lock import decode_lock
+from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.platform import ARM64
-from graphcrate.resolve.base import compiler_spec
+from graphcrate.resolve.base import compiler_spec, prepare_base
 from graphcrate.resolve.extensions import lock_cross
+from graphcrate.resolve.fetch import fetch
+from tests import ROOT
 from tests.made import RECIPES, place
 
 KERNEL = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
@@ -148,3 +160,48 @@ uname -m
     with (tmp_path / "small.so").open("rb") as stream:
         library = elf.read_stream(stream, "small.so").binary
     assert library.machine == ARM64.elf
+
+
+#: of a template in a namespace without a name, nvcc names the kernel by its process number
+HIDDEN = """
+namespace { template <typename T> __global__ void twice(T *x) { x[threadIdx.x] *= 2; } }
+static void call(float *x) { twice<float><<<1, 32>>>(x); }
+static void (*volatile keep)(float *) = call;
+"""
+
+
+@pytest.fixture(scope="module")
+def nvcc(tmp_path_factory):
+    """The toolkit of the committed lock that compiles for arm64."""
+    from graphcrate.host.cache import Cache
+
+    ctx = place(Cache(tmp_path_factory.mktemp("cache")), os.environ)
+    lock = decode_lock((ROOT / "images/pyg/cu132/arm64/pypi.lock.json").read_bytes())
+    (step,) = compile_steps(lock)
+    smaller = msgspec.structs.replace(lock, packages=())
+    files = fetch(smaller, SourceOptions(), ctx, compilation=True)
+    made = toolkits.prepare(step.compilation.toolkit, files, prepare_base(ctx, step.compilation.base).rootfs, ctx)
+    return made, variables(step.compilation)
+
+
+def test_nvcc_gives_a_file_whose_names_are_all_hidden_the_same_bytes_each_time(crossed, nvcc, tmp_path):
+    made, (toolkit, given) = crossed[0], nvcc
+    (tmp_path / "hidden.cu").write_text(HIDDEN)
+    command = [f"{CUDA_HOME}/bin/nvcc", "-arch=sm_90", "-c", "hidden.cu", "-o", "hidden.o"]
+    link = f"{given['CXX']} -shared -s hidden.o -o"
+    lines = [
+        line
+        for name, words in (("seeded", seeded(command, "hidden.cu")), ("plain", command))
+        for number in (1, 2)
+        for line in (shlex.join(words), f"{link} {name}{number}.so")
+    ]
+    binds = [*made.binds, Bind(toolkit, CUDA_HOME), Bind(tmp_path, "/build", read_only=False)]
+    seen = {**given, "PATH": f"/bin:{compilers.CROSS}/usr/bin", "TMPDIR": "/build"}
+    argv = ["/bin/sh", "-exc", "\n".join(lines)]
+    done = run_in(made.rootfs, Exec(argv, seen, binds, cwd="/build", step=Step.BUILD, emulator=made.emulator))
+    assert done.returncode == 0, done.lines
+    first, second, *plain = (
+        sha256_of(tmp_path / f"{name}{number}.so") for name in ("seeded", "plain") for number in (1, 2)
+    )
+    assert first == second
+    assert plain[0] != plain[1], "without a seed they differ: nvcc's process number is in the kernel's name"

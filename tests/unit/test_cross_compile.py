@@ -1,11 +1,13 @@
 """Extensions for another platform: which compiler, toolkit and root compile them, and what of that is in a key."""
 
 import io
+import json
 import tarfile
 from types import SimpleNamespace
 
 import msgspec
 import pytest
+from cyclonedx.model.component import ComponentScope
 
 from graphcrate.compat import compilers, facts, ported, toolkits
 from graphcrate.compat.explain import judge_target
@@ -14,17 +16,20 @@ from graphcrate.compat.request import BuildRequest, SourceOptions
 from graphcrate.compat.targets import Target
 from graphcrate.host.emulation import Emulator
 from graphcrate.host.sandbox import Bind
-from graphcrate.inputs.extensions import ground, origin
-from graphcrate.inputs.extensions.compile import environment
-from graphcrate.inputs.extensions.worker import NUMBERED, numbered
+from graphcrate.inputs.extensions import ground, origin, worker
+from graphcrate.inputs.extensions.compile import _lay_out, environment
+from graphcrate.inputs.extensions.worker import seeded
 from graphcrate.model.errors import IntegrityError, ResolutionError, UsageError
 from graphcrate.model.lock import Cross, decode_lock, encode
 from graphcrate.model.platform import AMD64, ARM64
+from graphcrate.publish.attest import bill
 from graphcrate.resolve.base import compiler_spec
 from graphcrate.resolve.extensions import choose_compiler
+from graphcrate.resolve.sdists import Sdists
 from tests import ROOT
-from tests.made import RECIPES, bookworm, deb, refused
+from tests.made import RECIPES, bookworm, deb, refused, sdist
 from tests.unit import compiled_plans
+from tests.unit.wheel_server import small_sdist
 
 PYG = RECIPES["pyg"]
 NEWEST = PYG.variant("13.2")
@@ -155,6 +160,13 @@ def test_a_lock_without_a_cross_compiler_has_the_bytes_that_it_had():
     assert HEADERS.file.sha256 not in plain.files()
 
 
+def test_the_bill_of_materials_lists_the_headers_that_are_compiled_with():
+    purl = f"pkg:deb/debian/{HEADERS.name}@{HEADERS.version}?arch=arm64&distro=bookworm"
+    scopes = {str(part.purl): part.scope for part in bill.parts(lock())}
+    assert scopes[purl] is ComponentScope.EXCLUDED
+    assert purl not in {str(part.purl) for part in bill.parts(compiled_plans.lock(compiled_plans.TOOLKITS["pypi"]))}
+
+
 def package_of_headers(path, files):
     """A .deb with these files."""
     data = io.BytesIO()
@@ -183,7 +195,7 @@ def grounds(tmp_path, files):
 
 def test_the_images_base_is_emulated_with_compilers_loader_and_headers_beside(tmp_path):
     made, emulator = grounds(tmp_path, {"usr/include/python3.11/Python.h": "#define PYTHON\n"})
-    assert (made.rootfs, made.emulator, made.programs) == (tmp_path / "image", emulator, compilers.CROSS)
+    assert (made.rootfs, made.emulator) == (tmp_path / "image", emulator)
     here, root = tmp_path / "cross", tmp_path / "headers/root"
     assert (root / "usr/include/python3.11/Python.h").read_text() == "#define PYTHON\n"
     assert [*made.binds] == [
@@ -207,17 +219,45 @@ def test_without_a_cross_compiler_the_base_with_the_compiler_is_the_ground(tmp_p
     assert made == ground.Ground(tmp_path, "/usr/bin/python3.11")
 
 
-def test_process_numbers_are_given_by_this_machines_own_programs(monkeypatch):
+def test_each_cuda_file_gets_a_seed_of_its_own_and_other_files_none():
+    command = ["/usr/local/cuda/bin/nvcc", "-c", "csrc/cuda/a.cu", "-o", "a.o"]
+    assert seeded(command, "csrc/cuda/a.cu") == [command[0], "-frandom-seed=csrc/cuda/a.cu", *command[1:]]
+    assert seeded(command, "csrc/cuda/b.cu") != seeded(command, "csrc/cuda/a.cu")
+    assert seeded(["g++", "-c", "a.cpp"], "a.cpp") == ["g++", "-c", "a.cpp"]
+
+
+@pytest.mark.parametrize("seeds", [True, False])
+def test_the_compiler_is_started_with_a_seed_where_the_orders_say_so(tmp_path, monkeypatch, seeds):
     started = []
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(worker.subprocess, "call", lambda argv, **_: started.append(argv) or 0)
+    command = ["nvcc", "-c", "a.cu", "-o", "a.o"]
+    work = worker.Work("small", "a.cu", "a.o", command, str(tmp_path), str(tmp_path / "log"), "", 1.0)
+    assert worker.run_compiler(command, work, seeds=seeds) == 0
+    assert started == [seeded(command, "a.cu") if seeds else command]
+    assert (tmp_path / "log").read_text().startswith("nvcc -frandom-seed=a.cu" if seeds else "nvcc -c")
 
-    def run(command, **_):
-        started.append(command)
-        return SimpleNamespace(returncode=0)
 
-    monkeypatch.setattr("graphcrate.inputs.extensions.worker.subprocess.run", run)
-    numbered.cache_clear()
-    own, plain = numbered("/opt/cross"), numbered("")
-    numbered.cache_clear()
-    assert own == ("/opt/cross/usr/bin/unshare", *NUMBERED[1:], "/opt/cross/usr/bin/sh", "-c", '"$@"; exit $?', "sh")
-    assert plain[0] == "unshare"
-    assert [command[-1] for command in started] == ["true", "true"]
+@pytest.mark.parametrize(("cross", "seeds"), [(CROSS, True), (msgspec.UNSET, False)])
+def test_nvcc_gets_seeds_where_it_compiles_for_another_platform(tmp_path, monkeypatch, cross, seeds):
+    monkeypatch.setattr("graphcrate.inputs.extensions.compile.used", lambda *_: {})
+    _lay_out(SimpleNamespace(step=step(cross=cross), files={}), (), tmp_path, 2)
+    assert json.loads((tmp_path / "orders.json").read_text())["seeds"] is seeds
+
+
+@pytest.mark.parametrize(("platform", "is_refused"), [(ARM64, True), (AMD64, False)])
+def test_a_package_with_a_back_end_of_its_own_is_not_compiled_for_another_platform(tmp_path, platform, is_refused):
+    name, content = small_sdist("mamba_ssm", "1.0", pyproject="", more={"csrc/scan.cu": ""})
+    path = tmp_path / name
+    path.write_bytes(content)
+    variant = ported.on_platform(NEWEST, platform)
+    context = SimpleNamespace(variant=variant, ctx=SimpleNamespace(cache=SimpleNamespace(file=lambda *_: path)))
+    request = SimpleNamespace(sources=SimpleNamespace(request=SourceOptions()))
+    conflicts = SimpleNamespace(offers=request, staying={})
+    made = Sdists(context, lock(), NEWEST.candidates[0], conflicts, tmp_path, [])
+    if is_refused:
+        with refused(ResolutionError, "mamba-ssm 1.0 is there as source only", "PyG's own extensions are compiled"):
+            made._lock(sdist("mamba-ssm"))
+    else:
+        assert made._obstacle("mamba-ssm", None) == ""
+    assert made._obstacle("torch-scatter", None) == "", "one of PyG's"

@@ -1,6 +1,7 @@
 """What the doctor says of a machine: each area on machines that are made up, each cause apart from the others."""
 
 import json
+import os
 
 import pytest
 
@@ -407,6 +408,28 @@ def test_doctor_of_each_made_up_machine_has_the_expected_findings(tmp_path, judg
             assert found[name].status == (status.strip() or found[name].status)
             assert all(one.strip() in "\n".join(found[name]) for one in words), found[name]
     assert not any("hunter" in word for one in found.values() for word in one), "a password is shown"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("x86_64", None),
+        ("aarch64", ("note", "make image ARCH=arm64")),
+        ("ppc64le", ("fail", "x86_64 or aarch64")),
+    ],
+)
+def test_processor_that_images_are_made_for_is_no_failure(tmp_path, monkeypatch, name, told):
+    usual = os.uname()
+    monkeypatch.setattr(machine.os, "uname", lambda: os.uname_result((*usual[:4], name)))
+    arm = {"/proc/cpuinfo": "processor : 0\nFeatures : fp asimd sve2\nCPU implementer : 0x41\n"}
+    found = by_id(judge_machine(MadeUp(tmp_path, files={**MEMINFO, **arm})))
+    if told is None:
+        assert "machine" not in found
+    else:
+        assert found["machine"].status == told[0]
+        assert f"the processor is {name}" in found["machine"].seen
+        assert told[1] in "\n".join(found["machine"])
+    assert "avx2" not in found
 
 
 def test_gpu_capability_without_libcuda_follows_its_name(tmp_path):

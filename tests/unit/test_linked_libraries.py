@@ -314,7 +314,7 @@ def lay_out(tmp_path, packages, content):
     build = tmp_path / "build"
     build.mkdir()
     job = SimpleNamespace(step=SimpleNamespace(compilation=made), files=files)
-    house._lay_out(job, packages, build, 2, "/usr/bin")
+    house._lay_out(job, packages, build, 2)
     return build, json.loads((build / "orders.json").read_text())
 
 

@@ -197,7 +197,7 @@ def _compile(
         job.progress.note(
             f"compiling: {memory / 1e9:.1f} GB of memory are free, enough for {jobs} compilers and not for {job.jobs}"
         )
-    _lay_out(job, packages, build, jobs, place.programs)
+    _lay_out(job, packages, build, jobs)
     binds = [*place.binds, sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
     if job.toolkit is not None:
         binds.append(sandbox.Bind(job.toolkit, CUDA_HOME))
@@ -239,7 +239,7 @@ def _linked_to(library: str, packages: Sequence[LockedPackage], compilation: Com
     return [package.name for package in packages if library in used([package], compilation)]
 
 
-def _lay_out(job: CompileJob, packages: Sequence[LockedPackage], build: Path, jobs: int, programs: str) -> None:
+def _lay_out(job: CompileJob, packages: Sequence[LockedPackage], build: Path, jobs: int) -> None:
     """Put the sources, the program that compiles them and its orders into the folder that it works in."""
     for name in ("logs", "tmp", "wheels"):
         (build / name).mkdir()
@@ -262,7 +262,8 @@ def _lay_out(job: CompileJob, packages: Sequence[LockedPackage], build: Path, jo
         check_sdist(job.files[file.sha256], file.name)
         shutil.copyfile(job.files[file.sha256], build / file.name)
     made = [library_order(*library) for library in libraries]
-    written = {"jobs": jobs, "programs": programs, "libraries": made, "packages": orders}
+    seeds = compilation.crossed is not None
+    written = {"jobs": jobs, "seeds": seeds, "libraries": made, "packages": orders}
     (build / _ORDERS).write_text(json.dumps(written))
     shutil.copyfile(worker.__file__, build / _PROGRAM)
 

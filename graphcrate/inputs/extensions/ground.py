@@ -29,7 +29,6 @@ class Ground(NamedTuple):
     python: str  #: absolute path inside
     binds: Sequence[Bind] = ()
     emulator: Emulator | None = None
-    programs: str = ""  #: folder with a root of this machine's own programs, where those of `rootfs` are emulated
 
 
 def prepare(compilation: Compilation, base: Base, build_base: Base, files: Mapping[str, Path], folder: Path) -> Ground:
@@ -50,4 +49,4 @@ def prepare(compilation: Compilation, base: Base, build_base: Base, files: Mappi
     # Where the kernel, the loader, and absolute paths in linkers' scripts have them.
     places = [runs.loader_folder, f"usr/lib/{runs.triplet}", f"usr/{target.triplet}", "usr/lib/gcc-cross"]
     binds = [Bind(here, CROSS), Bind(include, f"/{_INCLUDE}"), *(Bind(here / place, f"/{place}") for place in places)]
-    return Ground(base.rootfs, base.python, binds, base.emulator, CROSS)
+    return Ground(base.rootfs, base.python, binds, base.emulator)

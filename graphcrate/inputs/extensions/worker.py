@@ -50,12 +50,10 @@ OBJECTS = "objects"  #: below a library's folder
 CUDA_SECONDS, CPP_SECONDS = 12.0, 3.0
 #: what compilers and drivers print when the kernel ended a part of them for want of memory
 KILLED = re.compile(r"[Kk]illed|signal 9|SIGKILL|out of memory|[Cc]annot allocate memory|bad_alloc")
-#: Runs a command as process 2 of a namespace. nvcc names temporary files by its process number, and of a file without
-#: external functions the kernels too.
-#: In a root that an emulator runs it is this machine's own unshare: the emulator has threads, and the kernel lets no
-#: process with threads enter a user namespace.
-NUMBERED = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child")
-SHELL = ("sh", "-c", '"$@"; exit $?', "sh")
+#: nvcc names what is hidden in a file by its process number. `-s` drops such names, but in a file without any external
+#: function kernels keep them. With a seed they are the same each time. Every nvcc that compiles for another platform
+#: takes one; others are not asked to, so that wheels for this machine keep their bytes.
+SEED = "-frandom-seed"
 
 Orders = dict[str, Any]
 Command = list[str]
@@ -113,7 +111,7 @@ def main(orders: Orders) -> int:
     listed |= {package.name: package.works() for package in packages}
     for name, works in listed.items():
         report("files", package=name, count=len(works), weight=sum(work.seconds for work in works))
-    run = functools.partial(run_compiler, programs=orders.get("programs", ""))
+    run = functools.partial(run_compiler, seeds=orders.get("seeds", False))
     files = Compiler(orders["jobs"], run).start([work for works in listed.values() for work in works])
     linking = ThreadPoolExecutor(max_workers=len(packages) + len(libraries))
     # Each of these waits in a thread of its own, so that what waits for a library keeps nothing from being made.
@@ -412,27 +410,21 @@ class Compiler:
         return False
 
 
-def run_compiler(command: Command, work: Work, programs: str = "") -> int:
-    """Run a compiler and return its exit code. `programs`: as in `numbered`."""
-    # Temporary files of each object lie apart: processes are numbered alike, and files of two packages named alike.
+def run_compiler(command: Command, work: Work, seeds: bool = False) -> int:
+    """Run a compiler and return its exit code. `seeds`: whether nvcc takes a seed."""
+    # Temporary files of each object lie apart: of two packages they may be named alike.
     temporary = Path(os.environ["TMPDIR"], work.package, work.target.replace(os.sep, "_"))
     temporary.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "TMPDIR": str(temporary)}
+    argv = seeded(command, work.source) if seeds else command
     with Path(work.log).open("w") as log:
-        print(shlex.join(command), file=log, flush=True)
-        argv = [*numbered(programs), *command]
+        print(shlex.join(argv), file=log, flush=True)
         return subprocess.call(argv, cwd=work.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-@functools.cache
-def numbered(programs: str = "") -> "tuple[str, ...]":
-    """Return what numbers a command's process where the kernel allows that, else nothing.
-
-    `programs`: the folder of a root whose programs are this machine's; empty: those on PATH are.
-    """
-    folder = f"{programs}/usr/bin/" if programs else ""
-    words = (f"{folder}{NUMBERED[0]}", *NUMBERED[1:], f"{folder}{SHELL[0]}", *SHELL[1:])
-    return words if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0 else ()
+def seeded(command: Command, source: str) -> Command:
+    """The command with a seed of its own for a CUDA file; nvcc wants another one for each file."""
+    return [command[0], f"{SEED}={source}", *command[1:]] if source.endswith(".cu") else command
 
 
 def header_of(work: Work) -> Work:

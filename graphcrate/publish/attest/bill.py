@@ -213,6 +213,8 @@ def _all(lock: Lock, devel: bool, system: System | None) -> Iterator[Component]:
         yield from (_python(tool, lock, in_image=devel) for tool in compilation.tools)
         for source in compilation.linked:
             yield from _debian([source], source.suite, False, None)
+        if (cross := compilation.crossed) is not None:
+            yield from _debian(cross.headers, compilation.base.suite, False, None)
         yield from _toolkit(compilation.toolkit, lock, devel, system)
 
 
