@@ -306,11 +306,20 @@ def prepare(interface: str = "lo") -> None:
     os.environ["PYTHONWARNINGS"] = f"ignore:{BACKEND}:UserWarning"
 
 
+#: Channels in shared memory that CUDA has pinned, kept until the process ends. GLT 0.2.4 detaches one without a call of
+#: cudaHostUnregister, so CUDA would take the next channel at that address for the old one: seen on an H100, "part or
+#: all of the requested memory range is already mapped" where that is pinned too.
+PINNED: list[Any] = []
+
+
 def clear(loader: Any) -> None:  # noqa: ANN401
-    """End a loader's process and give its shared memory back."""
+    """End a loader's process and give its shared memory back; what is pinned, when this process ends."""
     loader.shutdown()
     for process in multiprocessing.active_children():  # GLT waits 5 s for its own and does not fetch it after
         process.join()
-    for name in ("_channel", "_mp_producer"):
-        loader.__dict__.pop(name, None)
+    channel = loader.__dict__.pop("_channel", None)
+    if channel is not None and getattr(loader.worker_options, "pin_memory", False):
+        PINNED.append(channel)
+    loader.__dict__.pop("_mp_producer", None)
+    del channel
     gc.collect()

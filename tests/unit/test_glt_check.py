@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+import weakref
 from types import SimpleNamespace
 from unittest import mock
 
@@ -230,3 +231,26 @@ def test_glt_for_another_torch_is_a_fault_with_the_fitting_version(monkeypatch):
     with pytest.raises(Fault, match=r"built for another torch.*0\.2\.2 fit torch 1\.13") as caught:
         glt.load_glt(Proof("glt"))
     assert caught.value.layer is Layer.GLT
+
+
+class Channel:
+    """Stands for GLT's queue in shared memory."""
+
+
+class Loader:
+    def __init__(self, pin_memory):
+        self.worker_options = SimpleNamespace(pin_memory=pin_memory)
+        self._channel, self._mp_producer = Channel(), object()
+
+    def shutdown(self):
+        pass
+
+
+@pytest.mark.parametrize("pin_memory", [False, True])
+def test_a_closed_loader_gives_its_channel_back_unless_cuda_has_pinned_it(pin_memory, monkeypatch):
+    monkeypatch.setattr(glt, "PINNED", [])
+    loader = Loader(pin_memory)
+    channel = weakref.ref(loader._channel)
+    glt.clear(loader)
+    assert (channel() is not None) is pin_memory
+    assert not hasattr(loader, "_mp_producer")
