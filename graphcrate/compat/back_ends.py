@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -33,14 +33,16 @@ class _Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
-    """What one package is built by besides: `variables`, and `options` of its setup.py, `for_cuda` where code for GPUs
-    is made. `turn_on`: the variable by which the user gets code for GPUs, where its build makes none by itself.
-    `python`: the versions that can import the index's releases, where their metadata does not say so; `because` and
-    `instead` say why, and what to type.
+    """What one package is built by besides: what it `asks` for, `variables`, and `options` of its setup.py.
+
+    `for_cuda`: options where code for GPUs is made. `turn_on`: the variable by which the user gets code for GPUs, where
+    its build makes none by itself. `python`: the versions that can import the index's releases, where their metadata
+    does not say so; `because` and `instead` say why, and what to type.
     """
 
     name: str
     source: str
+    asks: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     options: tuple[str, ...] = ()
     for_cuda: tuple[str, ...] = ()
@@ -121,6 +123,13 @@ def asked(back_end: str, requires: Collection[str], files: Mapping[str, bytes], 
         torch=is_setup and _TORCH.search(setup) is not None,
         parallel=bool(tools) or (is_setup and "buildextension" in setup),
     )
+
+
+def all_asked(name: str, stated: Iterable[str], asked: BuildNeeds) -> tuple[str, ...]:
+    """The build requirements of a source, as they are for one image: what it states, what its back-end asks for, and
+    what is known of the package with this normalised name.
+    """
+    return tuple(for_stack(line) for line in (*stated, *asked.requires, *package(name).asks))
 
 
 def for_stack(line: str) -> str:

@@ -174,7 +174,11 @@ def _settings(name: str, value: Value) -> Iterator[Setting]:
 
 def _read(text: str) -> Command | Setting | None:
     """What is typed to make, or to `./build.py` where make has no such command; None of anything else."""
-    match text.split():
+    try:
+        typed = shlex.split(text)
+    except ValueError:  # a quote that does not end
+        return None
+    match typed:
         case [program, verb, *words] if program == CHECKOUT_PROGRAM:
             return Command(verb, tuple(words))
         case ["make", verb, *words]:

@@ -170,7 +170,7 @@ class Sdists:
         `known`: beside the lock's tools, too.
         """
         there = {*self._conflicts.staying, *(_name(Requirement(tool)) for tool in TOOLS if known)}
-        asked = map(back_ends.for_stack, (*about.build_requires, *about.asked.requires))
+        asked = back_ends.all_asked(package.name, about.build_requires, about.asked)
         needed = [line for line in asked if _name(Requirement(line)) not in there]
         constraints = constraints_of(self._conflicts.staying["torch"].version)
         preferred = self._stack.packages

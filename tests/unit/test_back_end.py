@@ -405,6 +405,14 @@ def test_known_package_is_built_by_its_own_variables_and_options(job, compiled):
     assert len(keys | {extensions.origin(minkowski, on_cpu)}) == 4
 
 
+def test_a_source_is_built_by_what_it_states_what_its_back_end_asks_for_and_what_is_known_of_it():
+    asked = back_ends.BuildNeeds(requires=("ninja>=1.5",))
+    made = back_ends.all_asked("other", ["setuptools", "oldest-supported-numpy"], asked)
+    assert made == ("setuptools", "numpy", "ninja>=1.5")
+    made = back_ends.all_asked("minkowskiengine", ["setuptools"], asked)
+    assert made == ("setuptools", "ninja>=1.5", "pybind11==2.10.4")
+
+
 @pytest.mark.parametrize(
     ("name", "python", "imports"),
     [("minkowskiengine", "3.9", True), ("minkowskiengine", "3.11", False), ("other", "3.11", True)],
