@@ -132,6 +132,12 @@ def all_asked(name: str, stated: Iterable[str], asked: BuildNeeds) -> tuple[str,
     return tuple(for_stack(line) for line in (*stated, *asked.requires, *package(name).asks))
 
 
+def lacks(locked: LockedPackage) -> bool:
+    """Whether a source was locked without something that it is known to ask for."""
+    asks = _names(package(locked.name).asks)
+    return locked.isolated and not asks <= {one.name for one in locked.build}
+
+
 def for_stack(line: str) -> str:
     """A build requirement as it is for one image, whose numpy stays: what is compiled with another may not load there.
 

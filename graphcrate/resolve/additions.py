@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from packaging.requirements import Requirement
 
-from graphcrate.compat import own
+from graphcrate.compat import back_ends, own
 from graphcrate.compat.compilers import folder_for
 from graphcrate.compat.packages import requirements
 from graphcrate.host import settings
@@ -93,9 +93,15 @@ def add(
 
 
 def _compiles_otherwise(lock: Lock) -> bool:
-    """Whether a lock of the cache is of before sources were built by their own back-ends; not all of those compile."""
-    added = (package for package in lock.packages if package.name in lock.additions.packages)
-    return any(package.compiled and not package.back_end and folder_for(package.name) is None for package in added)
+    """Whether a lock of the cache is of before what is known now of how its sources are compiled.
+
+    Before sources were built by their own back-ends; not all of those compile. Or before a package was known to ask for
+    what its lock does not have.
+    """
+    added = [package for package in lock.packages if package.name in lock.additions.packages and package.compiled]
+    return any(
+        (not package.back_end and folder_for(package.name) is None) or back_ends.lacks(package) for package in added
+    )
 
 
 def _compiled_as(stack: Lock, lock: Lock) -> Lock:

@@ -413,6 +413,12 @@ def test_a_source_is_built_by_what_it_states_what_its_back_end_asks_for_and_what
     assert made == ("setuptools", "ninja>=1.5", "pybind11==2.10.4")
 
 
+def test_a_source_that_was_locked_without_what_it_is_known_to_ask_for_lacks_it():
+    minkowski = msgspec.structs.replace(ADDED, name="minkowskiengine")
+    whole = msgspec.structs.replace(minkowski, build=(wheel("pybind11"),))
+    assert [back_ends.lacks(package) for package in (ADDED, minkowski, whole)] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("name", "python", "imports"),
     [("minkowskiengine", "3.9", True), ("minkowskiengine", "3.11", False), ("other", "3.11", True)],
