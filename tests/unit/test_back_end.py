@@ -275,6 +275,14 @@ def test_next_step_of_an_added_source_is_about_that_source(job, compiled, lines,
         ),
         (["Traceback", "ModuleNotFoundError: No module named 'distutils.cmd'"], ["BUILD_APT=python3-distutils"]),
         (
+            ["/usr/bin/ld: cannot find -lcusparse"],  # MinkowskiEngine with torch 1.13, which has it inside
+            [
+                "linked to libcusparse, which neither CUDA's toolkit",
+                "nvidia-cusparse-cu11",
+                "WITH=nvidia-cusparse-cu11",
+            ],
+        ),
+        (
             ["nvtx3.hpp:34:10: fatal error: nvtx3/nvToolsExt.h: No such file or directory"],  # MinkowskiEngine
             ["neither CUDA's toolkit has nor a package of the image: nvidia-nvtx-cu11", "WITH=nvidia-nvtx-cu11"],
         ),

@@ -39,7 +39,7 @@ _CRATES, _CARGO = "crates", "cargo"  #: folders of what was unpacked, and of car
 _LEFT_OUT_SIZE = 1 << 20  #: bytes of that list which are read: it lies where what is built may write
 _CUDA = re.compile(r"(?<![a-z])cuda|nvcc|cublas", re.IGNORECASE)  #: in the error of a compile that has no toolkit
 #: as ninja counts its steps
-_OF_WHEEL = re.compile(r"fatal error: ([\w.+/-]{1,80}): No such file")
+_OF_WHEEL = re.compile(r"fatal error: ([\w.+/-]{1,80}): No such file|\bld: cannot find -l(\w{1,40})")
 _STEP = re.compile(r"\[(\d+)/(\d+)\] ")
 
 
@@ -254,9 +254,10 @@ def _failure(job: CompileJob, package: LockedPackage, log: Path, returncode: int
         )
     elif known := back_ends.failure(package.name, line):
         cause, next_step = known.because, filled(known.instead)
-    elif package.isolated and (header := _OF_WHEEL.search(line)) and (project := _wheel_with(job, header[1])):
-        cause = f"It is compiled with the header {header[1]}, which neither CUDA's toolkit has nor a package of the "
-        cause += f"image: {project} of the index does."
+    elif package.isolated and (lacking := _OF_WHEEL.search(line)) and (project := _wheel_with(job, *lacking.groups())):
+        what = f"compiled with the header {lacking[1]}" if lacking[1] else f"linked to lib{lacking[2]}"
+        cause = f"It is {what}, which neither CUDA's toolkit has nor a package of the image: {project} of the index "
+        cause += "does."
         next_step = job.beside("with_", [project])
     elif (
         package.isolated
@@ -274,9 +275,14 @@ def _failure(job: CompileJob, package: LockedPackage, log: Path, returncode: int
     )
 
 
-def _wheel_with(job: CompileJob, header: str) -> str:
+def _wheel_with(job: CompileJob, header: str | None, library: str | None) -> str:
+    """The project of the index with this header or library ("cusparse") of CUDA; empty where none has."""
     toolkit = job.step.compilation.toolkit
-    return sonames.wheel_with(header, toolkit.version) if toolkit is not None else ""
+    if toolkit is None:
+        return ""
+    if header:
+        return sonames.wheel_with(header, toolkit.version)
+    return sonames.wheel_of(f"lib{library}.so.0", toolkit.version)  # its number says nothing that the toolkit does not
 
 
 def _python_of(job: CompileJob) -> str:
