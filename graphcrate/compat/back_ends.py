@@ -135,7 +135,7 @@ def all_asked(name: str, stated: Iterable[str], asked: BuildNeeds) -> tuple[str,
 def lacks(locked: LockedPackage) -> bool:
     """Whether a source was locked without something that it is known to ask for."""
     asks = _names(package(locked.name).asks)
-    return locked.isolated and not asks <= {one.name for one in locked.build}
+    return locked.isolated and not asks <= {need.name for need in locked.build}
 
 
 def for_stack(line: str) -> str:

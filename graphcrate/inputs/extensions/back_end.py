@@ -39,7 +39,8 @@ _CRATES, _CARGO = "crates", "cargo"  #: folders of what was unpacked, and of car
 _LEFT_OUT_SIZE = 1 << 20  #: bytes of that list which are read: it lies where what is built may write
 _CUDA = re.compile(r"(?<![a-z])cuda|nvcc|cublas", re.IGNORECASE)  #: in the error of a compile that has no toolkit
 #: as ninja counts its steps
-_OF_WHEEL = re.compile(r"fatal error: ([\w.+/-]{1,80}): No such file|\bld: cannot find -l(\w{1,40})")
+#: a header or a library of CUDA; the runtime is in every toolkit
+_OF_WHEEL = re.compile(r"fatal error: ([\w.+/-]{1,80}): No such file|\bld: cannot find -l(?!cudart)(\w{1,40})")
 _STEP = re.compile(r"\[(\d+)/(\d+)\] ")
 
 
