@@ -352,8 +352,9 @@ def test_first_upload_error_ends_all_uploads(registry, tmp_path, monkeypatch):
             super().shutdown(*arguments, **options)
 
     monkeypatch.setattr("graphcrate.host.parallel.ThreadPoolExecutor", Pool)
-    layout = layout_of(tmp_path, 30)
+    layout = layout_of(tmp_path, 8)
     largest, smallest = layout.layers[0].digest, layout.manifest.config.digest
+    assert all(blob.size <= upload.SMALLEST for blob in layout.layers[1:])
 
     def hold(handler):
         begun.set()
