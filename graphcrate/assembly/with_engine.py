@@ -74,6 +74,8 @@ def build(
 @trace.span("build")
 def _build_from_wheels(compiling: extensions.Compiling, folder: Path, is_tested: bool) -> Built:
     """Build with the embedded builder, from the lock's own files."""
+    from graphcrate.checks.reading import remember_layer
+
     plan, lock, sources, ctx = compiling.plan, compiling.lock, compiling.sources, compiling.ctx
     ctx.progress.note(summary.step(1, "download files, make the base"))
     with ThreadPoolExecutor(1) as side:
@@ -106,6 +108,7 @@ def _build_from_wheels(compiling: extensions.Compiling, folder: Path, is_tested:
                 compiled=wheels,
                 toolkit=lambda: compiling.toolkit(prepared),
                 unpacks=is_tested or compiling.is_due,
+                on_layer=remember_layer,
                 cache=ctx.cache,
                 environment=ctx.environment,
                 progress=ctx.progress,

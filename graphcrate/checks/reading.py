@@ -2,23 +2,26 @@
 
 import dataclasses
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.artifacts.locate import locate
-from graphcrate.artifacts.tree import binaries, opening
+from graphcrate.artifacts.tree import binaries, layers, opening
 from graphcrate.artifacts.tree.opening import Fetch
 from graphcrate.artifacts.tree.reader import Selection, Tools
 from graphcrate.checks.audit import verbs
 from graphcrate.checks.contracts.run import ASKED
 from graphcrate.checks.contracts.view import view_of
+from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Contents
 from graphcrate.model.contract import ImageView
+from graphcrate.model.errors import LayoutError
 from graphcrate.model.platform import DEFAULT, Platform
+from graphcrate.oci import layer_files
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,27 @@ def tools(
     """
     with ExitStack() as stack:
         folder = stack.enter_context(ctx.cache.folder())
-        selection = binaries.selection(folder, below, binaries.nothing if below else ASKED.keeps, chosen)
-        if selection.name:  # what is remembered of a layer has the texts of today's checks
-            selection = dataclasses.replace(selection, name=f"{selection.name}-{ASKED.name}")
-        yield Tools(ctx, stack, selection, platform)
+        yield Tools(ctx, stack, _selection(folder, below, chosen), platform)
+
+
+def _selection(folder: Path, below: str = "", chosen: binaries.Keep | None = None) -> Selection:
+    """What the checks ask of files; see `tools`. `folder`: for temporary files."""
+    selection = binaries.selection(folder, below, binaries.nothing if below else ASKED.keeps, chosen)
+    if not selection.name:
+        return selection
+    # what is remembered of a layer has the texts of today's checks
+    return dataclasses.replace(selection, name=f"{selection.name}-{ASKED.name}")
+
+
+def remember_layer(cache: Cache, digest: str) -> None:
+    """Read the files of a layer that this run has unpacked, so that `read_image` finds in the cache what it asks of it.
+
+    For the process that wrote it, whose files the system still has in memory. One that cannot be read is left to
+    `read_image`, which says why.
+    """
+    files = layer_files.place(cache, digest)
+    if not files.is_dir():
+        return
+    with cache.folder() as folder, suppress(LayoutError):
+        selection = _selection(folder)
+        layers.remembered(digest, selection, cache, lambda: layers.read_unpacked(files, selection))

@@ -37,6 +37,8 @@ class BuildOrder:
     compiled: Callable[[Callable[[], Sequence[Path]]], Mapping[str, Path]] | None = None
     toolkit: Callable[[], Path] | None = None  #: makes the folder of the plan's CUDA toolkit
     unpacks: bool = False  #: our own builder unpacks layers of wheels as it writes them: the image will be tested
+    #: called with each layer of wheels that was unpacked (cache, digest), by the process that wrote it
+    on_layer: Callable[[Cache, str], None] | None = None
     #: build arguments: mirrors, package index. Nothing of them may stay in the image
     arguments: Mapping[str, str] = field(default_factory=dict)
     certificates: Path | None = None  #: PEM file of the authorities to trust during the build alone

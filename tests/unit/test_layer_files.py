@@ -12,13 +12,15 @@ import msgspec
 import pytest
 
 from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.artifacts.tree import layers
 from graphcrate.artifacts.tree.binaries import selection
-from graphcrate.artifacts.tree.layers import read_layer, read_unpacked
+from graphcrate.artifacts.tree.layers import LayerTree, read_layer, read_unpacked
+from graphcrate.checks import reading
 from graphcrate.engines.backend import BuildOrder
 from graphcrate.engines.embedded import build as embedded
 from graphcrate.host.hashing import file_digest
 from graphcrate.inputs.extensions import compile as house
-from graphcrate.model.errors import IntegrityError
+from graphcrate.model.errors import IntegrityError, LayoutError
 from graphcrate.model.lock import Compilation, DebianBase
 from graphcrate.model.plan import CompileStep, WheelsStep
 from graphcrate.oci import layer_files, spec
@@ -172,6 +174,29 @@ def test_layers_are_unpacked_while_they_are_written_where_that_is_asked_for(tmp_
     assert embedded.build_layers(made, 0) == (*records, compiled)
     layer_files.drop(cache)
     assert not any(place.exists() for place in places)
+
+
+def test_layer_is_read_for_the_checks_when_it_is_written_and_not_again(tmp_path, ctx, compiled_here, monkeypatch):
+    made = order(tmp_path, ctx.cache, {"one": {"one/x.so": make_elf(), "one/x.py": b"1"}}, unpacks=True)
+    monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
+    layout = embedded.build_layout(dataclasses.replace(made, on_layer=reading.remember_layer))
+    read = []
+    for name in ("read_unpacked", "read_layer"):
+        monkeypatch.setattr(layers, name, lambda *_: read.append(True) or LayerTree())
+    image = reading.read_image(str(layout.path), ctx)
+    assert not read
+    assert [path for path in image.contents.binaries if path.endswith("/one/x.so")]
+
+
+def test_layer_that_cannot_be_read_for_the_checks_is_left_to_them(tmp_path, cache, monkeypatch):
+    def refuse(*_):
+        raise LayoutError("no")
+
+    (layer_files.place(cache, "sha256:00") / "a").mkdir(parents=True)
+    monkeypatch.setattr(layers, "read_unpacked", refuse)
+    reading.remember_layer(cache, "sha256:00")
+    reading.remember_layer(cache, "sha256:01")  # which was not unpacked
+    assert not list((cache.root / "trees").glob("*"))
 
 
 def test_compiling_that_waits_for_layers_ends_when_one_of_them_fails(tmp_path, cache, compiled_here, monkeypatch):

@@ -16,6 +16,7 @@ from isal import igzip, igzip_lib
 
 from graphcrate.artifacts.formats.merged import Inode, check_digest, content_of, inode_of
 from graphcrate.artifacts.tree.reader import OpenedTree, Selection, Tools
+from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.model import codec
 from graphcrate.model.contract import Settings
@@ -188,7 +189,7 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> OpenedTree:
             return tree
 
         try:
-            return _remembered(descriptor.digest, tools, read_blob)
+            return remembered(descriptor.digest, tools.selection, tools.ctx.cache, read_blob)
         except LayoutError as error:
             return LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause, next_step=error.next_step)
 
@@ -198,11 +199,11 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> OpenedTree:
     return open_layers(name, "layout", layers, layout.config, layout.manifest, layout.index)
 
 
-def _remembered(digest: str, tools: Tools, read: Callable[[], LayerTree]) -> LayerTree:
-    """The layer of this digest as the reader sees it, from the cache or read now."""
-    if not tools.selection.name:
+def remembered(digest: str, selection: Selection, cache: Cache, read: Callable[[], LayerTree]) -> LayerTree:
+    """The layer of this digest as the reader sees it, from the cache or read now. Raises what `read` raises."""
+    if not selection.name:
         return read()
-    path = tools.ctx.cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{tools.selection.name}")
+    path = cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{selection.name}")
     try:
         data = igzip_lib.decompress(path.read_bytes(), flag=igzip_lib.DECOMP_GZIP)
         return codec.unpack(data, LayerTree)
@@ -211,5 +212,5 @@ def _remembered(digest: str, tools: Tools, read: Callable[[], LayerTree]) -> Lay
     except (InflateError, *UNREADABLE):  # of a version that wrote otherwise, or damaged
         path.unlink(missing_ok=True)
     layer = read()
-    tools.ctx.cache.write(path, igzip.compress(msgspec.msgpack.encode(layer), compresslevel=_FAST))
+    cache.write(path, igzip.compress(msgspec.msgpack.encode(layer), compresslevel=_FAST))
     return layer

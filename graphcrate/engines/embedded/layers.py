@@ -7,7 +7,7 @@ and the layer is written, the one that most work hangs on first.
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +58,7 @@ class Workshop:
     platform: Platform = DEFAULT
     compiled: dict[str, Path] = field(default_factory=dict)
     unpacks: bool = False  #: layers of wheels are unpacked while they are written
+    on_layer: Callable[[Cache, str], None] | None = None  #: called with each (a function of a module)
 
     def key(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
         """What a layer's bytes depend on, as one hash."""
@@ -141,9 +142,10 @@ class Workshop:
                 return record
             files = [(wheel, self.installed(wheel)) for wheel in wheels]
             counted: Advance = lambda amount: advance(int(amount * share))  # noqa: E731
-            return self.keep(
-                key, write_wheels_layer(title, files, self.python, self.cache, counted, slim, unpack=self.unpacks)
-            )
+            record = write_wheels_layer(title, files, self.python, self.cache, counted, slim, unpack=self.unpacks)
+            if self.unpacks and self.on_layer is not None:
+                self.on_layer(self.cache, record.digest)
+            return self.keep(key, record)
 
 
 @dataclass
