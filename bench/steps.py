@@ -1,16 +1,23 @@
 """Measures what each step of a first image costs: `python -m bench.steps [REVISION ...]`, by `GRAPHCRATE_TRACE`.
 
 Builds `pyg` for CUDA 11.8 in a fresh clone of each revision (HEAD~1 and HEAD if none is named) with an empty cache, one
-after the other: half an hour, 20 GB of disk. `--trace COMMIT=FILE` takes a trace that is there instead. Writes the
-section `steps` of docs/performance.md.
+after the other, then the same image again and a SIF of it, and in another clone one without extensions: an hour, 20 GB
+of disk. `--trace COMMIT=FILE` takes a trace that is there instead, for the steps alone. Writes the section `steps` of
+docs/performance.md.
 """
 
 import argparse
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,32 +44,143 @@ STEPS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+_DOWNLOADS = re.compile(r"fetching \d+ files.*|\w+ \w+: \d+ packages")
+FIRST, WITHOUT, AGAIN = "the first image", "the first one, `EXTENSIONS=none`", "the same image again, the least of 5"
+SIF, SIF_ZSTD = "`make sif` of it", "`make sif COMPRESSION=zstd` of it"
+MOST, END = "disk, the most", "disk, at the end"
+#: what is measured, with the goal: seconds on two idle cores, and bytes beyond what is downloaded
+GOALS: Mapping[str, float] = {
+    FIRST: 340,
+    WITHOUT: 100,
+    AGAIN: 0.2,
+    SIF: 20,
+    SIF_ZSTD: 12,
+    MOST: 8e9,
+    END: 6e9,
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A commit: the events of its first image, and what else was measured, by the names of `GOALS`."""
+
+    events: Sequence[Mapping[str, Any]]
+    figures: Mapping[str, float]
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("revisions", nargs="*", help="commits, the oldest first")
     options.add_argument("--trace", action="append", default=[], metavar="COMMIT=FILE", help="a trace that is there")
     given = options.parse_args()
-    traces = {commit: Path(path).read_bytes() for commit, _, path in (one.partition("=") for one in given.trace)}
-    for revision in given.revisions or ([] if traces else ["HEAD~1", "HEAD"]):
+    measured = {
+        commit: Measured(json.loads(Path(path).read_bytes()), {})
+        for commit, _, path in (one.partition("=") for one in given.trace)
+    }
+    for revision in given.revisions or ([] if measured else ["HEAD~1", "HEAD"]):
         commit = subprocess.check_output(["git", "-C", str(ROOT), "rev-parse", "--short", revision], text=True).strip()
-        say(f"{' '.join(COMMAND)} of {commit}")
-        traces[commit] = first(commit)
+        measured[commit] = measure(commit)
     about = f"{today()}, `{' '.join(COMMAND)}` from an empty cache, each once, {machine(Context.here(), on_gpu=False)}."
-    SECTION.write(f"{about}\n\n{table({commit: costs(json.loads(trace)) for commit, trace in traces.items()})}")
+    steps = table({commit: costs(each.events) for commit, each in measured.items()})
+    told = {commit: each.figures for commit, each in measured.items() if each.figures}
+    SECTION.write("\n\n".join([about, *([goals(told)] if told else []), steps]))
 
 
-def first(commit: str) -> bytes:
-    """Build the image in a new clone; the trace. Ends the bench where that fails."""
-    with working_folder(None) as folder:
+def measure(commit: str) -> Measured:
+    """Build the image in a new clone, and what `GOALS` names. Ends the bench where that fails."""
+    with clone(commit) as folder:
         trace = folder / "trace.json"
+        with disk_taken(folder) as taken:
+            first = seconds(folder, COMMAND, {"GRAPHCRATE_TRACE": str(trace)})
+        events = json.loads(trace.read_bytes())
+        loaded = downloads(events)
+        again = min(seconds(folder, COMMAND) for _ in range(5))
+        sif = ("make", "sif", *COMMAND[2:])
+        figures = {
+            FIRST: first,
+            AGAIN: again,
+            SIF: seconds(folder, sif),
+            SIF_ZSTD: seconds(folder, (*sif, "COMPRESSION=zstd")),
+            MOST: max(taken) - loaded,
+            END: taken[-1] - loaded,
+        }
+    with clone(commit) as folder:
+        figures[WITHOUT] = seconds(folder, (*COMMAND, "EXTENSIONS=none"))
+    return Measured(events, figures)
+
+
+@contextmanager
+def clone(commit: str) -> Iterator[Path]:
+    """A folder with a clone of a commit in `project`, to be the home of who builds."""
+    with working_folder(None) as folder:
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "project")], check=True)
         subprocess.run(["git", "-C", str(folder / "project"), "checkout", "--quiet", commit], check=True)
-        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-        environment |= {"HOME": str(folder), "GRAPHCRATE_TRACE": str(trace)}
-        done = subprocess.run(COMMAND, cwd=folder / "project", env=environment, stdout=sys.stderr, check=False)
-        if done.returncode:
-            sys.exit(f"{' '.join(COMMAND)} ended with {done.returncode}")
-        return trace.read_bytes()
+        yield folder
+
+
+def seconds(folder: Path, command: Sequence[str], variables: Mapping[str, str] | None = None) -> float:
+    """Wall time of a command in the clone. Ends the bench where it fails."""
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    environment |= {"HOME": str(folder), **(variables or {})}
+    say(" ".join(command))
+    os.sync()  # what was left to be written is not this one's
+    begin = time.monotonic()
+    done = subprocess.run(command, cwd=folder / "project", env=environment, stdout=sys.stderr, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}")
+    return time.monotonic() - begin
+
+
+@contextmanager
+def disk_taken(folder: Path) -> Iterator[list[int]]:
+    """Bytes that the folder's disk has less than now, looked at all the time, and at the end; others may write, too."""
+    before, ended, taken = shutil.disk_usage(folder).free, threading.Event(), list[int]()
+
+    def look() -> None:
+        while not ended.wait(0.2):
+            taken.append(before - shutil.disk_usage(folder).free)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield taken
+    finally:
+        ended.set()
+        watcher.join()
+        os.sync()
+        taken.append(before - shutil.disk_usage(folder).free)
+
+
+def downloads(events: Iterable[Mapping[str, Any]]) -> int:
+    """Bytes that a build fetched."""
+    return sum(
+        int(event["args"].get("bytes", 0))
+        for event in events
+        if event["ph"] == "X" and _DOWNLOADS.fullmatch(str(event["name"]))
+    )
+
+
+def goals(of_commits: Mapping[str, Mapping[str, float]]) -> str:
+    """What else was measured as rows, the commits as columns, then the last to the first."""
+    first, last = next(iter(of_commits)), list(of_commits)[-1]
+    compares = first != last
+    more = (f" {last} to {first} |", "---|") if compares else ("", "")
+    lines = [
+        f"| beyond the downloads, on {os.cpu_count()} cores | goal | {' | '.join(of_commits)} |{more[0]}",
+        f"|---|---{'|---' * len(of_commits)}|{more[1]}",
+    ]
+    for row, goal in GOALS.items():
+        figures = [each[row] for each in of_commits.values()]
+        ratio = f" {figures[-1] / figures[0]:.2f} |" if compares else ""
+        lines.append(f"| {row} | {_figure(goal)} | {' | '.join(map(_figure, figures))} |{ratio}")
+    return "\n".join(lines)
+
+
+def _figure(value: float) -> str:
+    """Seconds, or bytes from a million on."""
+    if value >= 1e6:
+        return f"{value / 1e9:.1f} GB"
+    return f"{value:.2f} s" if value < 1 else f"{value:.0f} s"
 
 
 def costs(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:

@@ -211,3 +211,21 @@ def test_bench_of_steps_counts_each_event_once_and_what_no_step_has():
     assert lines[0] == "| processor seconds | old | new |"
     assert lines[-1] == "| **all but the compilers** (goal: 200) | **100** | **90** |"
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_bench_of_steps_shows_what_it_measured_beside_the_goals():
+    old = dict.fromkeys(steps.GOALS, 400.0) | {steps.MOST: 9.04e9, steps.AGAIN: 0.3}
+    lines = steps.goals({"old": old, "new": {**old, steps.FIRST: 200.0}}).splitlines()
+    assert lines[0].endswith("| goal | old | new | new to old |")
+    assert f"| {steps.FIRST} | 340 s | 400 s | 200 s | 0.50 |" in lines
+    assert f"| {steps.MOST} | 8.0 GB | 9.0 GB | 9.0 GB | 1.00 |" in lines
+    assert f"| {steps.AGAIN} | 0.20 s | 0.30 s | 0.30 s | 1.00 |" in lines
+    assert len({line.count("|") for line in lines}) == 1
+    assert "new to" not in steps.goals({"new": old})
+
+
+def test_bench_of_steps_counts_what_was_downloaded_once():
+    names = {"fetching 54 files": 2000, "fetch a.whl": 1500, "Debian bookworm: 115 packages": 40}
+    names |= {"fetching 8 files to compile with": 20, "installing 115 packages of Debian bookworm": 40}
+    events = [{"ph": "X", "name": name, "args": {"bytes": size}} for name, size in names.items()]
+    assert steps.downloads([*events, {"ph": "M", "name": "fetching 1 files", "args": {}}]) == 2060
