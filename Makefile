@@ -54,7 +54,7 @@ sources: .venv/ready-run ## compile the packages of docs/sources.md twice each, 
 	@$(python) -m tools.source_packages $(if $(AGAIN),--again)
 
 sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=5.14
-	@$(if $(plan),$(stack) --plan,image=$$($(stack)) && \
+	@$(if $(plan),$(stack) --plan,image=$$($(stack) $(call option,pack,$(or $(COMPRESSION),$(KERNEL),gzip))) && \
 	$(graphcrate) convert "$$image" --to sif --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK)).sif' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION)) $(quiet))
 
 publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key

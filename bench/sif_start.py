@@ -25,9 +25,9 @@ from typing import NamedTuple
 from bench.conversion import children_seconds
 from bench.main_job import machine
 from graphcrate.artifacts import convert
-from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.locate import find_image
 from graphcrate.host.context import Context
+from graphcrate.model.compression import Compression
 from graphcrate.model.plan import VENV
 
 WAYS = ("gzip", "zstd", "apptainer")

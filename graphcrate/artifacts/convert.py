@@ -15,7 +15,6 @@ import msgspec
 
 from graphcrate.artifacts.formats import docker_archive, packed, runtime_files, sif, squashfs_writer
 from graphcrate.artifacts.formats.merged import Addition, check_digest, with_additions
-from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.artifacts.locate import find_image
@@ -27,6 +26,7 @@ from graphcrate.host.cache import require_room
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import parallel
 from graphcrate.model.command import command, setting
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import HostError, LayoutError, UsageError
 from graphcrate.model.platform import Platform
 from graphcrate.oci import reference
@@ -44,8 +44,6 @@ SUFFIXES: Mapping[ResultForm, str] = {
 }
 #: Raise it whenever the same layout would give another SIF. Part of the SIF's identity.
 SIF_FORMAT = 1
-#: Room to ask for before a squashfs is begun, over the layers' size: gzip has a sixth uncompressed, and smaller blocks.
-_GROWTH = 1.25
 _CHUNK = 1 << 20
 _FRONT = 1 << 16  #: bytes of a SIF that have its definition, which names the layout
 _KERNEL = re.compile(r"\d+\.\d+")
@@ -285,7 +283,7 @@ def _write_squashed(
     front: Callable[[int], bytes] | None = None,
 ) -> None:
     """Write the image with `additions` as a squashfs at `offset` of the target, after the `front` for its size."""
-    require_room(job.target.absolute().parent, int(job.layout.size * _GROWTH), job.target)
+    require_room(job.target.absolute().parent, int(job.layout.size * packed.GROWTH), job.target)
     with job.ctx.progress.task(f"compressing layers ({compression})", job.layers_size) as task:
         merged, layers = packed.read_packed(job.layout, compression, job.ctx.cache, task.advance)
     total = sum(layer.data.stat().st_size for layer in layers)

@@ -79,6 +79,7 @@ class BuildJob:
             sources=request.own_sources,
             images=self.images,
             is_tested=request.suites.run,
+            is_packed=request.packs is not None,
             next_steps=NextSteps(request),
         )
 
@@ -93,6 +94,7 @@ class BuildJob:
             forecast=self.forecast,
             journal=self.journal,
             asked=request.parameters(candidate=""),
+            packs=request.packs,
         )
 
     @property

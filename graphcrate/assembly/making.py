@@ -19,6 +19,7 @@ from graphcrate.host.atomic import check_link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.command import ETC, command, setting
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import Lock, encode
 from graphcrate.model.plan import Plan
@@ -57,6 +58,7 @@ class Maker:
     forecast: Forecast
     journal: Journal
     asked: BuildParameters
+    packs: Compression | None = None  #: layers of wheels are packed for a squashfs, too
 
     def look_up(self, resolved: Resolution, ctx: Context, known: LookUp | None = None) -> LookUp:
         """Plan the image of a resolution and see whether it is there.
@@ -125,7 +127,15 @@ class Maker:
         try:
             beside = self.forecast.next_steps.beside
             built = with_engine.build(
-                engine, plan, lock, self.sources, folder, ctx, beside, is_tested=self.forecast.is_tested
+                engine,
+                plan,
+                lock,
+                self.sources,
+                folder,
+                ctx,
+                beside,
+                is_tested=self.forecast.is_tested,
+                packs=self.packs,
             )
         except BaseException:
             with contextlib.suppress(OSError):  # empty: the first image of this name

@@ -73,6 +73,7 @@ class Forecast:
     sources: SourceOptions
     images: ImageFolders
     is_tested: bool  #: for which it is unpacked
+    is_packed: bool  #: for a SIF
     next_steps: NextSteps
 
     def lines(self, title: str, resolution: Resolution, ctx: Context, plan: Plan | None = None) -> list[str]:
@@ -114,7 +115,9 @@ class Forecast:
             return None
         from graphcrate.assembly import room  # reads layers' records: not for an image that is there unchanged
 
-        return room.of_build(plan, lock, to_fetch, self.images.output, ctx, tested=self.is_tested)
+        return room.of_build(
+            plan, lock, to_fetch, self.images.output, ctx, tested=self.is_tested, packed=self.is_packed
+        )
 
 
 def compile_notes(lock: Lock, plan: Plan | None) -> list[str]:

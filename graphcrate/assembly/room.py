@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphcrate.artifacts.formats.packed import GROWTH
 from graphcrate.artifacts.wheel_archive import WheelArchive
 from graphcrate.engines.embedded import run as running
 from graphcrate.engines.embedded.layers import Workshop
@@ -91,10 +92,13 @@ class Room:
             )
 
 
-def of_build(plan: Plan, lock: Lock, to_fetch: int, output: Path, ctx: Context, *, tested: bool) -> Room:
+def of_build(
+    plan: Plan, lock: Lock, to_fetch: int, output: Path, ctx: Context, *, tested: bool, packed: bool = False
+) -> Room:
     """Count what the embedded builder takes for this plan. `to_fetch`: bytes of files that the cache lacks.
 
-    `output`: the folder of images; `tested`: it is unpacked for its suites.
+    `output`: the folder of images; `tested`: it is unpacked for its suites; `packed`: its layers are
+    for a SIF while they are written.
     """
     cache = ctx.cache
     steps = list(_steps(plan, lock, cache))
@@ -109,6 +113,8 @@ def of_build(plan: Plan, lock: Lock, to_fetch: int, output: Path, ctx: Context, 
     )
     if any(step.compiles for step in steps):
         parts.append(RoomStep(what="to compile", size=COMPILING, known=False))
+    if packed and (written := sum(step.packed for step in steps if step.layer)):
+        parts.append(RoomStep(what="packed, for a SIF", size=int(written * GROWTH), known=False))
     if tested:
         digests = [base.digest if base else "", *(step.digest for step in steps)]
         shared = running.lowest_unpacked(digests[: digests.index("")] if "" in digests else digests, cache)

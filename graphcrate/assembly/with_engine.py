@@ -21,6 +21,7 @@ from graphcrate.host import process, trace
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
 from graphcrate.model.command import command, setting
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import HostError, LockedError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import CompileStep, Plan
@@ -61,18 +62,24 @@ def build(
     beside: Callable[[More, Sequence[str]], str] = same_with,
     *,
     is_tested: bool = False,
+    packs: Compression | None = None,
 ) -> Built:
     """Give the engine what it builds the plan's image from, and build it. Raises as `Engine.build`.
 
-    `beside`: what to type for more packages, where what is compiled lacks some; `is_tested`: it will be unpacked.
+    `beside`: what to type for more packages, where what is compiled lacks some; `is_tested`: it will be unpacked;
+    `packs`: a squashfs will be made of it, by our own builder.
     """
     if engine is EMBEDDED:
-        return _build_from_wheels(extensions.Compiling(plan, lock, sources, ctx, beside), folder, is_tested)
+        return _build_from_wheels(extensions.Compiling(plan, lock, sources, ctx, beside), folder, is_tested, packs)
+    if packs is not None:
+        ctx.progress.note(f"{engine.name} builds the image: its layers are not packed for a SIF while they are written")
     return _build_from_text(engine, plan, lock, sources, folder, ctx)
 
 
 @trace.span("build")
-def _build_from_wheels(compiling: extensions.Compiling, folder: Path, is_tested: bool) -> Built:
+def _build_from_wheels(
+    compiling: extensions.Compiling, folder: Path, is_tested: bool, packs: Compression | None
+) -> Built:
     """Build with the embedded builder, from the lock's own files."""
     from graphcrate.checks.reading import remember_layer
 
@@ -108,6 +115,7 @@ def _build_from_wheels(compiling: extensions.Compiling, folder: Path, is_tested:
                 compiled=wheels,
                 toolkit=lambda: compiling.toolkit(prepared),
                 unpacks=is_tested or compiling.is_due,
+                packs=packs,
                 on_layer=remember_layer,
                 cache=ctx.cache,
                 environment=ctx.environment,

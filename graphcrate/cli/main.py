@@ -17,6 +17,7 @@ from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, 
 from graphcrate.host import defects, settings, streams, trace
 from graphcrate.model import command as commands
 from graphcrate.model.command import command, is_recipe_file
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import DifferenceError, UsageError
 
 if TYPE_CHECKING:
@@ -78,6 +79,12 @@ Locked = Annotated[
 KeepGoing = Annotated[
     bool, typer.Option("--keep-going", help="Run the tests too where the audit says that the image cannot work.")
 ]
+Pack = Annotated[
+    str,
+    typer.Option(
+        help="Compress layers for a SIF while they are written: gzip, zstd, or the kernel that mounts it, such as 5.14."
+    ),
+]
 PlanOnly = Annotated[bool, typer.Option("--plan", "--dry-run", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
@@ -127,6 +134,7 @@ def image(
     flavour: Flavour = "runtime",
     slim: Slim = "no",
     locked: Locked = False,
+    pack: Pack = "",
     plan: PlanOnly = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -155,8 +163,26 @@ def image(
         build_env=build_env or (),
     )
     suites = SuiteOptions(run=smoke, device=device, rerun=rerun, keep_going=keep_going)
-    request = msgspec.structs.replace(request, slim=slim, suites=suites, engine=engine, output=output)
+    packs = _packs(pack, engine)
+    request = msgspec.structs.replace(request, slim=slim, suites=suites, engine=engine, output=output, packs=packs)
     _build(request, as_json, plan_only=plan, quiet=quiet)
+
+
+def _packs(pack: str, engine: str) -> Compression | None:
+    """What `--pack` asks for; None of nothing. Raises UsageError for what is no compression and no kernel."""
+    if not pack:
+        return None
+    if engine not in ("auto", "embedded"):
+        raise UsageError(
+            f"--pack does not apply to {engine}",
+            cause="Only our own builder has layers that a SIF is made of.",
+            next_step="leave --pack out",
+        )
+    if pack in tuple(Compression):
+        return Compression(pack)
+    from graphcrate.artifacts.convert import choose_compression
+
+    return choose_compression(pack)
 
 
 def _build(request: "BuildRequest", as_json: bool, *, plan_only: bool, quiet: bool) -> None:
@@ -451,14 +477,13 @@ def convert(
 ) -> None:
     """Convert to SIF, enroot squashfs, a docker archive or a folder. Prints the path."""
     from graphcrate.artifacts import convert as converting
-    from graphcrate.artifacts.formats import packed
 
     request = converting.ConvertRequest(
         ref=named(ref, Path("dist"), platform, quiet=quiet),
         to=to,
         output=output,
         force=force,
-        compression=packed.Compression(compression) if compression else None,
+        compression=Compression(compression) if compression else None,
         kernel=kernel,
         link=link,
         hashed=as_json,

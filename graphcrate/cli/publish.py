@@ -13,6 +13,7 @@ import typer
 from graphcrate.cli import options
 from graphcrate.cli.options import config, cuda_version, gpu_list, here, named, write
 from graphcrate.model.command import command, setting
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import UsageError
 from graphcrate.model.platform import DEFAULT, Platform
 
@@ -98,7 +99,6 @@ def publish(
     as_json: options.Json = False,
 ) -> None:
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
-    from graphcrate.artifacts.formats import packed
     from graphcrate.compat.targets import MachineRequest
     from graphcrate.publish import policy, publication
 
@@ -117,7 +117,7 @@ def publish(
         allow_emulated=allow_emulated,
         forms=tuple(form for form in policy.FILE_FORMS if form in (as_ or ())),
         kernel=kernel,
-        compression=packed.Compression(compression) if compression else None,
+        compression=Compression(compression) if compression else None,
         replace=replace,
     )
     publication.destination_of(request, ctx, to)  # fail before anything is built

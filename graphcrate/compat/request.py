@@ -9,6 +9,7 @@ from graphcrate.compat import build_environment, own
 from graphcrate.compat.slim import Choice
 from graphcrate.compat.targets import MachineRequest
 from graphcrate.model.command import OPTIONS, Command, command
+from graphcrate.model.compression import Compression
 from graphcrate.model.platform import DEFAULT
 from graphcrate.model.recipe import Additions, FurtherChannel
 from graphcrate.model.report import BuildParameters
@@ -57,6 +58,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     additions: Additions = Additions()  #: the user's own packages, files and commands
     recipe: Path | None = None  #: the user's own file that says them
     slim: Choice = "no"  #: cut to the GPUs that are named
+    packs: Compression | None = None  #: its layers are packed for a SIF while they are written
     suites: SuiteOptions = SuiteOptions()
     engine: str = "auto"  #: `auto`: the embedded builder, and where it cannot work the first engine that answers
     output: Path = Path("dist")

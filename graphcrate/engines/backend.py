@@ -15,6 +15,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Inside
 from graphcrate.inputs.bases import Base
+from graphcrate.model.compression import Compression
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord
 
@@ -37,6 +38,7 @@ class BuildOrder:
     compiled: Callable[[Callable[[], Sequence[Path]]], Mapping[str, Path]] | None = None
     toolkit: Callable[[], Path] | None = None  #: makes the folder of the plan's CUDA toolkit
     unpacks: bool = False  #: our own builder unpacks layers of wheels as it writes them: the image will be tested
+    packs: Compression | None = None  #: it packs them for a squashfs, too: one will be made of the image
     #: called with each layer of wheels that was unpacked (cache, digest), by the process that wrote it
     on_layer: Callable[[Cache, str], None] | None = None
     #: build arguments: mirrors, package index. Nothing of them may stay in the image

@@ -10,14 +10,14 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import BinaryIO, cast
+from contextlib import AbstractContextManager
+from typing import BinaryIO, Protocol, cast
 
 import deflate
 from isal import igzip_lib
 
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.report import LayerRecord, PackageBytes
-from graphcrate.oci.layer_files import LayerFiles
 from graphcrate.oci.tar import BLOCK, END_OF_ARCHIVE, EntryType, header, padding
 
 #: Raise it whenever the same input would give other bytes. Part of every layer's cache key.
@@ -39,6 +39,19 @@ _InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an
 FOLDER_MODES = {"root": 0o700, "tmp": 0o1777, "var/tmp": 0o1777}
 
 
+class LayerCopy(Protocol):
+    """What gets the entries of a layer while it is written: each path once, below folders that came before."""
+
+    def folder(self, path: str, mode: int) -> None:
+        """Take a folder."""
+
+    def symlink(self, path: str, target: str) -> None:
+        """Take a symbolic link."""
+
+    def file(self, path: str, mode: int, size: int) -> AbstractContextManager[Callable[[bytes], object]]:
+        """Begin a file of so many bytes; give what takes its content, piece by piece."""
+
+
 class LayerWriter:
     """Writes one layer's compressed bytes to `stream`, with root as owner and `mtime` (Unix seconds) everywhere.
 
@@ -47,10 +60,10 @@ class LayerWriter:
     written twice, or lies below a file.
     """
 
-    def __init__(self, stream: BinaryIO, mtime: int, beside: LayerFiles | None = None) -> None:
-        """`beside`: gets the same entries, but for those of `raw_tar`."""
+    def __init__(self, stream: BinaryIO, mtime: int, copies: Sequence[LayerCopy] = ()) -> None:
+        """`copies`: get the same entries, but for those of `raw_tar`."""
         self._stream = stream
-        self._beside = beside
+        self._copies = copies
         self._mtime = mtime
         self._digest = hashlib.sha256()
         self._diff_id = hashlib.sha256()
@@ -74,8 +87,8 @@ class LayerWriter:
             return
         self._claim(path)
         self._folders[path] = mode
-        if self._beside:
-            self._beside.folder(path, mode)
+        for copy in self._copies:
+            copy.folder(path, mode)
         self._tar(header(path, EntryType.FOLDER, mode=mode, mtime=self._mtime))
 
     def symlink(self, path: str, target: str) -> None:
@@ -83,8 +96,8 @@ class LayerWriter:
         path = self._checked(path)
         self._claim(path)
         self._files.add(path)
-        if self._beside:
-            self._beside.symlink(path, target)
+        for copy in self._copies:
+            copy.symlink(path, target)
         self._tar(header(path, EntryType.SYMBOLIC_LINK, mode=0o777, mtime=self._mtime, link=target))
 
     def data(self, path: str, content: bytes, mode: int = 0o644) -> None:
@@ -94,11 +107,12 @@ class LayerWriter:
     def stream(self, path: str, size: int, chunks: Iterable[bytes], mode: int = 0o644) -> None:
         """A file of `size` bytes, compressed here. The bytes written do not depend on how `chunks` are cut."""
         seen = 0
-        with self._file(path, size, mode) as copy:
+        with self._file(path, size, mode) as copies:
             for chunk in chunks:
                 seen += len(chunk)
                 self._tar(chunk)
-                copy(chunk)
+                for copy in copies:
+                    copy(chunk)
         if seen != size:
             raise IntegrityError(f"{path}: {seen} bytes where {size} were announced")
         self._tar(padding(size))
@@ -119,12 +133,13 @@ class LayerWriter:
         Raises IntegrityError unless the stream inflates to exactly `size` bytes with this CRC-32 and ends with its
         last chunk.
         """
-        with self._file(path, size, mode) as copy:
+        with self._file(path, size, mode) as copies:
             self._flush()
             self._write(_GZIP_HEADER)
             for chunk in inflate(label or path, size, crc32, self._copied(raw_chunks)):
                 self._diff_id.update(chunk)
-                copy(chunk)
+                for copy in copies:
+                    copy(chunk)
                 if on_chunk is not None:
                     on_chunk(chunk)
         self._write(_gzip_trailer(crc32, size))
@@ -153,14 +168,14 @@ class LayerWriter:
         )
 
     @contextlib.contextmanager
-    def _file(self, path: str, size: int, mode: int) -> Iterator[Callable[[bytes], object]]:
+    def _file(self, path: str, size: int, mode: int) -> Iterator[Sequence[Callable[[bytes], object]]]:
         """Begin a file; give what its content goes to besides."""
         path = self._checked(path)
         self._claim(path)
         self._files.add(path)
         self._tar(header(path, EntryType.FILE, mode=mode, mtime=self._mtime, size=size))
-        with self._beside.file(path, mode) if self._beside else contextlib.nullcontext(_nowhere) as copy:
-            yield copy
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(copy.file(path, mode, size)) for copy in self._copies]
 
     def _checked(self, path: str) -> str:
         relative = path.removeprefix("/")
@@ -240,10 +255,6 @@ def inflate(path: str, size: int, crc32: int, raw_chunks: Iterable[bytes]) -> It
         raise IntegrityError(f"{path}: its compressed data does not end where its header says ({seen} of {size} bytes)")
     if checksum != crc32:
         raise IntegrityError(f"{path}: its CRC-32 is {checksum:08x} and its header says {crc32:08x}")
-
-
-def _nowhere(_: bytes) -> None:
-    """Take content that nobody wants."""
 
 
 def _gzip_trailer(crc32: int, size: int) -> bytes:

@@ -17,7 +17,7 @@ _FOLDER = "layers"
 class LayerFiles:
     """Writes entries below the new folder `root` as `artifacts.formats.rootfs` would unpack them; `mtime` everywhere.
 
-    `oci.layer.LayerWriter`, which calls this, has checked paths: each comes once, below folders that came before.
+    A copy for `oci.layer.LayerWriter`, which has checked paths.
     """
 
     def __init__(self, root: Path, mtime: int) -> None:
@@ -39,7 +39,7 @@ class LayerFiles:
         os.utime(link, ns=self._time, follow_symlinks=False)
 
     @contextlib.contextmanager
-    def file(self, path: str, mode: int) -> Iterator[Callable[[bytes | bytearray], object]]:
+    def file(self, path: str, mode: int, size: int) -> Iterator[Callable[[bytes], object]]:
         """Make a file; give what takes its content, piece by piece."""
         with (self.root / path).open("xb") as file:
             yield file.write

@@ -11,7 +11,6 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.locate import find_image
 from graphcrate.checks import new_image
 from graphcrate.compat import catalog
@@ -20,6 +19,7 @@ from graphcrate.host import documents, emulation, gpu
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit
 from graphcrate.model.command import IMAGE_AGAIN, Command, command, setting
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import GateError, RecipeError, UsageError
 from graphcrate.model.lock import Lock
 from graphcrate.model.platform import DEFAULT, Platform

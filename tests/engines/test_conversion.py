@@ -11,12 +11,12 @@ import pytest
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.convert import ConvertRequest
 from graphcrate.artifacts.formats import runtime_files, sif
-from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import opening
 from graphcrate.artifacts.tree.compare import ALLOWANCES
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Progress
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import DiskFullError
 from graphcrate.oci import push
 from graphcrate.oci.layout import read_layout

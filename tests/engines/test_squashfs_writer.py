@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.model.compression import Compression
 from tests.engines.workplace import call, tree, without_rights
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder, hardlink, symlink

@@ -113,6 +113,30 @@ def test_broken_image_with_keep_going_runs_its_suites(world):  # noqa: F811
     assert not list((world.root / "dist/torch").glob("cpu")), "and it does not get the name"
 
 
+@pytest.mark.parametrize(
+    ("pack", "compression"), [("gzip", "gzip"), ("zstd", "zstd"), ("3.10", "gzip"), ("5.14", "zstd")]
+)
+def test_image_that_is_packed_for_a_sif_has_its_layers_of_wheels_in_the_cache(world, pack, compression):  # noqa: F811
+    world.lock(other={"other/b.py": b"1"})
+    assert world.typed("image", "torch", "--cuda", "cpu", "--pack", pack)[0] == 0
+    packed = [path.name for path in (world.root / "cache/squashed").iterdir()]
+    assert packed
+    assert all(f"-{compression}" in name for name in packed)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--pack", "lz4"), "'lz4' is not a kernel's version"),
+        (("--pack", "gzip", "--engine", "docker"), "does not apply"),
+    ],
+)
+def test_pack_that_cannot_be_is_refused(world, options, said):  # noqa: F811
+    code, _, err = world.typed("image", "torch", "--cuda", "cpu", *options)
+    assert code == 2
+    assert said in err
+
+
 def test_quiet_build_prints_warnings_and_result_only(world):  # noqa: F811
     loud = ("image", "torch", "--cuda", "cpu")
     code, out, err = world.typed(*loud, "-q")

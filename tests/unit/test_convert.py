@@ -16,10 +16,10 @@ import pytest
 from graphcrate.artifacts import convert as converting
 from graphcrate.artifacts.convert import ConvertRequest, convert
 from graphcrate.artifacts.formats import sif
-from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import DiskFullError, HostError, LayoutError, UsageError
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout

@@ -7,7 +7,7 @@ import pytest
 from graphcrate.artifacts.formats import packed
 from graphcrate.artifacts.formats.early import MOST_DATA, EarlyBytes
 from graphcrate.artifacts.formats.fatbin import BEGINNING
-from graphcrate.artifacts.formats.packed import Compression
+from graphcrate.model.compression import Compression
 from tests.unit.small_layouts import layout
 from tests.unit.tars import file
 from tests.unit.test_merged import members, squash

@@ -43,7 +43,7 @@ def written(folder):
     blob = folder / "blob"
     with blob.open("wb") as stream:
         beside = LayerFiles(folder / "files", MTIME)
-        writer = LayerWriter(stream, MTIME, beside)
+        writer = LayerWriter(stream, MTIME, [beside])
         writer.folder("srv/closed", 0o500)
         writer.data("srv/closed/in", b"1", 0o600)
         writer.data("root/.config/x", b"")

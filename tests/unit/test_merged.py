@@ -11,10 +11,11 @@ import pytest
 
 from graphcrate.artifacts.formats import packed
 from graphcrate.artifacts.formats.merged import Addition, with_additions
-from graphcrate.artifacts.formats.packed import BLOCKS, Compression, read_packed
+from graphcrate.artifacts.formats.packed import BLOCKS, read_packed
 from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.artifacts.formats.squashfs_writer import write
 from graphcrate.host.cache import Cache
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import CacheError, LayoutError
 from graphcrate.model.tree import Entry
 from graphcrate.oci import spec

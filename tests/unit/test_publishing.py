@@ -12,8 +12,8 @@ import pytest
 
 from graphcrate.artifacts import convert, locate
 from graphcrate.artifacts.formats import sif
-from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.assembly.pipeline import build_image
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import GateError, RecipeError, ResolutionError, UsageError
 from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.report import BuildParameters, BuildReport, Fallback, SmokeReport

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats import runtime_files
 from graphcrate.artifacts.formats.merged import with_additions
-from graphcrate.artifacts.formats.packed import Compression, read_packed
+from graphcrate.artifacts.formats.packed import read_packed
 from graphcrate.artifacts.formats.runtime_files import words
+from graphcrate.model.compression import Compression
 from graphcrate.oci.spec import ImageConfig, RootFS, RunConfig
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder

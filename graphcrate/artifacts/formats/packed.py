@@ -5,14 +5,15 @@ it is in, and a squashfs is put together from packed layers without compressing 
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import tarfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from enum import StrEnum
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -28,6 +29,7 @@ from graphcrate.host.cache import Cache, remove_tree
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.model import codec
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.oci.blob import CHUNK, open_blob
 from graphcrate.oci.entries import Entries, overlaid, read_entries
@@ -36,15 +38,10 @@ from graphcrate.oci.spec import LayerBlob
 
 #: Raise it whenever the same layer would give other blocks. Part of the cache's keys and of a SIF's identity.
 FORMAT = 4
+#: Room that blocks take, over the layers' size: gzip has a sixth uncompressed, and smaller blocks.
+GROWTH = 1.25
 _MOST_WAITING = 256  #: blocks in memory over all layers, waiting to be compressed or written
 _ZEROS = bytes(1 << 18)
-
-
-class Compression(StrEnum):
-    """Of a squashfs."""
-
-    GZIP = "gzip"
-    ZSTD = "zstd"
 
 
 #: docs/decisions/conversion.md has what others give and take.
@@ -121,22 +118,24 @@ class Packer:
 
     def add(self, size: int, pieces: Iterable[bytes], path: str = "") -> Stored:
         """Write one file. One that is shorter than a block goes into a fragment block with others."""
-        if not size:
-            return Stored()
-        if size < self._block:
-            ends = self._room(size, is_bytecode(path))
-            stored = Stored(fragment=self._first_fragment + ends.number, offset=len(ends.data))
+        with self.file(size, path) as (stored, write):
             for piece in pieces:
-                ends.data.extend(piece)
-            return stored
-        stored, early = Stored(), None
-        for number, block in enumerate(_blocks(pieces, self._block)):
-            early = early or EarlyBytes(path, block, self._most_code)
-            if block == _ZEROS[: len(block)]:
-                self._put(stored, None)
-            else:
-                self._submit(stored, block, early.has(number * self._block, block))
+                write(piece)
         return stored
+
+    @contextlib.contextmanager
+    def file(self, size: int, path: str = "") -> Iterator[tuple[Stored, Callable[[bytes], object]]]:
+        """Begin a file as `add` writes one: where it will be, and what takes its content, piece by piece."""
+        if not size:
+            yield Stored(), _nowhere
+        elif size < self._block:
+            ends = self._room(size, is_bytecode(path))
+            yield Stored(fragment=self._first_fragment + ends.number, offset=len(ends.data)), ends.data.extend
+        else:
+            stored = Stored()
+            blocks = _FileBlocks(path, self._block, self._most_code, functools.partial(self._block_of, stored))
+            yield stored, blocks.write
+            blocks.finish()
 
     def finish(self) -> None:
         """Write all that waits."""
@@ -157,6 +156,12 @@ class Packer:
     def _end_fragment(self, raw: bool) -> None:
         number, data = self._ends.pop(raw)
         self._submit(self.fragments[number], bytes(data), raw)
+
+    def _block_of(self, stored: Stored, block: memoryview, raw: bool) -> None:
+        if block == _ZEROS[: len(block)]:
+            self._put(stored, None)
+        else:
+            self._submit(stored, block, raw)
 
     def _submit(self, stored: Stored, block: bytes | memoryview, raw: bool) -> None:
         self._put(stored, self._pool.submit(self._packed, block, raw))
@@ -183,16 +188,37 @@ class Packer:
         self._position += len(data)
 
 
-def _blocks(pieces: Iterable[bytes], size: int) -> Iterator[memoryview]:
-    rest = b""
-    for piece in pieces:
-        view = memoryview(rest + piece if rest else piece)
-        whole = len(view) // size * size
-        for start in range(0, whole, size):
-            yield view[start : start + size]
-        rest = bytes(view[whole:])
-    if rest:
-        yield memoryview(rest)
+class _FileBlocks:
+    """Cuts one file's content into blocks of `size` bytes; `put` gets each, and whether it is read early."""
+
+    def __init__(self, path: str, size: int, most_code: int, put: Callable[[memoryview, bool], object]) -> None:
+        self._path, self._size, self._most_code, self._put = path, size, most_code, put
+        self._rest = b""
+        self._position = 0
+        self._early: EarlyBytes | None = None
+
+    def write(self, piece: bytes) -> None:
+        """Take the next piece of the content, which nobody changes afterwards."""
+        view = memoryview(self._rest + piece if self._rest else piece)
+        whole = len(view) // self._size * self._size
+        for start in range(0, whole, self._size):
+            self._block(view[start : start + self._size])
+        self._rest = bytes(view[whole:])
+
+    def finish(self) -> None:
+        """Put what is left."""
+        if self._rest:
+            self._block(memoryview(self._rest))
+
+    def _block(self, block: memoryview) -> None:
+        if self._early is None:
+            self._early = EarlyBytes(self._path, block, self._most_code)
+        self._put(block, self._early.has(self._position, block))
+        self._position += len(block)
+
+
+def _nowhere(_: bytes) -> None:
+    """Take content that nobody wants."""
 
 
 def read_packed(
@@ -213,10 +239,10 @@ def read_packed(
     with ThreadPoolExecutor(jobs) as pool:
 
         def read(digest: str, advancing: Callable[[int], None]) -> list[tuple[Entries[Inode], Packed]]:
-            numbers, name = same[digest], f"{digest.removeprefix('sha256:')}-{compression}{FORMAT}"
-            folder, size = cache.path("squashed", name), layout.layers[numbers[0]].size
+            numbers = same[digest]
+            folder, size = _place(digest, compression, cache), layout.layers[numbers[0]].size
             if (loaded := _loaded(folder, numbers)) is None:
-                with cache.exclusively(f"squashed-{name}"):  # or a run removes what another has just packed
+                with _alone(folder, cache):
                     if (loaded := _loaded(folder, numbers)) is None:
                         remove_tree(folder)
                         with cache.folder() as new:
@@ -268,8 +294,78 @@ def _pack(
             raise LayoutError(f"layer {digest}: {error.what}", cause=error.cause, next_step=again) from error
         check_digest("layer", digest, f"sha256:{seen.hexdigest()}")
         packer.finish()
+    _write_index(folder, entries, held, packer.fragments)
+
+
+class LayerBlocks:
+    """Packs a layer while it is written (`oci.layer.LayerWriter`), byte for byte as it is packed from its blob.
+
+    Writes into the new `folder`; `mtime` everywhere, owner root. To be closed, whatever happens.
+    """
+
+    def __init__(self, folder: Path, compression: Compression, mtime: int, jobs: int) -> None:
+        folder.mkdir()
+        self.compression, self._folder, self._mtime = compression, folder, mtime
+        self._stack = contextlib.ExitStack()
+        pool = self._stack.enter_context(ThreadPoolExecutor(jobs))
+        data = self._stack.enter_context((folder / "data").open("xb", buffering=CHUNK))
+        self._packer = Packer(data, compression, pool, max(4, _MOST_WAITING // jobs))
+        self._entries, self._held = Entries[Inode](), list[Inode]()
+
+    def folder(self, path: str, mode: int) -> None:
+        """Note a folder."""
+        self._entries.folders.add(path)
+        self._keep(path, Inode(kind=tarfile.DIRTYPE, mode=mode, mtime=self._mtime))
+
+    def symlink(self, path: str, target: str) -> None:
+        """Note a symbolic link."""
+        self._keep(path, Inode(kind=tarfile.SYMTYPE, mode=0o777, mtime=self._mtime, link=target))
+
+    @contextlib.contextmanager
+    def file(self, path: str, mode: int, size: int) -> Iterator[Callable[[bytes], object]]:
+        """Begin a file; give what takes its content, piece by piece."""
+        with self._packer.file(size, path) as (stored, write):
+            yield write
+        self._keep(path, Inode(kind=tarfile.REGTYPE, mode=mode, mtime=self._mtime, size=size, stored=stored))
+
+    def finish(self) -> Path:
+        """Write all that waits; give the folder, which is whole then."""
+        self._packer.finish()
+        self.close()
+        _write_index(self._folder, self._entries, self._held, self._packer.fragments)
+        return self._folder
+
+    def close(self) -> None:
+        """End its threads."""
+        self._stack.close()
+
+    def _keep(self, path: str, inode: Inode) -> None:
+        self._entries.by_path[path] = inode
+        self._held.append(inode)
+
+
+def adopt(made: Path, digest: str, compression: Compression, cache: Cache) -> None:
+    """Move a packed layer into the cache, where none is."""
+    folder = _place(digest, compression, cache)
+    with _alone(folder, cache):
+        if _loaded(folder, [0]) is None:
+            remove_tree(folder)
+            cache.adopt(made, folder)
+
+
+def _place(digest: str, compression: Compression, cache: Cache) -> Path:
+    return cache.path("squashed", f"{digest.removeprefix('sha256:')}-{compression}{FORMAT}")
+
+
+def _alone(folder: Path, cache: Cache) -> AbstractContextManager[object]:
+    """Keep other processes from a packed layer: or one removes what another has just packed."""
+    return cache.exclusively(f"squashed-{folder.name}")
+
+
+def _write_index(folder: Path, entries: Entries[Inode], held: Sequence[Inode], fragments: Sequence[Stored]) -> None:
+    """Write a packed layer's index. `held`: the entries' inodes, each once, in order."""
     numbers = {id(inode): number for number, inode in enumerate(held)}
-    index = _Index(inodes=held, fragments=packer.fragments)
+    index = _Index(inodes=list(held), fragments=list(fragments))
     kept = msgspec.to_builtins(entries.mapped(lambda inode: numbers[id(inode)])) | msgspec.to_builtins(index)
     # By the standard library: names that are not UTF-8 have surrogates, which it alone writes.
     (folder / "index.json").write_text(json.dumps(kept), "ascii")

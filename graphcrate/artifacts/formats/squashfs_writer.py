@@ -17,9 +17,10 @@ import msgspec
 from isal import isal_zlib
 
 from graphcrate.artifacts.formats.merged import XATTR, Inode, Stored
-from graphcrate.artifacts.formats.packed import BLOCKS, Compression, Packed, Packer, compressor
+from graphcrate.artifacts.formats.packed import BLOCKS, Packed, Packer, compressor
 from graphcrate.artifacts.formats.squashfs import MAGIC, METADATA, NO_FRAGMENT, STORED, STORED_DATA, SUPERBLOCK
 from graphcrate.host.cache import remove_tree
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import CacheError, LayoutError
 from graphcrate.oci.blob import CHUNK
 

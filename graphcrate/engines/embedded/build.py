@@ -114,6 +114,7 @@ def build_layers(order: BuildOrder, jobs: int) -> tuple[LayerRecord, ...]:
         cache=order.cache,
         environment=settings.select_for_child(order.environment),
         unpacks=order.unpacks,
+        packs=order.packs,
         on_layer=order.on_layer,
     )
     ready = [WheelsLayer(step, shop) for step in plan.of(WheelsStep)]

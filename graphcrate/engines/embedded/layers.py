@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.artifacts.formats import packed
 from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat.slim import SLIM_FORMAT
 from graphcrate.engines.backend import LAYER_FORMAT
@@ -25,6 +26,7 @@ from graphcrate.inputs.wheels import bytecode, sdist
 from graphcrate.inputs.wheels.install import Installation, place
 from graphcrate.inputs.wheels.layer import Claims, WheelFile, write_wheels_layer
 from graphcrate.model import codec
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import UNREADABLE, CacheError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, FilesStep, Slim, ToolkitStep, WheelsStep, content_id
@@ -58,6 +60,7 @@ class Workshop:
     platform: Platform = DEFAULT
     compiled: dict[str, Path] = field(default_factory=dict)
     unpacks: bool = False  #: layers of wheels are unpacked while they are written
+    packs: Compression | None = None  #: they are packed for a squashfs, too
     on_layer: Callable[[Cache, str], None] | None = None  #: called with each (a function of a module)
 
     def key(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
@@ -142,7 +145,9 @@ class Workshop:
                 return record
             files = [(wheel, self.installed(wheel)) for wheel in wheels]
             counted: Advance = lambda amount: advance(int(amount * share))  # noqa: E731
-            record = write_wheels_layer(title, files, self.python, self.cache, counted, slim, unpack=self.unpacks)
+            record = write_wheels_layer(
+                title, files, self.python, self.cache, counted, slim, unpack=self.unpacks, pack=self.packs
+            )
             if self.unpacks and self.on_layer is not None:
                 self.on_layer(self.cache, record.digest)
             return self.keep(key, record)
@@ -228,7 +233,7 @@ def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs
         advance: Advance = lambda _: None  # noqa: E731
         if missing:
             shop = missing[0].shop
-            growth = _MORE_ROOM + (GROWTH if shop.unpacks else 0)
+            growth = _MORE_ROOM + (GROWTH if shop.unpacks else 0) + (packed.GROWTH if shop.packs else 0)
             shop.cache.require(int(total * growth) + _MARGIN, "making layers")
             what = f"making {len(missing)} layer{'s' if len(missing) > 1 else ''}"
             advance = stack.enter_context(progress.task(what, total)).advance

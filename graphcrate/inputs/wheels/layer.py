@@ -1,5 +1,6 @@
 """One layer from wheels: their files where an installer would put them, plus the bytecode of the image's Python."""
 
+import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,14 +8,18 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.artifacts.formats import packed
+from graphcrate.artifacts.formats.packed import LayerBlocks
 from graphcrate.artifacts.wheel_archive import CHUNK, WheelArchive, new_hash
 from graphcrate.compat.slim import may_cut
 from graphcrate.host.cache import Cache
 from graphcrate.host.hashing import sha256_of
 from graphcrate.host.parallel import Advance
+from graphcrate.host.workers import default_jobs
 from graphcrate.inputs.wheels.bytecode import read_bundle
 from graphcrate.inputs.wheels.install import Installation, Placed
 from graphcrate.inputs.wheels.slim import Cut, cut
+from graphcrate.model.compression import Compression
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.plan import LAYER_MTIME, Slim
 from graphcrate.model.report import CutFile, LayerRecord, PackageBytes
@@ -96,9 +101,10 @@ def write_wheels_layer(
     slim: Slim | None = None,
     *,
     unpack: bool = False,
+    pack: Compression | None = None,
 ) -> LayerRecord:
     """Write the layer of these wheels, equal files once. `advance` gets the wheels' bytes; `slim`: cut libraries;
-    `unpack`: this run's `oci.layer_files` has the layer's files then.
+    `unpack`: this run's `oci.layer_files` has the layer's files then; `pack`: the cache has its blocks for a squashfs.
 
     Raises IntegrityError for a wheel that is not what lock or RECORD say, BuildError for two contents of one path.
     """
@@ -106,11 +112,14 @@ def write_wheels_layer(
     owners: list[PackageBytes] = []
     about: list[CutFile] = []
     bytecode = 0
-    with cache.folder() as folder:
+    with cache.folder() as folder, contextlib.ExitStack() as copies:
         blob = folder / "layer"
+        unpacked = LayerFiles(folder / "files", LAYER_MTIME) if unpack else None
+        blocks = LayerBlocks(folder / "blocks", pack, LAYER_MTIME, default_jobs()) if pack else None
+        if blocks:
+            copies.callback(blocks.close)
         with blob.open("wb", buffering=CHUNK) as stream:
-            beside = LayerFiles(folder / "files", LAYER_MTIME) if unpack else None
-            writer = LayerWriter(stream, LAYER_MTIME, beside)
+            writer = LayerWriter(stream, LAYER_MTIME, [copy for copy in (unpacked, blocks) if copy])
             for wheel, installation in wheels:
                 if wheel.sha256:
                     _check(wheel.path, wheel.sha256)
@@ -127,9 +136,11 @@ def write_wheels_layer(
             record = writer.finish(title, owners)
             record = msgspec.structs.replace(record, cut=tuple(about))
         cache.adopt(blob, cache.blob(record.digest))
-        if beside:
-            beside.finish()
-            cache.adopt(beside.root, layer_files.place(cache, record.digest))
+        if unpacked:
+            unpacked.finish()
+            cache.adopt(unpacked.root, layer_files.place(cache, record.digest))
+        if blocks:
+            packed.adopt(blocks.finish(), record.digest, blocks.compression, cache)
     return record
 
 
