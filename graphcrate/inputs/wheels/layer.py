@@ -205,8 +205,8 @@ def _write_wheel(
                 about.append(msgspec.structs.replace(cut[path].about, packed=writer.size - begin))
             elif member.deflated and member.packed >= SPLICE_FROM:
                 digest = new_hash(placed.identity)
-                packed, label = archive.packed_chunks(member), f"{archive.path.name}: {member.name}"
-                writer.deflated(path, member.size, member.crc32, packed, placed.mode, digest.update, label)
+                chunks, label = archive.packed_chunks(member), f"{archive.path.name}: {member.name}"
+                writer.deflated(path, member.size, member.crc32, chunks, placed.mode, digest.update, label)
                 archive.check(member, placed.identity, digest)
             else:
                 writer.stream(path, member.size, archive.chunks(member, placed.identity), placed.mode)
