@@ -215,9 +215,7 @@ def _sif(job: _Job) -> _Written:
         sif.DataObject(sif.TYPE_DEFINITION, "", definition.encode()),
         sif.DataObject(sif.TYPE_JSON, "oci-config.json", msgspec.json.encode(job.layout.config.run)),
     )
-    # What the bytes depend on, so that an image that is there tells what it was made from.
-    way = f"{compression} {packed.LEVELS[compression]} {packed.BLOCKS[compression]} {packed.FORMAT}"
-    inputs = f"{job.layout.digest} {job.title} {way} {SIF_FORMAT}"
+    inputs = f"{job.layout.digest} {job.title} {_way(compression)} {SIF_FORMAT}"
     identity = uuid.uuid5(uuid.NAMESPACE_OID, inputs)
     offset = sif.partition_offset(blobs)
 
@@ -231,6 +229,16 @@ def _sif(job: _Job) -> _Written:
     additions = runtime_files.singularity_additions(job.layout.config, definition)
     _write_squashed(job, compression, additions, offset, front)
     return _Written(compression)
+
+
+def _way(compression: Compression) -> str:
+    """What a squashfs's bytes depend on besides the layout, so that one that is there tells how it was made."""
+    return f"{compression} {packed.LEVELS[compression]} {packed.BLOCKS[compression]} {packed.FORMAT}"
+
+
+def _provenance(job: _Job, compression: Compression) -> str:
+    """What a squashfs for enroot says that it was made from, and how."""
+    return f"oci:{job.title} ({_way(compression)})"
 
 
 def _leave(job: _Job, compression: str = "") -> _Written:
@@ -250,13 +258,15 @@ def _sqsh(job: _Job) -> _Written:
     if _is_same_sqsh(job, compression):
         return _leave(job, compression)
     _refuse_existing(job)
-    _write_squashed(job, compression, runtime_files.enroot_additions(job.layout.config, f"oci:{job.title}"))
+    additions = runtime_files.enroot_additions(job.layout.config, _provenance(job, compression))
+    _write_squashed(job, compression, additions)
     return _Written(compression)
 
 
 def _is_same_sqsh(job: _Job, compression: Compression) -> bool:
-    """Whether a whole squashfs is there whose start script names this image."""
-    script = runtime_files.enroot_rc(job.layout.config, f"oci:{job.title}").encode("utf-8", "surrogateescape")
+    """Whether a whole squashfs is there whose start script names this image, and the way that it is made in now."""
+    provenance = _provenance(job, compression)
+    script = runtime_files.enroot_rc(job.layout.config, provenance).encode("utf-8", "surrogateescape")
     with contextlib.suppress(OSError, LayoutError), Squashfs(job.target) as image:
         padded = image.size + -image.size % squashfs_writer.ALIGNMENT
         if image.compression == compression and job.target.stat().st_size == padded:

@@ -15,7 +15,7 @@ import pytest
 
 from graphcrate.artifacts import convert as converting
 from graphcrate.artifacts.convert import ConvertRequest, convert
-from graphcrate.artifacts.formats import sif
+from graphcrate.artifacts.formats import packed, sif
 from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
@@ -222,6 +222,16 @@ def test_convert_of_an_altered_layout_names_its_digest(tmp_path, image, to):
         with refused(LayoutError, f"{digest} {words}", "build it again"):
             converted(tmp_path, to)
     assert not [path for path in leftovers(tmp_path) if not path.name.startswith(image.layers[1].digest[7:])]
+
+
+@pytest.mark.parametrize("to", ["sif", "sqsh"])
+def test_result_that_an_older_format_packed_is_not_taken_for_the_same(tmp_path, image, monkeypatch, to):
+    first = Path(converted(tmp_path, to).path).read_bytes()
+    monkeypatch.setattr(packed, "FORMAT", packed.FORMAT + 1)
+    with refused(UsageError, "exists already", "--force replaces it"):
+        converted(tmp_path, to)
+    made = converted(tmp_path, to, force=True)
+    assert (made.unchanged, Path(made.path).read_bytes() == first) == (False, False)
 
 
 def test_convert_of_a_sif_squashfs_or_tar_is_refused_by_its_kind(tmp_path, image):
