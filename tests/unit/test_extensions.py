@@ -551,6 +551,17 @@ def test_source_weight_is_its_known_or_usual_time(tmp_path, monkeypatch):
     assert worker.work_of(order, "a.cu", "temp/a.cu.o", []).log == "logs/pkg.temp_a.cu.o.log"
 
 
+def installed_in(rootfs):
+    """A base in which dpkg has a library whose package is not named after it, and one with a package of its own."""
+    lists = rootfs / "var/lib/dpkg/info"
+    lists.mkdir(parents=True)
+    folder = "/usr/lib/x86_64-linux-gnu"
+    (lists / "libsnappy1v5:amd64.list").write_text(f"/.\n{folder}/libsnappy.so.1\n{folder}/libsnappy.so.1.1.9\n")
+    (lists / "libopenblas0-pthread:amd64.list").write_text(f"{folder}/openblas-pthread/libopenblas.so.0\n")
+    (lists / "libopenblas0:amd64.list").write_text("/usr/share/doc/libopenblas0\n")
+    return rootfs
+
+
 @pytest.mark.parametrize(
     ("absent", "words"),
     [
@@ -563,6 +574,7 @@ def test_source_weight_is_its_known_or_usual_time(tmp_path, monkeypatch):
             ("no package of the image has", "make image STACK=torch CUDA=11.8 'WITH=demo nvidia-cusolver-cu11'"),
         ),
         (("libopenblas.so.0",), ("the image has not", "CUDA=11.8 WITH=demo 'APT=libumfpack5 libopenblas0'")),
+        (("libsnappy.so.1",), ("the image has not", "CUDA=11.8 WITH=demo 'APT=libumfpack5 libsnappy1v5'")),
     ],
 )
 def test_library_that_the_image_lacks_is_added_to_what_was_typed(tmp_path, cache, monkeypatch, absent, words):
@@ -571,6 +583,7 @@ def test_library_that_the_image_lacks_is_added_to_what_was_typed(tmp_path, cache
     job = SimpleNamespace(
         step=step(packages=(package,), architectures=()),
         base=SimpleNamespace(glibc="2.36", rootfs=tmp_path, platform=DEFAULT, emulator=None),
+        build_base=SimpleNamespace(rootfs=installed_in(tmp_path / "base")),
         cache=cache,
         beside=NextSteps(request).beside,
     )
