@@ -276,7 +276,7 @@ def _cells(source: Source, result: Result | None) -> tuple[str, ...]:
     typed = f"`{result.typed.shown()}`"
     if not result.passed:
         said = result.messages[-1]
-        text = " ".join(" ".join((said.what.split("\n")[0], said.cause)).split())
+        text = " ".join(". ".join(filter(None, (said.what.split("\n")[0].rstrip("."), said.cause))).split())
         return typed, f"**no**: {text[:SHOWN].replace('|', chr(92) + '|')}", "", ""
     differing = f"no: {', '.join(f'`{Path(name).name}`' for name in result.differing[:3])}"
     return typed, result.version, f"{result.seconds:.0f}", differing if result.differing else "yes"
