@@ -206,9 +206,30 @@ crt/host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions 
 """
 
 
+#: as setup.py's `config` tries what there is; mpi4py 3.1.6 without libopenmpi-dev
+TRIAL = """checking for library 'lmpe' ...
+mpicc -c _configtest.c -o _configtest.o
+mpicc -s _configtest.o -llmpe -o _configtest
+/usr/bin/ld: cannot find -llmpe: No such file or directory
+collect2: error: ld returned 1 exit status
+failure.
+removing: _configtest.c _configtest.o
+"""
+TRIED = """mpicc -c _configtest.c -o _configtest.o
+_configtest.c:2:10: fatal error: mpi.h: No such file or directory
+failure.
+removing: _configtest.c _configtest.o
+error: Cannot compile MPI programs. Check your configuration!!!
+"""
+
+
 @pytest.mark.parametrize(
     ("output", "line", "cause"),
     [
+        (f"{TRIAL}/usr/bin/ld: cannot find -lmpi: No such file or directory\n", "cannot find -lmpi:", "do not go"),
+        (f"{TRIAL}gcc -c a.c -o a.o\n{TRIED}", "fatal error: mpi.h", "do not go"),
+        (f"{TRIAL}error: no lmpe\n", "ld: cannot find -llmpe", "do not go"),
+        (f"{TRIAL}last words\n", "last words", "do not go"),
         (GCC, "csrc/scatter.cpp:14:9: error: 'nonsense' was not declared in this scope", "do not go with this torch"),
         (TOO_NEW, "unsupported GNU version! gcc versions later than 11", "does not go with CUDA 11.8.89"),
         ("nvcc fatal   : Unsupported gpu architecture 'compute_35'\n", "nvcc fatal", "asked for: 3.5, 7.0"),
