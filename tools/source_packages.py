@@ -37,11 +37,13 @@ from graphcrate.host.hashing import sha256_of
 from graphcrate.host.steps import Step
 from graphcrate.inputs.extensions import CompileJob
 from graphcrate.inputs.extensions.compile import make_venv, provide, unpack_wheel
+from graphcrate.model.command import setting
 from graphcrate.model.errors import BuildError, GraphcrateError
 from graphcrate.model.lock import Lock, LockedFile, LockedPackage
 from graphcrate.model.plan import VENV, CompileStep
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import base as bases
+from graphcrate.smoke import own as own_tests
 from tools.tables import filled
 from tools.typed import Message, Typed, advised
 
@@ -170,7 +172,7 @@ def compile_twice(source: Source, typed: Typed, ctx: Context) -> Compiled:
         with _store(work / "first") as cache:
             first = provide(dataclasses.replace(made, cache=cache))
             seconds = round(settings.now() - start, 1)
-            _use(source, made, lock, [*first.values()], work)
+            _use(source, typed, made, lock, [*first.values()], work)
             with _store(work / "second") as other:
                 second = provide(dataclasses.replace(made, cache=other, jobs=1))
                 differing = [name for sha256 in first for name in differences(first[sha256], second[sha256])]
@@ -213,7 +215,7 @@ def differences(first: Path, second: Path) -> list[str]:
     return found or ["the archive"]
 
 
-def _use(source: Source, job: CompileJob, lock: Lock, wheels: Sequence[Path], work: Path) -> None:
+def _use(source: Source, typed: Typed, job: CompileJob, lock: Lock, wheels: Sequence[Path], work: Path) -> None:
     """Run the package's line of Python in the image's base, with all that is locked. Raises BuildError."""
     venv, there = work / "venv", [package for package in lock.packages if not package.is_sdist]
     if not source.torch:
@@ -234,7 +236,19 @@ def _use(source: Source, job: CompileJob, lock: Lock, wheels: Sequence[Path], wo
     )
     if done.returncode:
         ending = " ".join(done.lines[-1:]) or f"exit code {done.returncode}"
-        raise BuildError(f"{source.name} is compiled, and cannot be used: {ending}", cause=f"It ran: {source.use}")
+        raise BuildError(
+            f"{source.name} is compiled, and cannot be used: {ending}",
+            cause=f"It ran: {source.use}",
+            next_step=remedied(source.name, typed, ending, lock.python),
+        )
+
+
+def remedied(name: str, typed: Typed, raised: str, python: str) -> str:
+    """What to type where a package's import raises this, as the smoke test of an image has it; empty: nobody knows."""
+    remedy = own_tests.remedy(name, raised, python)
+    if ask := remedy.get(own_tests.ASK, ""):
+        return setting(with_=f"{typed.with_} {ask}").both()
+    return setting(apt=remedy[own_tests.APT]).both() if remedy else ""
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -262,7 +276,7 @@ def _cells(source: Source, result: Result | None) -> tuple[str, ...]:
     typed = f"`{result.typed.shown()}`"
     if not result.passed:
         said = result.messages[-1]
-        text = " ".join(" ".join((said.what.split("\n")[0], said.cause)).split())
+        text = " ".join(". ".join(filter(None, (said.what.split("\n")[0].rstrip("."), said.cause))).split())
         return typed, f"**no**: {text[:SHOWN].replace('|', chr(92) + '|')}", "", ""
     differing = f"no: {', '.join(f'`{Path(name).name}`' for name in result.differing[:3])}"
     return typed, result.version, f"{result.seconds:.0f}", differing if result.differing else "yes"

@@ -10,9 +10,13 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from graphcrate.compat import sonames
 from graphcrate.compat.facts import table
 from graphcrate.model.lock import Compilation, LockedPackage
 
+#: in a variable of a known package: the folder that its build requirements are in, whichever Python it is for
+_BUILD_REQUIREMENTS = "{build_requirements}"
+_PLACEHOLDER = re.compile(r"\{\w+\}")
 _TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
 
 
@@ -35,14 +39,16 @@ class _Tool(msgspec.Struct, frozen=True, kw_only=True):
 class Package(msgspec.Struct, frozen=True, kw_only=True):
     """What one package is built by besides: what it `asks` for, `variables`, and `options` of its setup.py.
 
-    `for_cuda`: options where code for GPUs is made. `turn_on`: the variable by which the user gets code for GPUs, where
-    its build makes none by itself. `python`: the versions that can import the index's releases, where their metadata
-    does not say so; `because` and `instead` say why, and what to type.
+    `wheels`: projects with libraries and headers of CUDA that code for GPUs is compiled and run with, beside what torch
+    needs, as `sonames` names them. `for_cuda`: options where code for GPUs is made. `turn_on`: the variable by which
+    the user gets code for GPUs, where its build makes none by itself. `python`: the versions that can import the
+    index's releases, where their metadata does not say so; `because` and `instead` say why, and what to type.
     """
 
     name: str
     source: str
     asks: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     options: tuple[str, ...] = ()
     for_cuda: tuple[str, ...] = ()
@@ -50,6 +56,10 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     because: str = ""
     instead: str = ""
+
+    def variables_where(self, requirements: str) -> dict[str, str]:
+        """Its variables, where its build requirements are in this folder."""
+        return {name: value.replace(_BUILD_REQUIREMENTS, requirements) for name, value in self.variables.items()}
 
     def imports_in(self, python: str) -> bool:
         """Whether this Python ("3.11") can import it, as far as that is known."""
@@ -86,7 +96,22 @@ class BuildNeeds(NamedTuple):
 
 _back_ends = functools.cache(functools.partial(table, "back_ends", tuple[_BackEnd, ...], "back_end"))
 _tools = functools.cache(functools.partial(table, "back_ends", tuple[_Tool, ...], "tool"))
-_packages = functools.cache(functools.partial(table, "back_ends", tuple[Package, ...], "package"))
+
+
+def checked(packages: tuple[Package, ...]) -> tuple[Package, ...]:
+    """The same. Raises ValueError for a placeholder or a project of CUDA's that nobody knows."""
+    for row in packages:
+        names = {name for value in row.variables.values() for name in _PLACEHOLDER.findall(value)}
+        if unknown := sorted(names - {_BUILD_REQUIREMENTS}):
+            raise ValueError(f"{row.name}: {unknown[0]} in a variable stands for nothing")
+        if strange := [project for project in row.wheels if not sonames.is_project(project)]:
+            raise ValueError(f"{row.name}: {strange[0]} is not a project with libraries of CUDA")
+    return packages
+
+
+@functools.cache
+def _packages() -> tuple[Package, ...]:
+    return checked(table("back_ends", tuple[Package, ...], "package"))
 
 
 _failures = functools.cache(functools.partial(table, "back_ends", tuple[KnownFailure, ...], "failure"))
@@ -132,10 +157,23 @@ def all_asked(name: str, stated: Iterable[str], asked: BuildNeeds) -> tuple[str,
     return tuple(for_stack(line) for line in (*stated, *asked.requires, *package(name).asks))
 
 
-def lacks(locked: LockedPackage) -> bool:
-    """Whether a source was locked without something that it is known to ask for."""
+def wheels(name: str, cuda: str) -> tuple[str, ...]:
+    """Projects of the index with what of CUDA a package (normalised name) is compiled and run with, beside torch's own.
+
+    `cuda`: what the stack's torch is built with ("11.7"; "cpu": it is none).
+    """
+    named = (sonames.project_for(project, cuda) for project in package(name).wheels)
+    return tuple(filter(None, named))
+
+
+def lacks(locked: LockedPackage, there: Collection[str], cuda: str) -> bool:
+    """Whether a source was locked without something that it is known to ask for.
+
+    `there`: names of all packages of its lock; `cuda`: as in `wheels`.
+    """
     asks = _names(package(locked.name).asks)
-    return locked.isolated and not asks <= {need.name for need in locked.build}
+    is_whole = asks <= {need.name for need in locked.build} and {*wheels(locked.name, cuda)} <= {*there}
+    return locked.isolated and not is_whole
 
 
 def for_stack(line: str) -> str:

@@ -116,20 +116,26 @@ def joined(given: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]
     return made
 
 
-def of_step(given: Mapping[str, str], isolated: Iterable[LockedPackage], compilation: Compilation) -> dict[str, str]:
-    """The variables of sources that one environment compiles: what is known of each, and what was asked for."""
+def of_step(
+    given: Mapping[str, str], isolated: Iterable[LockedPackage], compilation: Compilation, *, requirements: str
+) -> dict[str, str]:
+    """The variables of sources that one environment compiles: what is known of each, and what was asked for.
+
+    `requirements`: the folder with the packages that they are built by.
+    """
     asked = dict[str, str]()
     for package in isolated:
-        asked |= asked_for(package, compilation)
+        asked |= asked_for(package, compilation, requirements)
     return joined(given, asked)
 
 
-def asked_for(package: LockedPackage, compilation: Compilation) -> dict[str, str]:
+def asked_for(package: LockedPackage, compilation: Compilation, requirements: str) -> dict[str, str]:
     """The variables that are known of a source, and those that the user asked for.
 
-    The user's flags come after the known ones; other variables of the user take the place of known ones.
+    `requirements`: the folder with the packages that it is built by. The user's flags come after the known ones; other
+    variables of the user take the place of known ones.
     """
-    known, mine = back_ends.package(package.name).variables, compilation.environment
+    known, mine = back_ends.package(package.name).variables_where(requirements), compilation.environment
     flags = {name: f"{known[name]} {mine[name]}" for name in _joined() if name in known and name in mine}
     return known | mine | flags
 

@@ -32,6 +32,15 @@ _PROGRAM = (
     rf"Error: {_NAME} must be installed\b",
     rf"(?:^|[\s:]){_NAME}: (?:command )?not found",
 )
+#: of CMake and numpy.distutils
+_LANGUAGE = (
+    r"No CMAKE_(?P<name>Fortran)_COMPILER could be found",
+    r"has (?P<name>Fortran) sources but no Fortran compiler found",
+)
+#: of meson
+_BY_PKG_CONFIG = re.compile(
+    rf"Dependency lookup for {_NAME} with method 'pkg-config' failed: Pkg-config for machine .{{1,40}} not found"
+)
 
 
 #: headers of every Python, or of those of before: no package besides brings them
@@ -41,21 +50,28 @@ _COMPILER = re.compile(r"(?:.*[/-])?(?:gcc|cc|g\+\+|c\+\+|nvcc)(?:-\d+)?")
 
 
 class Missing(NamedTuple):
-    """A header, library, program or module of Python's own; `package`: of Debian, empty where none is known."""
+    """A header, library, program, compiler or module of Python's own.
+
+    `package`: of Debian, empty where none is known; `finder`: the program that finds it, and is absent as well.
+    """
 
     kind: str
     name: str
     package: str = ""
+    finder: str = ""
 
 
 def missing(error: str, python: str = "") -> Missing | None:
     """What this error says that is absent. `python`: the suite's ("3.9"), if it is known."""
     if module := standard_library.missing(error, python):
         return Missing("module", *module)
+    if match := _BY_PKG_CONFIG.search(error):
+        return Missing("library", match["name"], _libraries().get(match["name"].lower(), ""), "pkg-config")
     for kind, patterns, packages in (
         ("header", _HEADER, _headers()),
         ("library", _LIBRARY, _libraries()),
         ("program", _PROGRAM, _programs()),
+        ("compiler for", _LANGUAGE, _programs()),
     ):
         for pattern in patterns:
             match = re.search(pattern, error)

@@ -85,6 +85,16 @@ def wheel_of(soname: str, cuda: str = "") -> str:
     return row.of(major) if row is not None else ""
 
 
+def is_project(project: str) -> bool:
+    """Whether it is known as a project that brings libraries of CUDA ("nvidia-cusparse")."""
+    return any(row.project == project for row in _wheels())
+
+
+def project_for(project: str, cuda: str) -> str:
+    """What such a project is called for a CUDA ("nvidia-cusparse-cu11" for 11.7); empty where it has none for it."""
+    return next((row.of(cuda.partition(".")[0]) for row in _wheels() if row.project == project), "")
+
+
 def wheel_with(header: str, cuda: str) -> str:
     """The project with a header of CUDA ("nvtx3/nvToolsExt.h") that toolkits here have not; empty for other headers."""
     row = next((row for row in _wheels() if row.headers and header.startswith(row.headers)), None)

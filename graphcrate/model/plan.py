@@ -20,15 +20,16 @@ from graphcrate.model.recipe import Channel
 
 VENV = "/opt/venv"
 CUDA_HOME = "/usr/local/cuda"  #: where a toolkit is, while something is compiled and in a devel image
+BUILD_REQUIREMENTS = "/opt/build-requirements"  #: what a source that was added is built by, laid out as VENV is
 BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
 #: Modification time of everything in a layer: 1980-01-01, the earliest that zip knows. Not the lock's `created`,
 #: so that images share layers; not 0, which GNU tar calls implausible.
 LAYER_MTIME = 315_532_800
 
 
-def site_packages(python: str) -> str:
-    """Where the packages of an image with Python "3.11" lie."""
-    return f"{VENV}/lib/python{python}/site-packages"
+def site_packages(python: str, environment: str = VENV) -> str:
+    """Where the packages of an image with Python "3.11" lie, or those of another environment."""
+    return f"{environment}/lib/python{python}/site-packages"
 
 
 class BaseImage(msgspec.Struct, frozen=True, kw_only=True):

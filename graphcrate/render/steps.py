@@ -275,12 +275,14 @@ def _compile(plan: Plan, compiled: CompileStep, name: str) -> Stage:
     if used.architectures:
         gpus = f", for GPUs of compute capability {', '.join(used.architectures)}"
     path = f"{BUILD_TOOLS}/bin:{cuda}{TOOLS}/bin:{SYSTEM_PATH}"
+    given = {**compilers.variables(used), **FIXED}
+    seen = build_environment.of_step(given, isolated, used, requirements=BUILD_TOOLS)
     return Stage(
         name=name,
         title=f"Extensions, compiled from source against this torch{gpus}",
         preparations=compiler + shell("build_tools", [*used.tools, *beside], compilers.STAND_INS if small else {}),
         copies=(*copies, *((stage, VENV) for title, stage in STAGES.items() if title in needed)),
-        environment={"PATH": path, **build_environment.of_step({**compilers.variables(used), **FIXED}, isolated, used)},
+        environment={"PATH": path, **seen},
         reason=f"{asked}, and what would differ with time and place is fixed.",
         runs=shell("sources", _by_channel(compiled.packages)),
         result="",

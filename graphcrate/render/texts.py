@@ -24,6 +24,7 @@ from graphcrate.render.layout import (
     wrapped,
 )
 
+_SITE_PACKAGES = "SITE_PACKAGES"  #: stands for a folder that whoever reads the text knows
 _OPTIONS = {channel: "--extra-index-url" if row.is_index else "--find-links" for channel, row in CHANNELS.items()}
 
 
@@ -121,13 +122,16 @@ def sources_text(plan: Plan) -> str:
     cuda = f", CUDA {used.toolkit.version} in {CUDA_HOME}" if used.toolkit else ""
     besides = compilers.besides(packages, used.base.suite, used.besides)
     isolated = [package for package in packages if package.isolated]
-    variables = build_environment.of_step(compilers.variables(used), isolated, used)
+    fixed = compilers.variables(used)
+    variables = build_environment.of_step(fixed, isolated, used, requirements=_SITE_PACKAGES)
+    is_named = any(_SITE_PACKAGES in value for value in variables.values())
     options = {package.name: back_ends.of_setup(package, used) for package in packages}
     words = [quoted(f"{name}:{setup_options(some)}") for name, some in options.items() if some]
     given = "".join(f"--config-settings-package {word} " for word in words)
     lines = [
         comment(f"{plan.name}:{plan.tag}: sources, to be compiled where requirements.txt has been installed."),
         comment(f"Wanted: {', '.join([used.compiler, *besides])}, Python's headers{cuda}; {tools}."),
+        *([comment(f"{_SITE_PACKAGES}: the folder that those of Python are in.")] if is_named else []),
         *(f"#     export {name}={double(value)}" for name, value in variables.items()),
         f"#     uv pip install --no-deps --no-build-isolation --require-hashes {given}--requirement sources.txt",
         *(line for source in used.linked for line in _linked(source)),

@@ -39,7 +39,7 @@ from graphcrate.resolve.sdists import Sdists
 from graphcrate.resolve.solving import Solver, name_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
-RULES = 18
+RULES = 19
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 
 
@@ -99,8 +99,10 @@ def _compiles_otherwise(lock: Lock) -> bool:
     what its lock does not have.
     """
     added = [package for package in lock.packages if package.name in lock.additions.packages and package.compiled]
+    there = [package.name for package in lock.packages]
     return any(
-        (not package.back_end and folder_for(package.name) is None) or back_ends.lacks(package) for package in added
+        (not package.back_end and folder_for(package.name) is None) or back_ends.lacks(package, there, lock.torch_cuda)
+        for package in added
     )
 
 
@@ -144,6 +146,7 @@ def _lock(
         sdists = Sdists(context, stack, resolution.candidate, conflicts, sources, to_compile)
         solver = Solver(context, stack, conflicts, sdists, asked, wheels, additions.constraints, folder)
         pinned, notes = solver.solve()
+    notes += sdists.notes([name_of(requirement) for requirement in required])
     new = [offer for offer in pinned if not _has(stack, offer)]
     packages = _locked(new, sdists, wheels, offers)
     _check_hashes(packages.values(), additions.hashes)

@@ -34,6 +34,9 @@ CONSTRAINTS = (
     ("2.3", "numpy<2", "was built for numpy 1"),
     ("2.2", "setuptools<70", "imports pkg_resources.packaging in its cpp_extension, which setuptools 70 has no more"),
 )
+#: Of build requirements, where nothing asks for newer: setuptools 81 took `dry_run` out of what a setup.py may call
+#: (mpi4py 3.1.6, numpy.distutils), 82 pkg_resources.
+BUILT_BY = "setuptools<81"
 #: of the user's `UV_*` variables those about the network; the others would change what is resolved
 KEPT = (
     "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_REQUEST_TIMEOUT", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_INSECURE_HOST",
@@ -68,6 +71,12 @@ def _link_of(wheel: dict[str, Any]) -> Link:
     url = wheel.get("url") or "file://" + urllib.parse.quote(wheel["path"])
     name = wheel.get("name") or urllib.parse.unquote(urllib.parse.urlsplit(url).path.rpartition("/")[2])
     return Link(name=name, url=url, sha256=wheel.get("hashes", {}).get("sha256", ""), size=wheel.get("size"))
+
+
+def build_limits(torch: str) -> tuple[tuple[str, ...], ...]:
+    """Bounds of what builds a source beside this torch: one set after another, until one leaves a solution."""
+    of_torch = tuple(constraints_of(torch))
+    return tuple(dict.fromkeys([(*of_torch, BUILT_BY), of_torch, ()]))
 
 
 def constraints_of(torch: str) -> list[str]:

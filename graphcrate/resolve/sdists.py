@@ -4,8 +4,9 @@ uv builds nothing, and sees a source as an empty wheel of its name and version. 
 compiled: numpy takes an hour, where it can be.
 """
 
+import contextlib
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,7 +32,7 @@ from graphcrate.resolve.extensions import TOOLS, CompilerChoice, choose_compiler
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.obstacles import Clause
 from graphcrate.resolve.offers import Offer
-from graphcrate.resolve.pinning import UnsolvableError, constraints_of, lock_offer, lock_offers, resolve_pins
+from graphcrate.resolve.pinning import UnsolvableError, build_limits, lock_offer, lock_offers, resolve_pins
 from graphcrate.resolve.resolver import lock_sdist
 from graphcrate.resolve.target import target_of
 
@@ -72,8 +73,20 @@ class Sdists:
     def requirements(self) -> Iterator[Clause]:
         """What those that are taken require; uv sees it as asked for."""
         for package in self.locked.values():
-            for line in read_sdist(self._stored(package), package.file.name).requires:
+            about = read_sdist(self._stored(package), package.file.name)
+            for line in (*about.requires, *self._wheels(package)):
                 yield Clause(f"{package.name}=={package.version}", Requirement(line))
+
+    def _wheels(self, package: LockedPackage) -> tuple[str, ...]:
+        """What of CUDA a source is known to be compiled and run with, beside what stays."""
+        named = back_ends.wheels(package.name, self._candidate.torch_cuda) if package.isolated else ()
+        return tuple(project for project in named if project not in self._conflicts.staying)
+
+    def notes(self, asked: Collection[str]) -> Iterator[str]:
+        """What those that are taken bring besides what was `asked` for (names), and no metadata says."""
+        for package in self.locked.values():
+            if wheels := [project for project in self._wheels(package) if project not in asked]:
+                yield f"{package.name} {package.version} is compiled and run with {listed(wheels)}, added for it"
 
     def admit(self, wanting: Mapping[str, Clause], *, for_newer: bool = False) -> bool:
         """Let uv choose among the sources of these packages, each with what needs it. False where none may be.
@@ -172,21 +185,28 @@ class Sdists:
         there = {*self._conflicts.staying, *(_name(Requirement(tool)) for tool in TOOLS if known)}
         asked = back_ends.all_asked(package.name, about.build_requires, about.asked)
         needed = [line for line in asked if _name(Requirement(line)) not in there]
-        constraints = constraints_of(self._conflicts.staying["torch"].version)
-        preferred = self._stack.packages
         try:
-            pinned = resolve_pins(needed, self._target, self._offers, constraints=constraints, preferred=preferred)
-        except UnsolvableError:
-            try:  # They are of what imports torch; who wants another setuptools may do without.
-                pinned = resolve_pins(needed, self._target, self._offers, preferred=preferred)
-            except UnsolvableError as error:
-                what = f"what builds {package.name} {package.version} is not available: {listed(needed)}"
-                raise ResolutionError(
-                    f"{what}\n{error.explanation}",
-                    cause="Its build requirements contradict each other, or have no wheel for this Python.",
-                    next_step=_by_hand(package),
-                ) from error
+            pinned = self._pins(needed)
+        except UnsolvableError as error:
+            what = f"what builds {package.name} {package.version} is not available: {listed(needed)}"
+            raise ResolutionError(
+                f"{what}\n{error.explanation}",
+                cause="Its build requirements contradict each other, or have no wheel for this Python.",
+                next_step=_by_hand(package),
+            ) from error
         return lock_offers((offer for offer in pinned if offer.name not in there), self._offers.sources)
+
+    def _pins(self, needed: Sequence[str]) -> tuple[Offer, ...]:
+        """Raises UnsolvableError where no bounds leave a solution. Those of torch are of what imports it."""
+        *bounded, free = build_limits(self._conflicts.staying["torch"].version)
+        for limits in bounded:
+            with contextlib.suppress(UnsolvableError):
+                return self._resolve(needed, limits)
+        return self._resolve(needed, free)
+
+    def _resolve(self, needed: Sequence[str], limits: Sequence[str]) -> tuple[Offer, ...]:
+        preferred = self._stack.packages
+        return resolve_pins(needed, self._target, self._offers, constraints=[*limits], preferred=preferred)
 
     def _obstacle(self, name: str, cargo: CargoNeeds | None) -> str:
         """Why an sdist cannot be compiled, or is not; empty where it is. `cargo`: of one in Rust."""

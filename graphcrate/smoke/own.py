@@ -81,7 +81,7 @@ def _judge(test: SuiteProgram, ran: Ran, on_gpu: bool) -> SmokeReport:
         raised = _first_raised(imports[-1].lines) if imports else ""
         reason = f"{ending}: {raised}" if raised else f"{ending}; last lines: {tail(ran.lines)}"
         report = failed(test.name, ran.seconds, reason, layer="", on_gpu=on_gpu)
-        metrics = _remedy(imports[-1].package, raised, _python(imports[-1].lines)) if raised else {}
+        metrics = remedy(imports[-1].package, raised, _python(imports[-1].lines)) if raised else {}
         return msgspec.structs.replace(report, metrics=metrics)
     complaints = [
         printable(f"{module.package}: {line}") for module in imports if (line := together.complaint(module.lines))
@@ -123,7 +123,7 @@ def _python(lines: Sequence[str]) -> str:
     return next((match[1] for line in lines if (match := re.search(r"/python(3\.\d+)/", line))), "")
 
 
-def _remedy(package: str, raised: str, python: str) -> dict[str, str]:
+def remedy(package: str, raised: str, python: str) -> dict[str, str]:
     """What to ask for besides, so that the import of a package does not end so; nothing where nobody knows."""
     absent = re.search(r"No module named '([^']+)'", raised)
     if ask := together.remedy(package, raised) or (names.package_of(absent[1]) if absent else ""):

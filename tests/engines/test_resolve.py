@@ -49,7 +49,7 @@ def in_rust(source="registry+https://github.com/rust-lang/crates.io-index", *, c
 
 def index_of_many():
     """Projects, each with one way of people's packages to fit or not to fit, and their files."""
-    return _fitting() | _sources()
+    return _fitting() | _sources() | _build_requirements()
 
 
 def _fitting():
@@ -158,6 +158,23 @@ def _sources():
             small_wheel("torchcodec", "1.0", tag=CP311, files={"torchcodec/_core.so": make_elf(("libcudart.so.13",))})
         ],
         "other-python": [small_wheel("other_python", "1.0", tag="cp38-cp38-linux_x86_64")],
+    }
+
+
+def _build_requirements():
+    return {
+        "pybind11": [small_wheel("pybind11", "2.10.4")],
+        **{
+            name: [small_wheel(name.replace("-", "_"), "11.7")] for name in ("nvidia-nvtx-cu11", "nvidia-cusparse-cu11")
+        },
+        "by-new-setuptools": [
+            small_sdist(
+                "by_new_setuptools",
+                "1.0",
+                pyproject=SETUPTOOLS.replace("setuptools>=40", "setuptools>=81"),
+                more={"setup.py": "", "a.c": ""},
+            )
+        ],
     }
 
 
@@ -440,6 +457,32 @@ def test_source_is_locked_with_all_that_its_back_end_asks_for_and_the_stacks_num
 def test_release_that_the_images_python_cannot_import_is_refused_before_it_is_compiled(add):
     with refused(ResolutionError, "is for Python <3.10, and the image has 3.11", "STACK=glt CUDA=11.7"):
         add("minkowskiengine")
+
+
+def test_what_of_cuda_a_known_source_wants_besides_is_locked_with_it_and_said(add, tmp_path):
+    """MinkowskiEngine includes nvtx's headers and is linked to cuSPARSE; its metadata names neither."""
+    (tmp_path / "mine").mkdir()
+    setup = "from setuptools import setup\nsetup(name='MinkowskiEngine', version='0.5.5')\n"
+    for name, text in {"pyproject.toml": SETUPTOOLS, "setup.py": setup, "a.cu": "", "PKG-INFO": ""}.items():
+        (tmp_path / "mine" / name).write_text(text)
+    _, lock = add("./mine")
+    wheels = ["nvidia-cusparse-cu11", "nvidia-nvtx-cu11"]
+    assert [name for name in lock.added.packages if name.startswith("nvidia-")] == wheels
+    assert lock.added.asked == ("minkowskiengine",)
+    said = "is compiled and run with nvidia-nvtx-cu11 and nvidia-cusparse-cu11, added for it"
+    assert f"minkowskiengine 0.5.5 {said}" in lock.notes
+    (step,) = planning.compile_steps(lock)
+    assert {*wheels} <= {item.name for item in step.against}
+    _, lock = add("./mine nvidia-nvtx-cu11")
+    assert "minkowskiengine 0.5.5 is compiled and run with nvidia-cusparse-cu11, added for it" in lock.notes
+
+
+@pytest.mark.parametrize(("word", "version"), [("native", "69.5.1"), ("by-new-setuptools", "84.0")])
+def test_source_is_built_by_a_setuptools_that_torch_and_old_setup_pys_know_unless_it_asks_for_a_newer(
+    add, word, version
+):
+    _, lock = add(word)
+    assert {item.name: item.version for item in lock.package(word).build}["setuptools"] == version
 
 
 def test_source_in_rust_is_locked_with_its_crates_and_the_suites_rust(add, server):

@@ -262,6 +262,32 @@ def test_next_step_of_an_added_source_is_about_that_source(job, compiled, lines,
             ["the program Unix Makefiles", "BUILD_APT=make"],
         ),
         (["error: command 'make' failed: No such file or directory"], ["the program make", "BUILD_APT=make"]),
+        (
+            [
+                "CMake Error at CMakeLists.txt:4 (ENABLE_LANGUAGE):",  # slycot 0.5.0.0
+                "  No CMAKE_Fortran_COMPILER could be found.",
+            ],
+            ["the compiler for Fortran", "gfortran of Debian bookworm does", "BUILD_APT=gfortran"],
+        ),
+        (
+            ["error: extension 'a._b' has Fortran sources but no Fortran compiler found"],  # numpy.distutils
+            ["the compiler for Fortran", "BUILD_APT=gfortran"],
+        ),
+        (
+            [
+                "../cairo/meson.build:31:12: ERROR: Dependency lookup for cairo with method 'pkg-config' failed: "
+                "Pkg-config for machine host machine not found. Giving up."
+            ],
+            [
+                "the library cairo",
+                "libcairo2-dev of Debian bookworm does, and pkg-config finds it",
+                "libcairo2-dev pkg-config",
+            ],
+        ),
+        (
+            ["  Could NOT find PkgConfig (missing: PKG_CONFIG_EXECUTABLE)"],
+            ["the library PkgConfig", "BUILD_APT=pkg-config"],
+        ),
         (["error: command 'g++-11' failed: No such file or directory"], ["(g++-11) is absent"]),
         (["RuntimeError: CMake must be installed to build qdldl"], ["the program CMake", "BUILD_APT=cmake"]),
         (
@@ -329,17 +355,31 @@ def test_what_our_list_lacks_debians_index_of_files_names(job, compiled, package
     assert asked == [("header", "odd/odd.h")]
 
 
-def test_failure_that_its_line_does_not_explain_is_one_that_is_known(job, compiled):
-    umfpack = sdist("scikit-umfpack", "0.4.2", back_end=True, build=(wheel("meson-python"),))
-    job.files[umfpack.file.sha256] = job.files[PYG_LIB.file.sha256]
-    lines = [
-        "FAILED: [code=1] a.c",
-        "python meson_swig.py",
-        "umfpack_dep not found in dependencies: ",
-        "ninja: stopped",
-    ]
-    with refused(BuildError, "from a pkg-config file alone", "WITH=scikit-umfpack==0.4.1, which does without"):
-        compiled(lines=lines, wheels=(), returncode=1, package=umfpack)
+@pytest.mark.parametrize(
+    ("name", "lines", "words"),
+    [
+        (
+            "scikit-umfpack",
+            (
+                "FAILED: [code=1] a.c",
+                "python meson_swig.py",
+                "umfpack_dep not found in dependencies: ",
+                "ninja: stopped",
+            ),
+            ("from a pkg-config file alone", "WITH=scikit-umfpack==0.4.1, which does without"),
+        ),
+        (
+            "scikit-sparse",
+            ("cholmod.c:1:28: error: 'cholmod_common' has no member named 'nsbounds_hit'",),
+            ("From 0.5 on it is for SuiteSparse 7", "WITH=scikit-sparse==0.4.16"),
+        ),
+    ],
+)
+def test_failure_that_its_line_does_not_explain_is_one_that_is_known(job, compiled, name, lines, words):
+    package = sdist(name, "0.5.0", back_end=True, build=(wheel("meson-python"),))
+    job.files[package.file.sha256] = job.files[PYG_LIB.file.sha256]
+    with refused(BuildError, *words):
+        compiled(lines=lines, wheels=(), returncode=1, package=package)
 
 
 def test_success_leaves_no_log(compiled, job):
@@ -424,7 +464,62 @@ def test_a_source_is_built_by_what_it_states_what_its_back_end_asks_for_and_what
 def test_a_source_that_was_locked_without_what_it_is_known_to_ask_for_lacks_it():
     minkowski = msgspec.structs.replace(ADDED, name="minkowskiengine")
     whole = msgspec.structs.replace(minkowski, build=(wheel("pybind11"),))
-    assert [back_ends.lacks(package) for package in (ADDED, minkowski, whole)] == [False, True, False]
+    there = ["nvidia-nvtx-cu11", "nvidia-cusparse-cu11", "torch"]
+
+    def lacks(package, names=(*there,), cuda="11.7"):
+        return back_ends.lacks(package, names, cuda)
+
+    assert [lacks(package) for package in (ADDED, minkowski, whole)] == [False, True, False]
+    assert (lacks(whole, ["torch", "nvidia-nvtx-cu11"]), lacks(whole, ["torch"], "cpu")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "cuda", "wheels"),
+    [
+        ("minkowskiengine", "11.7", ("nvidia-nvtx-cu11", "nvidia-cusparse-cu11")),
+        ("minkowskiengine", "12.1", ("nvidia-nvtx-cu12", "nvidia-cusparse-cu12")),
+        ("minkowskiengine", "13.0", ("nvidia-cusparse",)),  # of nvtx there is none
+        ("minkowskiengine", "cpu", ()),
+        ("other", "11.7", ()),
+    ],
+)
+def test_wheels_of_cuda_that_a_package_is_known_to_want_are_named_for_the_stacks_cuda(name, cuda, wheels):
+    assert back_ends.wheels(name, cuda) == wheels
+
+
+def test_wheelhouse_key_has_the_wheels_of_cuda_that_a_package_is_known_to_be_compiled_with():
+    keys = {}
+    for name in ("minkowskiengine", "demo"):
+        package = msgspec.structs.replace(ADDED, name=name)
+        for version in ("1", "2"):
+            against = (wheel("torch"), wheel("nvidia-cusparse-cu11", version), wheel("nvidia-cublas-cu11", version))
+            keys[name, version] = extensions.origin(package, step(packages=(package,), against=against))
+    assert keys["minkowskiengine", "1"] != keys["minkowskiengine", "2"]
+    assert keys["demo", "1"] == keys["demo", "2"], "torch's own metadata says which"
+
+
+@pytest.mark.parametrize("python", ["3.9", "3.11"])
+def test_known_package_finds_its_build_requirements_whichever_the_python(job, compiled, python):
+    minkowski = msgspec.structs.replace(ADDED, name="minkowskiengine")
+    job.files[ADDED.file.sha256] = job.files[PYG_LIB.file.sha256]
+    job.step = step(packages=(minkowski,), python=python)
+    flags = compiled(package=minkowski)[1].environment["NVCC_PREPEND_FLAGS"]
+    assert flags.endswith(f"-I/opt/build-requirements/lib/python{python}/site-packages/pybind11/include")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"variables": {"CFLAGS": "-I{build_requirement}/include"}},
+            r"demo: \{build_requirement\} in a variable stands",
+        ),
+        ({"wheels": ("nvidia-nvtx", "nvidia-spares")}, "demo: nvidia-spares is not a project"),
+    ],
+)
+def test_placeholders_and_projects_of_known_packages_are_checked(fields, said):
+    with pytest.raises(ValueError, match=said):
+        back_ends.checked((back_ends.Package(name="demo", source="", **fields),))
 
 
 @pytest.mark.parametrize(

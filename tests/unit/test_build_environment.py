@@ -105,18 +105,19 @@ def test_flags_come_after_the_builds_own_and_what_it_sets_stays():
 def test_flags_of_a_known_package_stay_beside_those_that_are_asked_for():
     """torch's header that MinkowskiEngine's spmm.cu lacks is still there beside thrust's, asked for by the user."""
     made, package = step().compilation, msgspec.structs.replace(step().packages[0], name="minkowskiengine")
-    header = back_ends.package(package.name).variables["NVCC_PREPEND_FLAGS"]
+    header = back_ends.package(package.name).variables_where("/there")["NVCC_PREPEND_FLAGS"]
+    assert header.endswith("-I/there/pybind11/include")
     asked = msgspec.structs.replace(made, with_env=("NVCC_PREPEND_FLAGS=-include thrust/remove.h", "A=1"))
-    assert build_environment.asked_for(package, made) == {"NVCC_PREPEND_FLAGS": header}
+    assert build_environment.asked_for(package, made, "/there") == {"NVCC_PREPEND_FLAGS": header}
     both = {"NVCC_PREPEND_FLAGS": f"{header} -include thrust/remove.h", "A": "1"}
-    assert build_environment.asked_for(package, asked) == both
-    assert build_environment.of_step({}, [package], asked) == both
+    assert build_environment.asked_for(package, asked, "/there") == both
+    assert build_environment.of_step({}, [package], asked, requirements="/there") == both
 
 
 def test_variable_of_a_known_package_gives_way_to_what_is_asked_for():
     made, package = step().compilation, msgspec.structs.replace(step().packages[0], name="causal-conv1d")
     asked = msgspec.structs.replace(made, with_env=("CAUSAL_CONV1D_FORCE_BUILD=FALSE",))
-    assert build_environment.asked_for(package, asked) == {"CAUSAL_CONV1D_FORCE_BUILD": "FALSE"}
+    assert build_environment.asked_for(package, asked, "") == {"CAUSAL_CONV1D_FORCE_BUILD": "FALSE"}
 
 
 def test_what_is_for_compiling_alone_is_an_addition_so_that_it_is_refused_and_not_passed_over():

@@ -147,3 +147,25 @@ def test_unsigned_contents_index_is_refused(debian, server):
     with refused(NetworkError, "Contents-amd64"):
         contents.index("bookworm", debian.ctx)
     assert contents.index("bookworm", debian.ctx, ask=False) is None
+
+
+def test_package_of_an_installed_library_is_the_one_that_dpkg_knows(tmp_path):
+    """Bookworm has libsnappy.so.1 in libsnappy1v5: that its name follows the library's is policy, and no rule."""
+    lists = tmp_path / "var/lib/dpkg/info"
+    lists.mkdir(parents=True)
+    for package, paths in (
+        ("libsnappy1v5:amd64", [f"/{SYSTEM}/libsnappy.so.1"]),
+        ("libsnappy-dev:amd64", [f"/{SYSTEM}/libsnappy.so"]),
+        ("libopenblas0:amd64", ["/usr/share/doc/libopenblas0"]),
+        ("libopenblas0-pthread:amd64", [f"/{SYSTEM}/openblas-pthread/libopenblas.so.0"]),
+        ("other", [f"/{SYSTEM}/my-libz.so.1"]),
+    ):
+        (lists / f"{package}.list").write_text("".join(f"{path}\n" for path in ("/.", *paths)))
+    names = ("libsnappy.so.1", "libsnappy.so", "libopenblas.so.0", "libz.so.1")
+    found = {name: contents.installed(name, tmp_path) for name in names}
+    assert found == {
+        "libsnappy.so.1": ("libsnappy1v5",),
+        "libsnappy.so": (),
+        "libopenblas.so.0": ("libopenblas0",),
+        "libz.so.1": (),
+    }

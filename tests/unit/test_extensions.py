@@ -206,9 +206,30 @@ crt/host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions 
 """
 
 
+#: as setup.py's `config` tries what there is; mpi4py 3.1.6 without libopenmpi-dev
+TRIAL = """checking for library 'lmpe' ...
+mpicc -c _configtest.c -o _configtest.o
+mpicc -s _configtest.o -llmpe -o _configtest
+/usr/bin/ld: cannot find -llmpe: No such file or directory
+collect2: error: ld returned 1 exit status
+failure.
+removing: _configtest.c _configtest.o
+"""
+TRIED = """mpicc -c _configtest.c -o _configtest.o
+_configtest.c:2:10: fatal error: mpi.h: No such file or directory
+failure.
+removing: _configtest.c _configtest.o
+error: Cannot compile MPI programs. Check your configuration!!!
+"""
+
+
 @pytest.mark.parametrize(
     ("output", "line", "cause"),
     [
+        (f"{TRIAL}/usr/bin/ld: cannot find -lmpi: No such file or directory\n", "cannot find -lmpi:", "do not go"),
+        (f"{TRIAL}gcc -c a.c -o a.o\n{TRIED}", "fatal error: mpi.h", "do not go"),
+        (f"{TRIAL}error: no lmpe\n", "ld: cannot find -llmpe", "do not go"),
+        (f"{TRIAL}last words\n", "last words", "do not go"),
         (GCC, "csrc/scatter.cpp:14:9: error: 'nonsense' was not declared in this scope", "do not go with this torch"),
         (TOO_NEW, "unsupported GNU version! gcc versions later than 11", "does not go with CUDA 11.8.89"),
         ("nvcc fatal   : Unsupported gpu architecture 'compute_35'\n", "nvcc fatal", "asked for: 3.5, 7.0"),
@@ -551,6 +572,17 @@ def test_source_weight_is_its_known_or_usual_time(tmp_path, monkeypatch):
     assert worker.work_of(order, "a.cu", "temp/a.cu.o", []).log == "logs/pkg.temp_a.cu.o.log"
 
 
+def installed_in(rootfs):
+    """A base in which dpkg has a library whose package is not named after it, and one with a package of its own."""
+    lists = rootfs / "var/lib/dpkg/info"
+    lists.mkdir(parents=True)
+    folder = "/usr/lib/x86_64-linux-gnu"
+    (lists / "libsnappy1v5:amd64.list").write_text(f"/.\n{folder}/libsnappy.so.1\n{folder}/libsnappy.so.1.1.9\n")
+    (lists / "libopenblas0-pthread:amd64.list").write_text(f"{folder}/openblas-pthread/libopenblas.so.0\n")
+    (lists / "libopenblas0:amd64.list").write_text("/usr/share/doc/libopenblas0\n")
+    return rootfs
+
+
 @pytest.mark.parametrize(
     ("absent", "words"),
     [
@@ -563,6 +595,7 @@ def test_source_weight_is_its_known_or_usual_time(tmp_path, monkeypatch):
             ("no package of the image has", "make image STACK=torch CUDA=11.8 'WITH=demo nvidia-cusolver-cu11'"),
         ),
         (("libopenblas.so.0",), ("the image has not", "CUDA=11.8 WITH=demo 'APT=libumfpack5 libopenblas0'")),
+        (("libsnappy.so.1",), ("the image has not", "CUDA=11.8 WITH=demo 'APT=libumfpack5 libsnappy1v5'")),
     ],
 )
 def test_library_that_the_image_lacks_is_added_to_what_was_typed(tmp_path, cache, monkeypatch, absent, words):
@@ -571,6 +604,7 @@ def test_library_that_the_image_lacks_is_added_to_what_was_typed(tmp_path, cache
     job = SimpleNamespace(
         step=step(packages=(package,), architectures=()),
         base=SimpleNamespace(glibc="2.36", rootfs=tmp_path, platform=DEFAULT, emulator=None),
+        build_base=SimpleNamespace(rootfs=installed_in(tmp_path / "base")),
         cache=cache,
         beside=NextSteps(request).beside,
     )

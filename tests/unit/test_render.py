@@ -370,7 +370,11 @@ def test_rendered_source_gets_the_options_that_its_setup_py_takes(toolkit, optio
         assert flat.count(command) == 1
         assert flat.count("--config-settings") == 1, "PyG's extensions are compiled without"
     for_uv = f"--config-settings-package 'minkowskiengine:--global-option={options}' --requirement sources.txt"
-    assert for_uv in render.sources_text(known)
+    sources = render.sources_text(known)
+    assert for_uv in sources
+    assert "# SITE_PACKAGES: the folder that those of Python are in.\n" in sources
+    assert "-ISITE_PACKAGES/pybind11/include" in sources
+    assert "-I/opt/build-tools/pybind11/include" in render.dockerfile(known)
 
 
 @every_form

@@ -27,6 +27,13 @@ CP310 = "cp310-cp310-linux_x86_64"
 BOOKWORM = WheelTarget("3.11", "2.36")
 
 
+@pytest.mark.parametrize("torch", ["1.13.1", "2.2.2", "2.7.1"])
+def test_source_is_built_by_an_older_setuptools_where_nothing_asks_for_newer(torch):
+    """Of mpi4py 3.1.6, whose setup.py gives `new_compiler` the argument `dry_run`; setuptools 81 takes none."""
+    of_torch = tuple(pinning.constraints_of(torch))
+    assert pinning.build_limits(torch) == ((*of_torch, "setuptools<81"), of_torch, ())
+
+
 def test_compatible_candidate_is_locked_with_its_packages(server, lock):
     locked = lock()
     assert {package.name: package.version for package in locked.packages} == {

@@ -7,7 +7,7 @@ from tests import ROOT
 from tools import source_packages as trying
 from tools.source_packages import Compiled, Result, Source
 from tools.tables import filled
-from tools.typed import Message, Typed
+from tools.typed import Message, Typed, advised
 
 LISTED = trying.read_list()
 DEMO = Source(name="demo", kind="setuptools, C", use="import demo")
@@ -50,6 +50,15 @@ def test_package_fails_where_a_message_names_nothing_new():
 
     result = trying.tried(DEMO, attempt)
     assert (result.passed, len(result.messages)) == (False, 2)
+
+
+def test_package_that_imports_what_is_not_there_is_tried_with_it():
+    """pysptk imports pkg_resources, which setuptools has up to 81: `make image` says so after its smoke test."""
+    typed = Typed(with_="demo")
+    raised = "ModuleNotFoundError: No module named 'pkg_resources'"
+    said = Message(typed=typed, exit_code=9, what="", next_step=trying.remedied("demo", typed, raised, "3.11"))
+    assert advised(said, "torch").with_ == "demo setuptools<82"
+    assert trying.remedied("demo", typed, "ValueError: no", "3.11") == ""
 
 
 def test_differing_files_of_two_wheels_are_named(tmp_path):

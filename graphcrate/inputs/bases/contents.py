@@ -1,5 +1,5 @@
 """Which Debian package has a library, by the name that programs ask for, or a file that a build lacks: from Debian's
-own index of all files.
+own index of all files, or from dpkg's lists where the package is installed.
 
 The index (11 MB, 150 inflated) counts only by its hash in a Release file that Debian signed. What is kept of it
 is which packages have which library where the loader looks (ld.so(8)). How a package for a library is named is Debian's
@@ -9,6 +9,7 @@ policy, 8.1. Security updates have no index of their own, and bring no new names
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
@@ -121,6 +122,22 @@ def package_name(library: str) -> str:
     """The name of a package for a library alone: libX11.so.6 → libx11-6, libXext.so.6 → libxext6 (Policy 8.1)."""
     name = re.sub(r"\.so(\.|$)", "", re.sub(r"([0-9])\.so\.", r"\1-", library))
     return name.replace("_", "-").lower()
+
+
+def installed(library: str, rootfs: Path) -> tuple[str, ...]:
+    """The packages to name for a library ("libsnappy.so.1") that dpkg has installed there, as `choice` has them.
+
+    Empty where none has it.
+    """
+    there, owners = set[str](), set[str]()
+    for path in (rootfs / "var/lib/dpkg/info").glob("*.list"):
+        package = path.name.removesuffix(".list").partition(":")[0]
+        if not _NOT_TO_RUN.match(package):
+            there.add(package)
+            if f"/{library}\n" in path.read_text(encoding="utf-8", errors="replace"):
+                owners.add(package)
+    usual = package_name(library)  # it may be empty, and depend on any of those that have the library
+    return choice(library, owners | ({usual} & there)) if owners else ()
 
 
 def libraries(pieces: Iterable[bytes], platform: Platform = DEFAULT) -> dict[str, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base
 from graphcrate.model.lock import LockedPackage
-from graphcrate.model.plan import CompileStep, toolkit_id
+from graphcrate.model.plan import BUILD_REQUIREMENTS, CompileStep, site_packages, toolkit_id
 from graphcrate.model.platform import platform_named
 
 #: Raise it whenever the same inputs would give another wheel.
@@ -63,13 +63,22 @@ def origin(package: LockedPackage, step: CompileStep) -> str:
         inputs["crates"] = sorted(crate.file.sha256 for crate in package.vendored)
     if package.isolated and (compilation.besides or package.rust):  # with their headers and libraries, and rustc
         inputs["debian"] = sorted(f"{item.name} {item.version}" for item in compilation.base.packages)
-    if package.isolated and (asked := build_environment.asked_for(package, compilation)):
+    requirements = site_packages(step.python, BUILD_REQUIREMENTS)
+    if package.isolated and (asked := build_environment.asked_for(package, compilation, requirements)):
         inputs["asked"] = sorted(asked.items())
+    if wheels := [other.file.sha256 for other in step.against if other.name in _wheels(package, step)]:
+        inputs["wheels"] = sorted(wheels)  # of others torch's own pins decide
     if options := back_ends.of_setup(package, compilation):
         inputs["options"] = options
     if package.back_end:
         inputs["back end"] = ISOLATED_FORMAT if package.isolated else BACK_END_FORMAT
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def _wheels(package: LockedPackage, step: CompileStep) -> tuple[str, ...]:
+    """What of CUDA it is known to be compiled with besides."""
+    toolkit = step.compilation.toolkit
+    return back_ends.wheels(package.name, toolkit.version) if package.isolated and toolkit else ()
 
 
 def cached(step: CompileStep, cache: Cache) -> dict[str, Path]:

@@ -25,7 +25,7 @@ from graphcrate.inputs.wheels.sdist import check_sdist, read_sdist
 from graphcrate.model.command import IMAGE_AGAIN, filled, setting
 from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import LockedPackage
-from graphcrate.model.plan import BUILD, CUDA_HOME, VENV
+from graphcrate.model.plan import BUILD, BUILD_REQUIREMENTS, CUDA_HOME, VENV, site_packages
 from graphcrate.model.words import either, listed
 
 #: Most that compiling one file takes: 3.4 GB is what cutlass's kernels for one GPU want of nvcc's cicc.
@@ -34,7 +34,6 @@ MEMORY_WITHOUT_CUDA = 1_500_000_000  #: of cc1plus with torch's headers, as meas
 _LAUNCHER, _PROGRAM, _ORDERS = "launcher.py", "back_end.py", "orders.json"
 _LIBRARIES, _HEADERS = launcher.LIBRARIES, "headers"  #: of CUDA, from the image's packages
 _TOOLKIT = "cuda"  #: the toolkit with our nvcc
-_REQUIREMENTS = "/opt/build-requirements"  #: laid out as a virtual environment
 _CRATES, _CARGO = "crates", "cargo"  #: folders of what was unpacked, and of cargo's configuration
 _LEFT_OUT_SIZE = 1 << 20  #: bytes of that list which are read: it lies where what is built may write
 _CUDA = re.compile(r"(?<![a-z])cuda|nvcc|cublas", re.IGNORECASE)  #: in the error of a compile that has no toolkit
@@ -73,14 +72,15 @@ def build(
     argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
     variables = environment(given, compilation.architectures, jobs)
     if requirements is not None:
-        binds.append(sandbox.Bind(requirements, _REQUIREMENTS))
+        binds.append(sandbox.Bind(requirements, BUILD_REQUIREMENTS))
         finished = unfinished(package, job.step, job.cache)
         finished.mkdir(exist_ok=True)
         binds.append(sandbox.Bind(finished, f"{BUILD}/{launcher.FINISHED}", read_only=False))
         variables |= isolated(variables, job.step.python, cuda=compilation.toolkit is not None)
         if package.rust:
             variables |= for_cargo(jobs)
-        variables = build_environment.of_step(variables, [package], compilation)
+        there = site_packages(job.step.python, BUILD_REQUIREMENTS)
+        variables = build_environment.of_step(variables, [package], compilation, requirements=there)
     job.log_folder.mkdir(parents=True, exist_ok=True)
     log = job.log_folder / f"compile-{package.name}.log"
     with log.open("w", encoding="utf-8") as stream:
@@ -131,8 +131,8 @@ def isolated(given: Mapping[str, str], python: str, *, cuda: bool) -> dict[str, 
     """What changes where a package has its build requirements for itself, and compilers are found by their names."""
     compilers = f"{BUILD}/{back_end_program.COMPILERS}"
     made = {
-        "PATH": f"{compilers}:{_REQUIREMENTS}/bin:{given['PATH']}",
-        "PYTHONPATH": f"{_REQUIREMENTS}/lib/python{python}/site-packages",
+        "PATH": f"{compilers}:{BUILD_REQUIREMENTS}/bin:{given['PATH']}",
+        "PYTHONPATH": site_packages(python, BUILD_REQUIREMENTS),
         "CMAKE_GENERATOR": "Ninja",  # there is no make
         "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # CMake 4 refuses projects for a CMake of before, unless it is asked
         "SKBUILD_BUILD_DIR": f"{BUILD}/cmake",  # scikit-build-core's would have another name each time
@@ -300,9 +300,11 @@ def _absent(job: CompileJob, absent: build_packages.Missing) -> tuple[str, str]:
     suite = suites.titled(job.step.compilation.base.suite)
     brings = f"{either(packages or ['a package'])} of {suite}"
     cause = f"It is compiled with the {absent.kind} {absent.name}, which neither its build requirements bring nor "
-    cause += f"the base with the compiler: {brings} does."
+    finder = f", and {absent.finder} finds it" if absent.finder else ""
+    cause += f"the base with the compiler: {brings} does{finder}."
     which = "" if packages else f"    (apt-file search {absent.name} says which)"
-    return cause, f"{job.beside('build_apt', packages[:1] or ['PACKAGE'])}{which}"
+    named = [*(packages[:1] or ["PACKAGE"]), *filter(None, [absent.finder])]
+    return cause, f"{job.beside('build_apt', named)}{which}"
 
 
 class Reader:

@@ -22,7 +22,7 @@ from graphcrate.host.memory import free_memory
 from graphcrate.host.process import SilenceError
 from graphcrate.host.steps import Step
 from graphcrate.host.workers import Advance, Pool
-from graphcrate.inputs.bases.contents import package_name
+from graphcrate.inputs.bases.contents import installed, package_name
 from graphcrate.inputs.extensions import (
     SILENCE,
     CompileJob,
@@ -382,7 +382,8 @@ def _without_libraries(job: CompileJob, venv: Path, absent: Sequence[str]) -> tu
         cause = f"It is linked to {listed(absent)}, of which the toolkit has what is of CUDA, and no package of the "
         return f"{cause}image has.", job.beside("with_", list(dict.fromkeys(wheels)))
     cause = f"It is linked to {listed(absent)}, which the base with the compiler has and the image has not."
-    return cause, job.beside("apt", [package_name(name) for name in absent])
+    packages = (installed(name, job.build_base.rootfs) or (package_name(name),) for name in absent)
+    return cause, job.beside("apt", list(dict.fromkeys(names[0] for names in packages)))
 
 
 def _has_gpu_code(library: Path) -> bool:

@@ -161,9 +161,23 @@ class Watcher:
             self._progress.note(f"compiling {self._names}: {self._done}/{self._total} files{about}")
 
 
+def _beyond_trials(lines: Sequence[str]) -> list[str]:
+    """The lines but for distutils' trials of what there is, which may fail; one after which setup.py ends counts."""
+    kept, trial, last = list[str](), list[str](), list[str]()
+    for line in lines:
+        if trial or ("_configtest." in line and not line.startswith("removing: ")):
+            trial.append(line)
+            if line in ("failure.", "success!"):
+                trial, last = [], trial
+        elif not line.startswith("removing: _configtest."):
+            kept += [*last, line] if line.startswith("error: ") else [line]
+            last = []
+    return kept + trial
+
+
 def first_error(output: str) -> str:
     """The first line that looks like an error; the last one where none does."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = _beyond_trials([line.strip() for line in output.splitlines() if line.strip()])
     at = next((number for number, line in enumerate(lines) if _ERROR.search(line)), None)
     chosen = "" if at is None else lines[at]
     if at is not None and chosen.startswith("CMake Error"):  # what is wrong is in the lines below
