@@ -54,11 +54,11 @@ def main() -> None:
         seconds = [peer_files.debian(context, name, lock) for name in context.bases]
         for name in given.only:
             steps += peer(name, folder, context)
-    text = f"{about(lock, seconds, given.compile)}\n\n{table(steps)}"
     if given.packages:
-        sys.stdout.write(text)
+        sys.stdout.write(table(steps))
     else:
-        (COMPILING if given.compile else SECTION).write(text)
+        section = COMPILING if given.compile else SECTION
+        section.write(f"{about(lock, seconds, given.compile)}\n\n{table(steps)}")
 
 
 def about(lock: dict[str, Any], seconds: Sequence[float], compiling: bool) -> str:
