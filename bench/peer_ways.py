@@ -125,21 +125,20 @@ def last_words(said: str) -> str:
 
 def install(name: str) -> None:
     """Install a peer by apt-get where it is missing. Raises StopError."""
-    if name == "buildah":
-        programs = {"buildah": "buildah"}
-    elif name == "docker":
-        programs = {"dockerd": "docker.io", "runc": "runc"}
-        if offered_by_apt("docker-cli"):  # packages of their own from Debian 13 on
-            programs |= {DOCKER: "docker-cli", "/usr/libexec/docker/cli-plugins/docker-buildx": "docker-buildx"}
-    else:
-        programs = {}
-    apt_install([package for program, package in programs.items() if not find(program)])
-    if name != "buildah":  # what docker made becomes a SIF by Apptainer
+    if name == "apptainer":
         prepare_apptainer()
+        return
+    programs = {"buildah": "buildah"} if name == "buildah" else {"dockerd": "docker.io", "runc": "runc"}
+    if name == "docker" and offered_by_apt("docker-cli"):  # packages of their own from Debian 13 on
+        programs |= {DOCKER: "docker-cli", "/usr/libexec/docker/cli-plugins/docker-buildx": "docker-buildx"}
+    apt_install([package for program, package in programs.items() if not find(program)])
 
 
 def by_docker(way: Way, context: BuildContext) -> Iterator[Step]:
-    """An image in the daemon's store, an archive, and the SIF that Apptainer makes of it. Raises StepError."""
+    """An image in the daemon's store, an archive, and the SIF that Apptainer makes of it.
+
+    Raises StepError, and StopError where Apptainer cannot be installed.
+    """
     archive, sif = way.folder / "peer.tar", way.folder / "peer.sif"
     with docker_daemon(way):
         for base in context.bases:
@@ -150,6 +149,7 @@ def by_docker(way: Way, context: BuildContext) -> Iterator[Step]:
         yield Step(f"Docker {version}, `docker build`", "an image in its store", "image", cost)
         cost = way.take([DOCKER, "save", "--output", str(archive), "peer"], context.files, archive)
         yield Step("… and `docker save`", "an archive, not compressed", "image", cost)
+        install("apptainer")
         cost = apptainer_build(way, [str(sif), f"docker-archive:{archive}"], context, sif)
         yield Step("… and `apptainer build` of that", "SIF", "sif", cost)
 

@@ -86,8 +86,8 @@ def ours(folder: Path, compiling: bool) -> tuple[list[Step], dict[str, Any]]:
     untested += "" if compiling else " --extensions none"
     try:
         with new_clone(folder) as (way, project):
-            tested = way.take(["make", *settings(compiling)], project)
-            (layout,) = project.glob("dist/pyg/*/oci")
+            tested = way.take(["make", *settings(compiling)], project, project / "dist")
+            (layout,) = {path.resolve() for path in project.glob("dist/pyg/*/oci")}  # short names are links
             lock = json.loads(layout.with_name("lock.json").read_bytes())
         with new_clone(folder) as (way, project):
             layout = project / "dist/pyg" / layout.parent.name / "oci"
