@@ -1,7 +1,9 @@
 """How bench/peers.py has Docker, buildah and Apptainer build, each in a folder of its own, and what that takes."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,6 +59,7 @@ class Way:
 
     folder: Path
     daemon: int | None = None  #: the process that works for its commands
+    door: str = ""  #: where that listens
     seconds: float = 0.0
     processor: float = 0.0
     most: int = 0
@@ -75,20 +78,24 @@ class Way:
         places = {"HOME": "home", "TMPDIR": "tmp", "APPTAINER_TMPDIR": "tmp", "APPTAINER_CACHEDIR": "home"}
         variables = {name: os.environ[name] for name in KEPT if name in os.environ}
         variables |= {name: str(self.folder / place) for name, place in places.items()}
-        variables |= {"DOCKER_BUILDKIT": "1", "DOCKER_HOST": f"unix://{self.folder}/docker.sock"}
+        variables |= {"DOCKER_BUILDKIT": "1", "DOCKER_HOST": self.door}
         return variables | {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
 
     def run(self, command: Sequence[str], cwd: Path) -> str:
         """Run a command to its end; what it printed. Raises StepError."""
-        say(" ".join(command)[-160:])
-        with self.log.open("w") as stream:
-            done = subprocess.run(
-                command, cwd=cwd, env=self.environment(), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
-                check=False,
-            )  # fmt: skip
+        words = [word for word in command if word not in APART]
+        say(" ".join(words)[:160])
+        try:
+            with self.log.open("w") as stream:
+                done = subprocess.run(
+                    command, cwd=cwd, env=self.environment(), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+                    check=False,
+                )  # fmt: skip
+        except FileNotFoundError as error:
+            raise StepError(f"{error.filename} is not here") from error
         said = self.log.read_text(errors="replace")
         if done.returncode:
-            raise StepError(f"{Path(command[0]).name} ended with {done.returncode}: {last_words(said)}")
+            raise StepError(f"{Path(words[0]).name} ended with {done.returncode}: {last_words(said)}")
         return said
 
     def take(self, command: Sequence[str], cwd: Path, result: Path | None = None) -> Cost:
@@ -203,8 +210,11 @@ def secret_options(context: BuildContext) -> list[str]:
 @contextmanager
 def docker_daemon(way: Way) -> Iterator[None]:
     """A daemon with a store below the way's folder, the machine's own network, and no bridge. Raises StepError."""
-    command = [*APART, "dockerd", "--host", f"unix://{way.folder}/docker.sock", "--pidfile", str(way.folder / "pid")]
-    command += ["--data-root", str(way.folder / "root"), "--exec-root", str(way.folder / "run")]
+    # the path of a socket has at most 107 characters
+    sockets = Path(tempfile.mkdtemp(prefix="peers-", dir="/run"))
+    way.door = f"unix://{sockets}/door"
+    command = [*APART, "dockerd", "--host", way.door, "--pidfile", str(sockets / "pid")]
+    command += ["--data-root", str(way.folder / "root"), "--exec-root", str(sockets)]
     command += ["--bridge", "none", "--iptables=false"]
     log = way.folder / "daemon"
     with log.open("w") as stream:
@@ -220,10 +230,11 @@ def docker_daemon(way: Way) -> Iterator[None]:
         way.daemon = daemon.pid
         yield
     finally:
-        way.daemon = None
+        way.daemon, way.door = None, ""
         daemon.terminate()
         try:
             daemon.wait(60)
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
+        shutil.rmtree(sockets, ignore_errors=True)
