@@ -28,9 +28,11 @@ FILES, SECRETS = "/mnt", "/srv"
 NO_DOCUMENTATION = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 #: what compiles CUDA on Debian; in another stage than the image
 COMPILER = ("g++-11", "libpython3-dev", "nvidia-cuda-toolkit")
-#: bytecode as our images have it: a SIF is read-only
+#: Bytecode as our images have it: a SIF is read-only. uv links from its temporary cache what is on the same disk;
+#: Apptainer shows a build the host's /tmp.
 INSTALL = f"""\
 . {SECRETS}/machine
+export TMPDIR=/opt
 {FILES}/uv venv --quiet --python /usr/bin/python3 /opt/venv
 {FILES}/uv pip install --no-cache --no-deps --compile-bytecode --python /opt/venv/bin/python \
 --requirement {FILES}/requirements.txt"""
