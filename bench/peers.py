@@ -2,7 +2,7 @@
 
 Docker, buildah and Apptainer install the packages of our lock (names and versions, no compiled extensions) by uv into a
 Debian that is made for them before, each from an empty store, one after the other; ours begins with a fresh clone and
-an empty home. apt-get installs what is missing. An hour, 25 GB of disk. Writes the section `peers` of
+an empty home. apt-get installs what is missing. Half an hour, 25 GB of disk. Writes the section `peers` of
 docs/performance.md. `--compile`: PyG's four extensions are compiled, too; that is the section `peers compiling`.
 `--packages numpy==1.25.2` tries the peers with a small stack, without ours, and prints the table alone.
 """
