@@ -122,8 +122,8 @@ def peak_disk(folder: Path) -> Iterator[Callable[[], int]]:
 
 
 def used(folder: Path) -> int:
-    """Bytes that files below a folder take on the disk. Those that go while this looks do not count."""
-    total = 0
+    """Bytes that files below a folder take on the disk, each once. Those that go while this looks do not count."""
+    sizes: dict[tuple[int, int], int] = {}
     waiting = [str(folder)]
     while waiting:
         try:
@@ -132,10 +132,11 @@ def used(folder: Path) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
                     else:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        status = entry.stat(follow_symlinks=False)
+                        sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
         except OSError:
             continue
-    return total
+    return sum(sizes.values())
 
 
 def compare(folder: Path) -> None:
