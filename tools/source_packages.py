@@ -28,6 +28,7 @@ from graphcrate.assembly.extensions import Compiling
 from graphcrate.assembly.job import BuildJob
 from graphcrate.cli.requests import build_request
 from graphcrate.compat.explain import select_variant
+from graphcrate.compat.planning import ADDED_SOURCES
 from graphcrate.compat.targets import MachineRequest
 from graphcrate.host import sandbox, settings
 from graphcrate.host.atomic import write_file
@@ -161,7 +162,7 @@ def compile_twice(source: Source, typed: Typed, ctx: Context) -> Compiled:
     resolution = pipeline.lock_all(job, ctx)
     lock, plan = resolution.lock, planned.make_plan(job.contents, resolution, ctx)
     compiling = Compiling(plan, lock, request.own_sources, ctx)
-    (step,) = plan.of(CompileStep) or (None,)
+    step = next((step for step in plan.of(CompileStep) if step.title == ADDED_SOURCES), None)
     if step is None:
         raise BuildError(f"{typed.with_} has a wheel", next_step="take a release that has none, in the list")
     made = compiling.job(step, bases.prepare_base(ctx, lock.base), LOGS)
