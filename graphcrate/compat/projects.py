@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from graphcrate.compat.translated import Lines, Translated, is_stacks
@@ -296,8 +297,18 @@ def _files(value: _Pyproject, name: str) -> list[str]:
 
 
 def _expect_python(made: Translated, specifier: str, name: str) -> None:
-    if specifier:
-        made.expected.append(Expected(name="python", where=name, specifier=specifier))
+    """Note which Python a project is for; nothing of alternatives (`^3.8 || ^3.11`). Raises UsageError for no version."""
+    if not specifier or "|" in specifier:  # which PEP 440 cannot say
+        return
+    try:
+        SpecifierSet(specifier)
+    except InvalidSpecifier as error:
+        raise UsageError(
+            f"{name} says that it is for Python {specifier!r}, which is no version",
+            cause="A version is like >=3.10 (PEP 440), in Poetry's table also like ^3.10.",
+            next_step=f"correct it in {name}, or leave it out",
+        ) from error
+    made.expected.append(Expected(name="python", where=name, specifier=specifier))
 
 
 def _of_poetry(dependencies: Mapping[str, Any], text: str, name: str) -> Lines:

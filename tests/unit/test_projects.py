@@ -195,3 +195,13 @@ def test_unsupported_project_file_is_a_usage_error(read, name, text, what):
 )  # fmt: skip
 def test_poetry_caret_version_is_a_pep_440_specifier(version, specifier):
     assert "".join(projects._caret(version)) == specifier
+
+
+@pytest.mark.parametrize("text", ['[project]\nname = "a"\nrequires-python = "^"\n', POETRY.replace("^3.10", "^")])
+def test_project_for_a_python_that_is_no_version_is_refused(text):
+    with pytest.raises(UsageError, match=r"pyproject\.toml says that it is for Python '\^'"):
+        projects.pyproject(text, "pyproject.toml")
+
+
+def test_poetry_alternatives_of_python_are_compared_with_none():
+    assert projects.pyproject(POETRY.replace("^3.10", "^3.8 || ^3.11"), "pyproject.toml").expected == []
