@@ -297,14 +297,14 @@ def _files(value: _Pyproject, name: str) -> list[str]:
 
 
 def _expect_python(made: Translated, specifier: str, name: str) -> None:
-    """Note which Python a project is for; nothing of alternatives (`^3.8 || ^3.11`). Raises UsageError for no version."""
+    """Note the Python that a project is for; nothing of alternatives (`^3.8 || ^3.11`). Raises UsageError."""
     if not specifier or "|" in specifier:  # which PEP 440 cannot say
         return
     try:
         SpecifierSet(specifier)
     except InvalidSpecifier as error:
         raise UsageError(
-            f"{name} says that it is for Python {specifier!r}, which is no version",
+            f"{name} says that it is for Python {specifier!r}, which is not a version",
             cause="A version is like >=3.10 (PEP 440), in Poetry's table also like ^3.10.",
             next_step=f"correct it in {name}, or leave it out",
         ) from error
