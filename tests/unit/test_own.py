@@ -360,6 +360,8 @@ def test_failed_import_gives_its_first_exception_and_a_remedy():
     assert report.metrics == {ASK: "torchdata<0.10"}
     absent = ["importing x of x", "Traceback", "ModuleNotFoundError: No module named 'cv2'"]
     assert judged(absent, 1).metrics == {ASK: "opencv-python-headless"}
+    moved = "ImportError: cannot import name 'scalar_search_armijo' from 'scipy.optimize.linesearch' (/opt/venv/x.py)"
+    assert judged(["importing ot of pot", "Traceback", moved], 1).metrics == {ASK: "scipy<1.14"}
     program = ["importing git of gitpython", "Traceback", "ImportError: Bad git executable."]
     assert judged(program, 1).metrics == {APT: "git"}
     apart = ["importing x of x", "Traceback", "ModuleNotFoundError: No module named '_tkinter'"]
