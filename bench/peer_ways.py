@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from bench.clones import KEPT
 from bench.conversion import children_seconds, peak_disk, used
-from bench.first_commands import KEPT
 from bench.main_job import family
 from bench.page import say
 from bench.peer_files import FILES, SECRETS, BuildContext

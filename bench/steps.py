@@ -11,19 +11,15 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.first_commands import KEPT
-from bench.main_job import working_folder
-from bench.page import ROOT, Section, machine, say, today
+from bench.clones import clone, short, take
+from bench.page import Section, machine, today
 from graphcrate.host.context import Context
 
 SECTION = Section("steps", "bench/steps.py")
@@ -80,7 +76,7 @@ def main() -> None:
         for commit, _, path in (one.partition("=") for one in given.trace)
     }
     for revision in given.revisions or ([] if measured else ["HEAD~1", "HEAD"]):
-        commit = subprocess.check_output(["git", "-C", str(ROOT), "rev-parse", "--short", revision], text=True).strip()
+        commit = short(revision)
         measured[commit] = measure(commit)
     about = f"{today()}, `{' '.join(COMMAND)}` from an empty cache, each once, {machine(Context.here(), on_gpu=False)}."
     steps = table({commit: costs(each.events) for commit, each in measured.items()})
@@ -93,45 +89,23 @@ def measure(commit: str) -> Measured:
     with clone(commit) as folder:
         trace = folder / "trace.json"
         with disk_taken(folder) as taken:
-            first = seconds(folder, COMMAND, {"GRAPHCRATE_TRACE": str(trace)})
+            first = take(folder, COMMAND, {"GRAPHCRATE_TRACE": str(trace)}).wall
         events = json.loads(trace.read_bytes())
         loaded = downloads(events)
-        again = min(seconds(folder, COMMAND) for _ in range(5))
+        again = min(take(folder, COMMAND).wall for _ in range(5))
         sif = ("make", "sif", *COMMAND[2:])
         figures = {
             FIRST: first,
             AGAIN: again,
-            SIF: seconds(folder, sif),
-            SIF_ZSTD: seconds(folder, (*sif, "COMPRESSION=zstd")),
+            SIF: take(folder, sif).wall,
+            SIF_ZSTD: take(folder, (*sif, "COMPRESSION=zstd")).wall,
             MOST: max(taken) - loaded,
             END: taken[-1] - loaded,
         }
     for row, command in ((WITHOUT, COMMAND), (SIF_WITHOUT, sif)):
         with clone(commit) as folder:
-            figures[row] = seconds(folder, (*command, "EXTENSIONS=none"))
+            figures[row] = take(folder, (*command, "EXTENSIONS=none")).wall
     return Measured(events, figures)
-
-
-@contextmanager
-def clone(commit: str) -> Iterator[Path]:
-    """A folder with a clone of a commit in `project`, to be the home of who builds."""
-    with working_folder(None) as folder:
-        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "project")], check=True)
-        subprocess.run(["git", "-C", str(folder / "project"), "checkout", "--quiet", commit], check=True)
-        yield folder
-
-
-def seconds(folder: Path, command: Sequence[str], variables: Mapping[str, str] | None = None) -> float:
-    """Wall time of a command in the clone. Ends the bench where it fails."""
-    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-    environment |= {"HOME": str(folder), **(variables or {})}
-    say(" ".join(command))
-    os.sync()  # what was left to be written is not this one's
-    begin = time.monotonic()
-    done = subprocess.run(command, cwd=folder / "project", env=environment, stdout=sys.stderr, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}")
-    return time.monotonic() - begin
 
 
 @contextmanager
