@@ -546,6 +546,7 @@ def test_compile_command_of_setup_py_is_the_last_fallback(work, compiled, comman
 
 def test_precompiled_header_is_shared_by_equal_options(work, compiled):
     other = [word.replace("csrc/a.cpp", "csrc/b.cpp").replace("CUDA", "PYTHON") for word in CXX]
+    other += ["-I/build/torch-sparse-0.6.18/third_party/parallel-hashmap", "-I/build/metis/include"]  # its own, too
     commands = CXX, other, [*CXX, "-O3"]
     works = [work(one[6], headers="/headers", command=one)._replace(target="a.o") for one in commands]
     commands, _, _ = compiled(works)

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 PRECOMPILED = "/build/precompiled"
 #: the header that includes everything of torch's that the host compiler needs
 WHOLE = "torch/extension.h"
-#: options that differ from package to package, and change nothing in torch's headers
-ITS_OWN = re.compile(r"-DTORCH_EXT|-DWITH_|-I[^/]")
+#: options that differ from package to package, and change nothing in torch's headers: macros, and folders of sources
+ITS_OWN = re.compile(r"-DTORCH_EXT|-DWITH_|-I([^/]|/build/)")
 NATIVE = re.compile(r"-m(arch|tune|cpu)=native")
 OBJECTS = "objects"  #: below a library's folder
 #: Estimates in seconds for files that no order knows.
@@ -430,8 +430,9 @@ def seeded(command: Command, source: str) -> Command:
 def header_of(work: Work) -> Work:
     """Describe a host compiler's precompiled header; files with the same options share it, macros of packages aside."""
     files = {"-c", work.source, "-o", work.target}
-    program, *options = [work.command[0], f"-I{work.headers}", *work.command[1:]]
-    options = [word for word in options if word not in files and not ITS_OWN.match(word)]
+    program, *given = work.command
+    shared = (word for word in given if word not in files and not ITS_OWN.match(word))
+    options = [f"-I{work.headers}", *shared]
     name = hashlib.sha256(repr(options).encode()).hexdigest()[:16]
     header = f"{PRECOMPILED}/{name}/torch.h"
     command = [program, "-x", "c++-header", header, "-o", f"{header}.gch", *options]
