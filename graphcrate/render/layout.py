@@ -6,8 +6,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-import jinja2
+from typing import TYPE_CHECKING
 
 from graphcrate.compat import compilers
 from graphcrate.compat.libraries import Library
@@ -16,6 +15,9 @@ from graphcrate.compat.toolkits import PACKAGES
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import BUILD, CUDA_HOME, VENV
 from graphcrate.model.recipe import CHANNELS, Channel
+
+if TYPE_CHECKING:
+    import jinja2
 
 WIDTH = 118
 CONTEXT = "/context"  #: what lay beside the text, in stages that are left behind
@@ -46,7 +48,9 @@ _NAMES = {
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def _environment() -> "jinja2.Environment":
+    import jinja2  # an image that is there unchanged needs no text
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("graphcrate.render"),
         block_start_string="<%",

@@ -13,15 +13,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import msgspec
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVersionSection, Version, VersionAuxiliary
 
 from graphcrate.model.audit import Binary, NeededSymbol, VersionWanted
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.platform import Platform
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded where a file is read: most commands read none
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.gnuversions import Version, VersionAuxiliary
     from elftools.elf.sections import Section
 
 _BY_NAME = (".nv_fatbin", "__nv_relfatbin", ".data", ".rodata")
@@ -99,6 +98,8 @@ class _Reader:
     def read(self) -> Elf:
         if self._stream.read(4) != b"\x7fELF":
             self.fail("is not an ELF file")
+        from elftools.elf.elffile import ELFFile
+
         elf = ELFFile(self._stream)
         if elf.elfclass != 64 or not elf.little_endian:
             what = f"is an ELF file of {elf.elfclass} bits for {elf['e_machine']}; only 64 bits, little-endian are read"
@@ -141,7 +142,7 @@ class _Reader:
             data=tuple(filter(None, map(self._extent, (".data", ".rodata")))),
         )
 
-    def _interpreter(self, elf: ELFFile) -> str:
+    def _interpreter(self, elf: "ELFFile") -> str:
         for segment in elf.iter_segments("PT_INTERP"):
             self._stream.seek(segment["p_offset"])
             path = self._stream.read(min(segment["p_filesz"], _PATH_LIMIT)).rstrip(b"\0")
@@ -184,6 +185,8 @@ class _Reader:
 
     def _tags(self) -> dict[str, list[str]]:
         """Those tags of the dynamic section that are names."""
+        from elftools.elf.dynamic import DynamicSection
+
         names: dict[str, list[str]] = {tag: [] for tag in _NAMES}
         section = self._sections.get("SHT_DYNAMIC")
         if isinstance(section, DynamicSection) and self._extent("SHT_DYNAMIC"):
@@ -192,8 +195,10 @@ class _Reader:
                     names[kind].append(getattr(tag, kind.removeprefix("DT_").lower()))
         return names
 
-    def _versions(self, key: str) -> Iterator[tuple[Version, VersionAuxiliary]]:
+    def _versions(self, key: str) -> "Iterator[tuple[Version, VersionAuxiliary]]":
         """Entries of a version table, each with those that follow from it; no more than it has room for."""
+        from elftools.elf.gnuversions import GNUVersionSection
+
         section = self._sections.get(key)
         if isinstance(section, GNUVersionSection) and self._extent(key):
             room = section["sh_size"] // _SMALLEST
