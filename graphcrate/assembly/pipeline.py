@@ -14,6 +14,7 @@ from graphcrate.compat.explain import select_variant
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines import table
 from graphcrate.engines.backend import Engine
+from graphcrate.engines.embedded import run as running
 from graphcrate.host.atomic import link, write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import BuildError, HostError, NetworkError, UsageError
@@ -117,12 +118,12 @@ def _build_and_test(job: BuildJob, ctx: Context) -> BuildReport:
     locked = locking.lock_stack(choice, job.typed.sources, ctx)
     stack = locking.for_gpus(locked, choice.gpu)
     if not additions:
-        return _finish(job, stack, ctx)
+        return _finish(job, stack, ctx, is_last=True)
     added = locking.for_gpus(locking.lock_additions(choice, locked, job.added, ctx), choice.gpu)
     if not own.changes(additions, added.lock.additions.packages):
         for note in added.lock.notes[len(stack.lock.notes) :]:
             ctx.progress.note(note)
-        return _finish(job.of_stack(), stack, ctx)
+        return _finish(job.of_stack(), stack, ctx, is_last=True)
     may_be_on_top = engine is with_engine.EMBEDDED and proving.may_be_on_top(added.lock, additions)
     if not (job.typed.suites.run and may_be_on_top):
         return _finish(job, added, ctx)
@@ -170,12 +171,17 @@ def _finish(
     *,
     known: LookUp | None = None,
     below: BuildReport | None = None,
+    is_last: bool = False,
 ) -> BuildReport:
-    """Make the image of a resolution and prove it; only then it gets its further names. `below`: the image under it."""
+    """Make the image of a resolution and prove it; only then it gets its further names. `below`: the image under it.
+
+    `is_last`: nothing is put on top of it soon, so the tree that its suites ran in goes.
+    """
     output = job.images.output
     try:
         made = job.maker.make(resolution, ctx, known)
-        report = job.prover.prove(made, below, ctx)
+        with running.removed_after(made.report.digest, ctx.cache) if is_last else contextlib.nullcontext():
+            report = job.prover.prove(made, below, ctx)
     except BaseException:
         with contextlib.suppress(HostError):  # what was here before may have had the name
             names.tidy(output / (job.typed.additions.name or job.choice.recipe.name))

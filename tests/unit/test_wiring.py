@@ -416,6 +416,28 @@ def test_second_build_of_a_failed_image_fails_again(world):
     assert [world.typed(*BUILD)[0] for _ in range(2)] == [15, 15]
 
 
+def unpacked(world):
+    return [path.name for path in (world.root / "cache" / running.FOLDER).glob("*")]
+
+
+def test_tree_that_a_stack_was_tried_in_goes_and_that_of_run_stays(world):
+    world.completed = Completed(1, (FAILED,))
+    assert world.typed(*BUILD)[0] == 10
+    assert len(unpacked(world)) == 1, "to be looked into"
+    world.completed = PASSING
+    shutil.rmtree(world.root / "cache" / running.FOLDER)
+    assert world.typed(*BUILD)[0] == 0
+    assert unpacked(world) == []
+    assert world.typed("run", f"torch:{world.built().name}", "--", "ls")[0] == 0
+    assert world.typed(*BUILD, "--rerun")[0] == 0
+    assert len(unpacked(world)) == 1, "somebody runs it"
+
+
+def test_tree_of_an_image_with_additions_stays_since_it_is_built_again_and_again(world, mine):
+    (code, _, err), _ = mine()
+    assert (code, bool(unpacked(world))) == (0, True), err
+
+
 def test_extension_in_the_lock_is_a_require_argument_of_the_ops_suite(world):
     """The argument is what `ops` fails by where an extension is not installed (test_suites)."""
     required = []

@@ -1,6 +1,7 @@
 """Runs commands in an image with no engine: its layers unpacked into the cache once, a sandbox around each command.
 
-An unpacked image takes gigabytes and is of use only while people try it: the two used last are kept.
+An unpacked image takes gigabytes and is of use only while people try it: the two used last are kept, and what a build
+tried a stack in goes when it ends.
 """
 
 import contextlib
@@ -177,6 +178,19 @@ def lowest_unpacked(digests: Sequence[str], cache: Cache) -> int:
         return _below(digests, cache, stack)[1]
 
 
+@contextlib.contextmanager
+def removed_after(digest: str, cache: Cache) -> Iterator[None]:
+    """Remove the unpacked image of this digest at the block's end, where it was not there before and nobody uses it.
+
+    After an error it stays, to be looked into.
+    """
+    image = cache.root / FOLDER / digest.removeprefix("sha256:")
+    was_there = image.is_dir()
+    yield
+    if not was_there:
+        _remove(image, cache)
+
+
 def prunable(cache: Cache) -> list[Path]:
     """The unpacked images that make room before another is unpacked."""
     return _by_use(cache)[KEPT - 1 :]
@@ -200,7 +214,8 @@ def _in_use(image: Path) -> Iterator[bool]:
 def _prune(cache: Cache, progress: Progress, keep: int = KEPT) -> None:
     """Remove all but the images used last."""
     for image in _by_use(cache)[keep:]:
-        _remove(image, cache, progress)
+        if _remove(image, cache):
+            progress.note("making room: removing an unpacked image that was not used lately")
 
 
 def _by_use(cache: Cache) -> list[Path]:
@@ -212,14 +227,15 @@ def _by_use(cache: Cache) -> list[Path]:
     return sorted(used, key=lambda image: used[image], reverse=True)
 
 
-def _remove(image: Path, cache: Cache, progress: Progress) -> None:
-    """Remove an unpacked image that nobody uses: renamed first, so that half of one is never seen."""
+def _remove(image: Path, cache: Cache) -> bool:
+    """Remove an unpacked image that nobody uses: renamed first, so that half of one is never seen. Whether it did."""
     with contextlib.suppress(FileNotFoundError, BlockingIOError):
         descriptor = os.open(image, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with cache.folder() as folder:
                 image.rename(folder / "rootfs")
-                progress.note("making room: removing an unpacked image that was not used lately")
+            return True
         finally:
             os.close(descriptor)
+    return False
