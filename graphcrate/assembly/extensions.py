@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from graphcrate.compat import compile_time, facts, planning
-from graphcrate.compat.next_steps import More, same_with
+from graphcrate.compat.next_steps import Beside, same_with
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import nvcc, to_compile
 from graphcrate.host import trace
@@ -90,7 +90,7 @@ class Compiling:
     lock: Lock
     sources: SourceOptions
     ctx: Context
-    beside: Callable[[More, Sequence[str]], str] = same_with  #: what to type for more packages
+    beside: Beside = same_with  #: what to type for more packages
 
     @property
     def is_due(self) -> bool:
@@ -140,6 +140,7 @@ class Compiling:
             jobs=default_jobs(),
             log_folder=folder,
             bringing=lambda kind, name: contents.bringing(kind, name, step.compilation.base.suite, self.ctx),
+            linking=lambda package: contents.linked_by(package, step.compilation.base.suite, self.ctx),
             beside=self.beside,
             unpacked=unpacked,
         )

@@ -12,7 +12,7 @@ import msgspec
 
 from graphcrate.assembly import extensions, summary
 from graphcrate.compat import suites
-from graphcrate.compat.next_steps import More, same_with
+from graphcrate.compat.next_steps import Beside, same_with
 from graphcrate.compat.request import SourceOptions
 from graphcrate.engines import table
 from graphcrate.engines.backend import BuildOrder, Built, Engine
@@ -59,7 +59,7 @@ def build(
     sources: SourceOptions,
     folder: Path,
     ctx: Context,
-    beside: Callable[[More, Sequence[str]], str] = same_with,
+    beside: Beside = same_with,
     *,
     is_tested: bool = False,
     packs: Compression | None = None,

@@ -1,6 +1,6 @@
 """What to type next for a build: its command with one thing changed. Only messages read it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,17 +9,23 @@ import msgspec
 from graphcrate.compat import own
 from graphcrate.compat.request import BuildRequest
 from graphcrate.model.command import Command, Setting, command
+from graphcrate.model.words import listed
 
 _MOST_NAMED = 4  #: packages in a command for another CUDA version
 _MOST_WORDS = 6  #: packages in a command with others in place of what was typed
 
 #: options that take more packages
 More = Literal["with_", "apt", "build_apt"]
+#: more packages by option → what to type
+Beside = Callable[[Mapping[More, Sequence[str]]], str]
 
 
-def same_with(option: More, packages: Sequence[str]) -> str:
+def same_with(more: Mapping[More, Sequence[str]]) -> str:
     """What to type besides, where the command is not known."""
-    return f"the same command with {Setting(option.strip('_').replace('_', '-'), ' '.join(packages))}"
+    settings = [
+        str(Setting(option.strip("_").replace("_", "-"), " ".join(packages))) for option, packages in more.items()
+    ]
+    return f"the same command with {' '.join(settings)}"
 
 
 @dataclass(frozen=True)
@@ -60,21 +66,21 @@ class NextSteps:
 
     def with_apt(self, packages: Sequence[str]) -> str:
         """The same with more of Debian's packages; of a recipe file, what to write."""
-        return self._with_debian("apt", packages)
+        return self.beside({"apt": packages})
 
-    def beside(self, option: More, packages: Sequence[str]) -> str:
-        """The same with more packages for an option; of a recipe file, what to write."""
-        return self.with_packages(packages) if option == "with_" else self._with_debian(option, packages)
-
-    def _with_debian(self, option: Literal["apt", "build_apt"], packages: Sequence[str]) -> str:
+    def beside(self, more: Mapping[More, Sequence[str]]) -> str:
+        """The same with more packages for these options; of a recipe file, what to write."""
+        if packages := more.get("with_"):
+            return self.with_packages(packages)
         additions = self.typed.additions
-        names = tuple(dict.fromkeys((*getattr(additions, option), *packages)))
+        names = {option: tuple(dict.fromkeys((*getattr(additions, option), *more[option]))) for option in more}
         if self.typed.recipe:
-            return f"{option} = [{_quoted(names)}] in {self.typed.recipe}, then the same command"
+            lines = [f"{option} = [{_quoted(packages)}]" for option, packages in names.items()]
+            return f"{listed(lines)} in {self.typed.recipe}, then the same command"
         if additions.constraints and not self.typed.requirements:  # bounds of a file that is not known any more
-            return same_with(option, names)
-        more = msgspec.structs.replace(additions, **{option: names})
-        return str(msgspec.structs.replace(self.typed, additions=more).command())
+            return same_with(names)
+        asked = msgspec.structs.replace(additions, **names)
+        return str(msgspec.structs.replace(self.typed, additions=asked).command())
 
     def _asking(self, packages: Sequence[str]) -> BuildRequest:
         """The request for these packages in place of those that were typed; what is in a file of them stays there."""

@@ -73,6 +73,36 @@ def test_resolved_packages_are_the_newest_with_dependencies(debian):
     assert ", ".join(names(found)) == expected
 
 
+@pytest.mark.parametrize(
+    ("package", "libraries"),
+    [
+        ("libcairo2-dev", ("libcairo2",)),
+        ("libsnappy-dev", ("libsnappy1v5",)),
+        ("liblapack-dev", ("liblapack3",)),
+        ("libsuitesparse-dev", ()),  # too many to name before it is known to which it is linked
+        ("libeigen3-dev", ()),
+        ("swig", ()),
+        ("libabsent-dev", ()),
+    ],
+)
+def test_libraries_of_a_package_to_compile_with_are_those_of_its_version(debian, package, libraries):
+    """As bookworm has them, the first of each kind."""
+    of_suitesparse = ", ".join(f"lib{name} (= 1:5.12)" for name in ("amd2", "btf1", "camd2", "umfpack5"))
+    suite = debian.opened(
+        stanza(
+            "libcairo2-dev",
+            "1.16",
+            Depends="libcairo2 (= 1.16), libcairo-gobject2 (= 1.16), libx11-dev, libxcb1 (>= 1)",
+        ),
+        stanza("libsnappy-dev", "1.1", Depends="libsnappy1v5 (= 1.1)"),
+        stanza("liblapack-dev", "3.11", Depends="liblapack3 (= 3.11), libblas-dev | libblas.so, libtmglib-dev"),
+        stanza("libsuitesparse-dev", "1:5.12", Depends=of_suitesparse),
+        stanza("libeigen3-dev", Suggests="libeigen3-doc"),
+        stanza("swig", Depends="swig4.0 (= 1)"),
+    )
+    assert suite.linked_by(package) == libraries
+
+
 def test_uninstallable_package_is_named_with_its_dependency(debian):
     for message, listed in {
         "the recipe needs a, which is not in it": [],

@@ -53,6 +53,7 @@ def job(tmp_path, cache, progress, monkeypatch):
         build_base=SimpleNamespace(rootfs=tmp_path),
         log_folder=tmp_path / "logs",
         bringing=lambda kind, name: (),
+        linking=lambda package: (),
         beside=same_with,
         cache=cache,
     )
@@ -353,6 +354,25 @@ def test_what_our_list_lacks_debians_index_of_files_names(job, compiled, package
         lines = ["b.c:1:2: fatal error: odd/odd.h: No such file or directory"]
         compiled(lines=lines, wheels=(), returncode=1, package=ADDED)
     assert asked == [("header", "odd/odd.h")]
+
+
+@pytest.mark.parametrize(
+    ("line", "typed"),
+    [
+        ("b.c:1:2: fatal error: odd/odd.h: No such file or directory", "BUILD_APT=libodd-dev APT=libodd2"),
+        ("ld: cannot find -lodd", "BUILD_APT=libodd-dev APT=libodd2"),
+        ("ERROR: Program 'odd' not found", "BUILD_APT=libodd-dev"),  # nothing is linked to it
+    ],
+)
+def test_library_that_what_is_compiled_needs_is_named_with_what_it_is_compiled_with(job, compiled, line, typed):
+    """In one message: another one comes after all was compiled."""
+    job.files[ADDED.file.sha256] = job.files[PYG_LIB.file.sha256]
+    job.bringing = lambda kind, name: ("libodd-dev", "libodd-tiny-dev")
+    job.linking = {"libodd-dev": ("libodd2",)}.__getitem__
+    with refused(BuildError, f"the same command with {typed}") as caught:
+        compiled(lines=[line], wheels=(), returncode=1, package=ADDED)
+    told = str(caught.value)
+    assert (" APT=" in told, "linked to it needs libodd2 in the image" in told) == (("APT=libodd2" in typed,) * 2)
 
 
 @pytest.mark.parametrize(

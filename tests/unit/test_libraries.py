@@ -212,19 +212,25 @@ def test_audit_error_on_a_missing_library_has_the_whole_command(request_, comman
 
 
 @pytest.mark.parametrize(
-    ("option", "recipe", "command"),
+    ("options", "recipe", "command"),
     [
-        ("with_", None, "make image STACK=torch CUDA=cpu 'WITH=a x' APT=b BUILD_APT=c"),
-        ("apt", None, "make image STACK=torch CUDA=cpu WITH=a 'APT=b x' BUILD_APT=c"),
-        ("build_apt", None, "make image STACK=torch CUDA=cpu WITH=a APT=b 'BUILD_APT=c x'"),
-        ("with_", Path("mine.toml"), 'add "x" to pip in mine.toml'),
-        ("build_apt", Path("mine.toml"), 'build_apt = ["c", "x"] in mine.toml, then the same command'),
+        (("with_",), None, "make image STACK=torch CUDA=cpu 'WITH=a x' APT=b BUILD_APT=c"),
+        (("apt",), None, "make image STACK=torch CUDA=cpu WITH=a 'APT=b x' BUILD_APT=c"),
+        (("build_apt",), None, "make image STACK=torch CUDA=cpu WITH=a APT=b 'BUILD_APT=c x'"),
+        (("build_apt", "apt"), None, "make image STACK=torch CUDA=cpu WITH=a 'APT=b x' 'BUILD_APT=c x'"),
+        (("with_",), Path("mine.toml"), 'add "x" to pip in mine.toml'),
+        (("build_apt",), Path("mine.toml"), 'build_apt = ["c", "x"] in mine.toml, then the same command'),
+        (
+            ("build_apt", "apt"),
+            Path("mine.toml"),
+            'build_apt = ["c", "x"] and apt = ["b", "x"] in mine.toml, then the same command',
+        ),
     ],
 )
-def test_package_is_added_to_the_option_that_was_typed(option, recipe, command):
+def test_package_is_added_to_the_options_that_were_typed(options, recipe, command):
     additions = Additions(packages=("a",), apt=("b",), build_apt=("c",))
     request = BuildRequest(name="torch", cuda="cpu", additions=additions, recipe=recipe)
-    assert NextSteps(request).beside(option, ["x"]) == command
+    assert NextSteps(request).beside({option: ["x"] for option in options}) == command
 
 
 def test_report_has_the_debian_packages_of_failures(ctx, tmp_path, monkeypatch):

@@ -550,7 +550,9 @@ def test_passed_tests_run_again_only_with_rerun(mine):
 def test_run_ends_with_the_exit_code_of_its_command(world, ended, code):
     name = f"torch:{world.built().name}"
     world.completed = Completed(ended, ())
-    assert world.typed("run", name, "--", "python", "-c", "exit()") == (code, "", "")
+    typed = "run", name, "--", "python", "-c", "exit()"
+    assert world.typed(*typed)[:2] == (code, "")
+    assert world.typed(*typed) == (code, "", ""), "it is unpacked by then"
 
 
 def test_run_binds_the_working_folder_and_passes_terminal_and_gpus(world):

@@ -32,6 +32,7 @@ REGISTRY_INSTEAD = 'or take a base from a registry: base.provider = "registry" i
 _KEYS = Path(__file__).parent  #: has the files of keys
 _PACKINGS = (".xz", ".gz", ".bz2", "")
 _PRIORITIES = {"required": 0, "important": 1, "standard": 2, "optional": 3}  #: all others come after these
+_MOST_LINKED = 3  #: libraries to name for a package to compile with: what is linked to one of more says to which
 _THREADS = 8  #: small files from one server
 
 
@@ -132,6 +133,28 @@ class SuiteArchive:
         have = version_key(package.version)
         stanzas = (stanza for stanza in self._by_name.get(package.name, ()) if stanza.is_fix)
         return next((stanza.package for stanza in stanzas if version_key(stanza.version) > have), None)
+
+    def linked_by(self, name: str) -> tuple[str, ...]:
+        """The packages with the libraries that a package to compile with is for, at most three; empty for no such one.
+
+        It depends on those of its own version (Debian's policy, 8.4); where one is named as it is, on that alone.
+        """
+        stanza = next(iter(self._by_name.get(name, ())), None)
+        if stanza is None or not name.endswith("-dev"):
+            return ()
+        base = name.removesuffix("-dev")
+        clauses = map(_alternatives, stanza.fields.get("Depends", "").split(","))
+        exact = [
+            depended
+            for depended, constraint in (clause[0] for clause in clauses if clause)
+            if depended.startswith("lib")
+            and not depended.endswith(("-dev", "-bin", "-doc"))
+            and constraint.removeprefix("=").strip() == stanza.version
+        ]
+        if base in exact:
+            return (base,)
+        near = [depended for depended in exact if depended.startswith(base)] or exact
+        return tuple(near) if len(near) <= _MOST_LINKED else ()
 
     def source_of(self, name: str) -> str:
         """The source package that a listed package was built from; its own name where that is not said."""

@@ -21,7 +21,7 @@ from graphcrate.host.connections import host_of, redacted
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.inflating import pieces
-from graphcrate.inputs.bases.archive import Listed, SignedRelease, mains
+from graphcrate.inputs.bases.archive import Listed, SignedRelease, SuiteArchive, mains
 from graphcrate.inputs.bases.mirrors import archives
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.limits import INDEX, Gauge
@@ -98,6 +98,16 @@ def bringing(kind: str, name: str, suite: str, ctx: Context, platform: Platform 
         nearest = min((path.count("/") for path, _ in chosen), default=0)
         packages = {location.rpartition("/")[2] for path, location in chosen if path.count("/") == nearest}
         return _one_of(sorted(packages, key=lambda package: (len(package), package)))
+    return ()
+
+
+def linked_by(package: str, suite: str, ctx: Context, platform: Platform = DEFAULT) -> tuple[str, ...]:
+    """The libraries that a package to compile with (libcairo2-dev) is for; see `SuiteArchive.linked_by`.
+
+    Empty where nobody answers.
+    """
+    with contextlib.suppress(NetworkError, IntegrityError):
+        return SuiteArchive(suite, ctx, platform=platform).linked_by(package)
     return ()
 
 

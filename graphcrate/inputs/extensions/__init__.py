@@ -13,7 +13,7 @@ from pathlib import Path
 from graphcrate.compat import back_ends, build_environment
 from graphcrate.compat.compilers import STAND_INS, folder_for, variables
 from graphcrate.compat.libraries import linked
-from graphcrate.compat.next_steps import More, same_with
+from graphcrate.compat.next_steps import Beside, same_with
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base
@@ -112,7 +112,9 @@ class CompileJob:
     log_folder: Path  #: where the output of a compile that fails goes
     #: kind and name of what a build lacks → packages of Debian, any of which brings it
     bringing: Callable[[str, str], tuple[str, ...]] = lambda kind, name: ()
-    #: option, packages → what to type so that these are there besides
-    beside: Callable[[More, Sequence[str]], str] = same_with
+    #: package of Debian to compile with → libraries that what is compiled with it will be linked to
+    linking: Callable[[str], tuple[str, ...]] = lambda package: ()
+    #: what to type so that more packages are there
+    beside: Beside = same_with
     #: waits for layers of the step's wheels and gives where they are unpacked: those that are there are not once more
     unpacked: Callable[[], Sequence[Path]] = tuple

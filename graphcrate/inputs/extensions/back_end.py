@@ -9,9 +9,9 @@ programs of compilers' names stand before the compilers (`launcher`). pyg_lib kn
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from graphcrate.compat import back_ends, build_environment, build_packages, sonames, suites
 from graphcrate.host import beneath, sandbox, settings
@@ -27,6 +27,9 @@ from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import BUILD, BUILD_REQUIREMENTS, CUDA_HOME, VENV, site_packages
 from graphcrate.model.words import either, listed
+
+if TYPE_CHECKING:
+    from graphcrate.compat.next_steps import More
 
 #: Most that compiling one file takes: 3.4 GB is what cutlass's kernels for one GPU want of nvcc's cicc.
 MEMORY_PER_JOB = 4_000_000_000
@@ -259,7 +262,7 @@ def _failure(job: CompileJob, package: LockedPackage, log: Path, returncode: int
         what = f"compiled with the header {lacking[1]}" if lacking[1] else f"linked to lib{lacking[2]}"
         cause = f"It is {what}, which neither CUDA's toolkit has nor a package of the image: {project} of the index "
         cause += "does."
-        next_step = job.beside("with_", [project])
+        next_step = job.beside({"with_": [project]})
     elif (
         package.isolated
         and (absent := build_packages.missing(line, _python_of(job)))
@@ -303,8 +306,13 @@ def _absent(job: CompileJob, absent: build_packages.Missing) -> tuple[str, str]:
     finder = f", and {absent.finder} finds it" if absent.finder else ""
     cause += f"the base with the compiler: {brings} does{finder}."
     which = "" if packages else f"    (apt-file search {absent.name} says which)"
-    named = [*(packages[:1] or ["PACKAGE"]), *filter(None, [absent.finder])]
-    return cause, f"{job.beside('build_apt', named)}{which}"
+    more: dict[More, Sequence[str]] = {
+        "build_apt": [*(packages[:1] or ["PACKAGE"]), *filter(None, [absent.finder])],
+    }
+    if linked := job.linking(packages[0]) if packages and absent.kind in ("header", "library") else ():
+        cause += f" What is linked to it needs {listed(linked)} in the image, too."
+        more["apt"] = linked
+    return cause, f"{job.beside(more)}{which}"
 
 
 class Reader:

@@ -383,10 +383,10 @@ def _without_libraries(job: CompileJob, venv: Path, absent: Sequence[str]) -> tu
     wheels = [wheel for name in absent if (wheel := sonames.wheel_of(name, toolkit.version if toolkit else ""))]
     if wheels:
         cause = f"It is linked to {listed(absent)}, of which the toolkit has what is of CUDA, and no package of the "
-        return f"{cause}image has.", job.beside("with_", list(dict.fromkeys(wheels)))
+        return f"{cause}image has.", job.beside({"with_": list(dict.fromkeys(wheels))})
     cause = f"It is linked to {listed(absent)}, which the base with the compiler has and the image has not."
     packages = (installed(name, job.build_base.rootfs) or (package_name(name),) for name in absent)
-    return cause, job.beside("apt", list(dict.fromkeys(names[0] for names in packages)))
+    return cause, job.beside({"apt": list(dict.fromkeys(names[0] for names in packages))})
 
 
 def _has_gpu_code(library: Path) -> bool:
