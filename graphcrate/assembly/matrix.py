@@ -192,7 +192,10 @@ def _plan(row: MatrixRow, lock: Lock, ctx: Context) -> Plan:
 
 
 def _prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ctx: Context, build: Build) -> Result:
-    """Build and test the image of a row; write the proof of its lock."""
+    """Build and test the image of a row; write the proof of its lock.
+
+    An image that is there goes first: it may be of another commit, and a proof names the one that built and tested it.
+    """
     start = settings.now()
     asked = BuildRequest(
         name=row.recipe.name,
@@ -204,6 +207,9 @@ def _prove(row: MatrixRow, left: Sequence[MatrixRow], request: MatrixRequest, ct
     )
     try:
         make_room(left, request, ctx)
+        if row.lock is not None:
+            plan = _plan(row, row.lock, ctx)
+            remove_tree(request.output / plan.name / plan.tag)
         report = build(asked, ctx)
     except GraphcrateError as error:
         is_out = row.lock is None and isinstance(error, NetworkError | ResolutionError)

@@ -160,6 +160,22 @@ def test_proved_lock_is_built_again_only_on_request_or_change(project):
     assert [one.cuda for one in asked] == ["12.1"]
 
 
+def test_image_that_is_there_is_built_and_tested_again_since_the_proof_names_the_commit(project):
+    (row,) = matrix.rows(project, MatrixRequest(recipe="torch", cuda="12.1"))
+    request = MatrixRequest(recipe="torch", cuda="12.1", output=project.root / "dist")
+    others, image = (request.output / "torch" / tag for tag in ("mine", matrix._plan(row, row.lock, project).tag))
+    for folder in (others, image):
+        (folder / "passes").mkdir(parents=True)
+    there = []
+
+    def built(asked, ctx):
+        there.append((others.is_dir(), image.exists()))
+        return build([])(asked, ctx)
+
+    (result,) = matrix.run(request, project, built)
+    assert (result.state, there) == ("proved", [(True, False)])
+
+
 def test_failed_proof_does_not_end_others_and_is_retried_next_time(project):
     results = run(project, [], broken=[("torch", "11.7")])
     assert [one.state for one in results] == ["failed", "proved", "proved"]
