@@ -83,7 +83,7 @@ def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) 
     progress = progress or Progress()
     with contextlib.ExitStack() as stack:
         while True:
-            image = _image_folder(layout, cache)
+            image = _image_folder(layout.digest, cache)
             if not (image / "root").is_dir():
                 _unpack(layout, cache, progress)
             if stack.enter_context(_in_use(image)):
@@ -124,12 +124,12 @@ def emulated(platform: Platform) -> str:
     return f"the image is for {platform.title}, which an emulator runs here: slowly, and without GPUs"
 
 
-def _image_folder(layout: Layout, cache: Cache) -> Path:
-    return cache.root / FOLDER / layout.digest.removeprefix("sha256:")
+def _image_folder(digest: str, cache: Cache) -> Path:
+    return cache.root / FOLDER / digest.removeprefix("sha256:")
 
 
 def _unpack(layout: Layout, cache: Cache, progress: Progress) -> None:
-    image = _image_folder(layout, cache)
+    image = _image_folder(layout.digest, cache)
     with cache.exclusively(f"rootfs-{image.name}"), cache.folder() as folder, contextlib.ExitStack() as stack:
         if (image / "root").is_dir():
             return
@@ -184,7 +184,7 @@ def removed_after(digest: str, cache: Cache) -> Iterator[None]:
 
     After an error it stays, to be looked into.
     """
-    image = cache.root / FOLDER / digest.removeprefix("sha256:")
+    image = _image_folder(digest, cache)
     was_there = image.is_dir()
     yield
     if not was_there:

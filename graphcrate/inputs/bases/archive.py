@@ -135,7 +135,7 @@ class SuiteArchive:
         return next((stanza.package for stanza in stanzas if version_key(stanza.version) > have), None)
 
     def linked_by(self, name: str) -> tuple[str, ...]:
-        """The packages with the libraries that a package to compile with is for, at most three; empty for no such one.
+        """The packages with the libraries that a package to compile with is for, at most three; empty for others.
 
         It depends on those of its own version (Debian's policy, 8.4); where one is named as it is, on that alone.
         """

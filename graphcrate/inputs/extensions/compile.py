@@ -175,7 +175,7 @@ def environment(job: CompileJob, jobs: int) -> dict[str, str]:
         "PATH": f"{VENV}/bin:{CUDA_HOME}/bin:/usr/local/bin:/usr/bin:/bin{beside}",
         "MAX_JOBS": str(jobs),  # for a package that starts ninja itself
         "TMPDIR": f"{BUILD}/tmp",  # not /tmp, which is in memory
-        # Pages of 2 MB, where the kernel has them for who asks, and glibc is 2.35 or newer: nvcc's programs take
+        # Pages of 2 MB, where the kernel gives them to who asks and glibc is 2.35 or newer: nvcc's programs take
         # gigabytes, and 6 % less processor time so (docs/decisions/wheelhouse.md).
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
         "SOURCE_DATE_EPOCH": str(LAYER_MTIME),
