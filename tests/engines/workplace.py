@@ -1,6 +1,7 @@
 """A copy of the project with a cache of its own, and the command line run in it as a person would run it."""
 
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -163,9 +164,25 @@ class Workplace:
         return self.folder / report["layout"]
 
     def leftovers(self):
-        """What a command left half-written, in the cache and beside the image. Locks are empty files that stay."""
-        found = [*(self.cache / "tmp").rglob("*"), *(self.folder / "dist").rglob(".*")]
+        """What ended commands left half-written, in the cache and beside the image. Locks are empty files that stay.
+
+        Another worker's command may use the same cache now: what it holds is not left.
+        """
+        places = [path for path in (self.cache / "tmp").glob("*") if not is_held(path)]
+        found = [*places, *(inner for path in places for inner in path.rglob("*")), *(self.folder / "dist").rglob(".*")]
         return [path for path in found if path.is_file() and path.suffix != ".lock"]
+
+
+def is_held(folder):
+    """Whether a running command holds this folder of a cache's tmp/, by the lock beside it; see `living_folder`."""
+    try:
+        with folder.with_name(f"{folder.name}.lock").open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:  # a lock itself, or the command has ended by now and removed both
+        return not folder.exists()
+    return False
 
 
 def finish(process, timeout=1500):

@@ -10,6 +10,7 @@ import pytest
 
 from graphcrate.host.cache import Cache, default_root, kept, kept_bytes, living_folder, remove_abandoned, remove_tree
 from graphcrate.model.errors import CacheError, DiskFullError
+from tests.engines.workplace import Workplace
 from tests.made import refused
 
 
@@ -87,6 +88,18 @@ def test_cache_run_folder_is_locked_before_it_exists(tmp_path, monkeypatch):
         remove_abandoned(tmp_path, "run-")
         assert {path.name for path in tmp_path.iterdir()} == {folder.name, f"{folder.name}.lock"}
     assert not list(tmp_path.iterdir())
+
+
+def test_leftovers_of_the_tests_are_files_of_ended_commands_not_of_running_ones(tmp_path):
+    """Two workers' commands share a cache: what one unpacks was taken for what the other had left."""
+    (tmp := tmp_path / "cache" / "tmp").mkdir(parents=True)
+    place = Workplace(tmp_path, tmp_path / "cache")
+    with living_folder(tmp, "run-") as held:
+        (held / "half").touch()
+        (killed := tmp / "run-killed").mkdir()
+        (killed / "half").touch()
+        killed.with_name("run-killed.lock").touch()
+        assert place.leftovers() == [killed / "half"]
 
 
 def test_cache_adopt_keeps_the_folder_of_the_first_run(cache):
