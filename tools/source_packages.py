@@ -326,4 +326,8 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except GraphcrateError as error:
+        sys.stderr.write(f"source_packages: {error}\n")
+        sys.exit(error.exit_code)

@@ -27,7 +27,7 @@ from graphcrate.host import cleaning, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
-from graphcrate.model.errors import DiskFullError
+from graphcrate.model.errors import DiskFullError, GraphcrateError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.lock_proof import decode_proof
 from graphcrate.model.report import BuildReport
@@ -369,4 +369,8 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except GraphcrateError as error:
+        sys.stderr.write(f"wanted_packages: {error}\n")
+        sys.exit(error.exit_code)

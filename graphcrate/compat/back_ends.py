@@ -40,9 +40,10 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     """What one package is built by besides: what it `asks` for, `variables`, and `options` of its setup.py.
 
     `wheels`: projects with libraries and headers of CUDA that code for GPUs is compiled and run with, beside what torch
-    needs, as `sonames` names them. `for_cuda`: options where code for GPUs is made. `turn_on`: the variable by which
-    the user gets code for GPUs, where its build makes none by itself. `python`: the versions that can import the
-    index's releases, where their metadata does not say so; `because` and `instead` say why, and what to type.
+    needs, as `sonames` names them. `variables_for_cuda` and `options_for_cuda`: more of both where code for GPUs is
+    made. `turn_on`: the variable by which the user gets code for GPUs, where its build makes none by itself. `python`:
+    the versions that can import the index's releases, where their metadata does not say so; `because` and `instead`
+    say why, and what to type.
     """
 
     name: str
@@ -50,16 +51,18 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     asks: tuple[str, ...] = ()
     wheels: tuple[str, ...] = ()
     variables: dict[str, str] = {}
+    variables_for_cuda: dict[str, str] = {}
     options: tuple[str, ...] = ()
-    for_cuda: tuple[str, ...] = ()
+    options_for_cuda: tuple[str, ...] = ()
     turn_on: str = ""
     python: str = ""
     because: str = ""
     instead: str = ""
 
-    def variables_where(self, requirements: str) -> dict[str, str]:
+    def variables_where(self, requirements: str, *, cuda: bool) -> dict[str, str]:
         """Its variables, where its build requirements are in this folder."""
-        return {name: value.replace(_BUILD_REQUIREMENTS, requirements) for name, value in self.variables.items()}
+        made = self.variables | (self.variables_for_cuda if cuda else {})
+        return {name: value.replace(_BUILD_REQUIREMENTS, requirements) for name, value in made.items()}
 
     def imports_in(self, python: str) -> bool:
         """Whether this Python ("3.11") can import it, as far as that is known."""
@@ -67,7 +70,7 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
     def settings(self, *, cuda: bool) -> tuple[str, ...]:
         """The options of its setup.py."""
-        return (*self.options, *(self.for_cuda if cuda else ()))
+        return (*self.options, *(self.options_for_cuda if cuda else ()))
 
 
 class KnownFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +104,8 @@ _tools = functools.cache(functools.partial(table, "back_ends", tuple[_Tool, ...]
 def checked(packages: tuple[Package, ...]) -> tuple[Package, ...]:
     """The same. Raises ValueError for a placeholder or a project of CUDA's that nobody knows."""
     for row in packages:
-        names = {name for value in row.variables.values() for name in _PLACEHOLDER.findall(value)}
+        values = (*row.variables.values(), *row.variables_for_cuda.values())
+        names = {name for value in values for name in _PLACEHOLDER.findall(value)}
         if unknown := sorted(names - {_BUILD_REQUIREMENTS}):
             raise ValueError(f"{row.name}: {unknown[0]} in a variable stands for nothing")
         if strange := [project for project in row.wheels if not sonames.is_project(project)]:

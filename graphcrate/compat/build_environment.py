@@ -135,7 +135,8 @@ def asked_for(package: LockedPackage, compilation: Compilation, requirements: st
     `requirements`: the folder with the packages that it is built by. The user's flags come after the known ones; other
     variables of the user take the place of known ones.
     """
-    known, mine = back_ends.package(package.name).variables_where(requirements), compilation.environment
+    row, mine = back_ends.package(package.name), compilation.environment
+    known = row.variables_where(requirements, cuda=compilation.toolkit is not None)
     flags = {name: f"{known[name]} {mine[name]}" for name in _joined() if name in known and name in mine}
     return known | mine | flags
 

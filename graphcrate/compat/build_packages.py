@@ -41,7 +41,8 @@ _LANGUAGE = (
 _BY_PKG_CONFIG = re.compile(
     rf"Dependency lookup for {_NAME} with method 'pkg-config' failed: Pkg-config for machine .{{1,40}} not found"
 )
-
+#: of ninja, where a setup.py gives CMake's generator what make takes: `cmake --build . -- VERBOSE=1`
+_FOR_MAKE = re.compile(r"ninja: error: unknown target '[A-Z]\w*=")
 
 #: headers of every Python, or of those of before: no package besides brings them
 _OF_PYTHON = re.compile(r"Python\.h|longintrepr\.h")
@@ -67,6 +68,8 @@ def missing(error: str, python: str = "") -> Missing | None:
         return Missing("module", *module)
     if match := _BY_PKG_CONFIG.search(error):
         return Missing("library", match["name"], _libraries().get(match["name"].lower(), ""), "pkg-config")
+    if _FOR_MAKE.search(error):
+        return Missing("program", "make", _programs()["make"])
     for kind, patterns, packages in (
         ("header", _HEADER, _headers()),
         ("library", _LIBRARY, _libraries()),

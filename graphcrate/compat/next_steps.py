@@ -34,10 +34,13 @@ class NextSteps:
 
     typed: BuildRequest
 
-    def on(self, cuda: str) -> Command:
-        """The same for another CUDA version: channel and folder were chosen for the wheels of this one."""
+    def on(self, cuda: str, stack: str = "") -> Command:
+        """The same for another CUDA version, of another stack where one is named: channel and folder were chosen for
+        the wheels of this one.
+        """
         sources = msgspec.structs.replace(self.typed.sources, channel=None, wheels=None)
-        return msgspec.structs.replace(self.typed, cuda=cuda, sources=sources).command()
+        name = stack or self.typed.name
+        return msgspec.structs.replace(self.typed, name=name, cuda=cuda, sources=sources).command()
 
     def on_without(self, cuda: str, names: Collection[str]) -> Command:
         """The same for another CUDA version, without the packages of these names, which a stack has itself."""

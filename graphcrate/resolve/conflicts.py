@@ -19,11 +19,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from graphcrate.compat import facts
-from graphcrate.compat.catalog import read_lock
+from graphcrate.compat.catalog import all_recipes, read_lock
 from graphcrate.compat.packages import markers
 from graphcrate.model.command import Command, command, setting
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
+from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.words import joined, listed
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.metadata import MetadataReader
@@ -42,6 +43,16 @@ WELL_KNOWN = (
     "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm",
     "transformers", "wandb", "xgboost",
 )  # fmt: skip
+#: packages of stacks that people import, and not all stacks have
+_ASKED_FOR = {
+    "torchvision",
+    "torchaudio",
+    "pyg-lib",
+    "torch-scatter",
+    "torch-sparse",
+    "torch-cluster",
+    "torch-spline-conv",
+}
 _THREADS = 8  #: that read pages of indexes
 
 
@@ -206,12 +217,44 @@ class Conflicts:
         have = f"{there.name} {there.version}" if there else "another release"
         who = re.split(r"[<>=!~\[]", clause.who)[0]
         what = self._needing(clause) if who else f"{clause.needed} cannot be added to {self.title}"
-        step = f"take the source of {who}, change what it requires, and give its folder: --with ./{who}"
+        step = self._of_another_python(clause)
+        step = step or f"take the source of {who}, change what it requires, and give its folder: --with ./{who}"
         return ResolutionError(
             f"{what}, of which there is no wheel for Python {python}",
             cause=f"The stack has {have}; what it has as a wheel is not compiled from a source.",
             next_step=step if who else f"ask for a release of {clause.requirement.name} that has a wheel for it",
         )
+
+    def _of_another_python(self, clause: Clause) -> str:
+        """The same for a stack of another Python that has a wheel, with what that stack lacks; else nothing.
+
+        It has torch, and PyG where this one has. Of several the one of the nearest CUDA version.
+        """
+        steps = self._context.next_steps
+        if steps is None or steps.typed.recipe is not None:
+            return ""
+        asked = clause.requirement.specifier
+        offers = [offer for offer in self.releases(clause.name) if asked.contains(offer.version) and not offer.is_sdist]
+        for recipe, variant in self._nearest_first(all_recipes(self._context.ctx)):
+            target = target_of(variant.base, variant.python)
+            names = [offer.version for offer in offers if target.rank(offer.link.name) is not None]
+            locks = (read_lock(self._context.ctx, recipe, variant, candidate) for candidate in variant.candidates)
+            there = next((lock for lock in locks if lock), None)
+            if target.python == self.python or not names or there is None:
+                continue
+            lacking = self.staying.keys() - {package.name for package in there.packages}
+            if "torch-geometric" not in lacking:
+                newest, without = max(names, key=Version), sorted(lacking & _ASKED_FOR)
+                why = f"for its Python {target.python} there is {clause.requirement.name} {newest}"
+                why += f"; it is without {listed(without)}" if without else ""
+                return f"{steps.on(variant.cuda, recipe.name)}    ({why})"
+        return ""
+
+    def _nearest_first(self, recipes: Iterable[Recipe]) -> list[tuple[Recipe, Variant]]:
+        """Their variants for GPUs, the nearest CUDA version first; none for a stack without CUDA."""
+        here = facts.numbers(self._stack.cuda)
+        variants = [(recipe, variant) for recipe in recipes for variant in recipe.variants if variant.cuda != "cpu"]
+        return sorted(variants, key=lambda entry: _distance(entry[1].cuda, here)) if here else []
 
     def absent(self, clause: Clause) -> ResolutionError:
         """The error for a name that no index has, with the nearest that we know."""
@@ -296,16 +339,18 @@ class Conflicts:
         if not here:
             return versions
 
-        def distance(entry: tuple[str, str]) -> int:
-            (major, minor), (own_major, own_minor) = ((*numbers, 0)[:2] for numbers in (facts.numbers(entry[0]), here))
-            return abs((major - own_major) * 100 + minor - own_minor)
-
-        return sorted(versions, key=distance)
+        return sorted(versions, key=lambda entry: _distance(entry[0], here))
 
     def _command(self, cuda: str) -> Command:
         steps = self._context.next_steps
         # What stays is there with the CUDA version.
         return steps.on_without(cuda, self.staying) if steps else command("image", "…", cuda=cuda)
+
+
+def _distance(cuda: str, here: tuple[int, ...]) -> int:
+    """How far a CUDA version ("11.7") is from another one, as numbers."""
+    (major, minor), (own_major, own_minor) = ((*numbers, 0)[:2] for numbers in (facts.numbers(cuda), here))
+    return abs((major - own_major) * 100 + minor - own_minor)
 
 
 class BoundedConflicts:

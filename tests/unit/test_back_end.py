@@ -133,9 +133,9 @@ def test_added_source_sees_its_build_requirements_first_and_compilers_by_their_n
     job.files[ADDED.file.sha256] = job.files[PYG_LIB.file.sha256]
     _, command, folder = compiled(package=ADDED)
     seen = command.environment
-    assert seen["PATH"] == "/build/compilers:/opt/build-requirements/bin:/opt/venv/bin:/bin"
+    assert seen["PATH"] == "/build/cuda/bin:/build/compilers:/opt/build-requirements/bin:/opt/venv/bin:/bin"
     assert seen["PYTHONPATH"] == "/opt/build-requirements/lib/python3.11/site-packages"
-    assert (seen["PYTORCH_NVCC"], seen["CMAKE_GENERATOR"]) == ("/build/compilers/nvcc", "Ninja")
+    assert (seen["PYTORCH_NVCC"], seen["CMAKE_GENERATOR"]) == ("/build/cuda/bin/nvcc", "Ninja")
     assert seen["CUDA_HOME"] == "/build/cuda"
     (bind,) = (bind for bind in command.binds if bind.target == "/opt/build-requirements")
     assert (bind.source, bind.read_only) == (tmp_path / "requirements", True)
@@ -144,6 +144,15 @@ def test_added_source_sees_its_build_requirements_first_and_compilers_by_their_n
     writable = {bind.target: bind.source for bind in command.binds if not bind.read_only}
     finished = extensions.unfinished(ADDED, job.step, job.cache)
     assert writable == {"/build": folder, "/build/finished": finished}, "of this source with these inputs alone"
+
+
+def test_cmake_makes_makefiles_where_make_is_asked_for(job, compiled):
+    """What wants make gives make's own words to whatever CMake made: horovod 0.28.1, `cmake --build . -- VERBOSE=1`."""
+    job.files[ADDED.file.sha256] = job.files[PYG_LIB.file.sha256]
+    compilation = msgspec.structs.replace(job.step.compilation, with_apt=("make",))
+    job.step = msgspec.structs.replace(job.step, compilation=compilation)
+    _, command, _ = compiled(package=ADDED)
+    assert "CMAKE_GENERATOR" not in command.environment
 
 
 def test_prepared_source_is_built_as_before_there_were_others(compiled):
@@ -263,6 +272,7 @@ def test_next_step_of_an_added_source_is_about_that_source(job, compiled, lines,
             ["the program Unix Makefiles", "BUILD_APT=make"],
         ),
         (["error: command 'make' failed: No such file or directory"], ["the program make", "BUILD_APT=make"]),
+        (["ninja: error: unknown target 'VERBOSE=1'"], ["the program make", "BUILD_APT=make"]),  # horovod 0.28.1
         (
             [
                 "CMake Error at CMakeLists.txt:4 (ENABLE_LANGUAGE):",  # slycot 0.5.0.0
@@ -471,6 +481,18 @@ def test_known_package_is_built_by_its_own_variables_and_options(job, compiled):
     on_cpu = step(packages=(minkowski,), toolkit=None)
     keys = {extensions.origin(package, made) for package in (ADDED, causal, minkowski)}
     assert len(keys | {extensions.origin(minkowski, on_cpu)}) == 4
+
+
+@pytest.mark.parametrize("cuda", [True, False])
+def test_horovod_is_built_with_nccl_where_the_image_is_for_gpus(job, compiled, cuda):
+    """Without it tensors of GPUs are reduced by the CPU, over TCP; its build ends at the word without CUDA."""
+    job.files[ADDED.file.sha256] = job.files[PYG_LIB.file.sha256]
+    if not cuda:
+        job.step = msgspec.structs.replace(
+            job.step, compilation=msgspec.structs.replace(job.step.compilation, toolkit=None)
+        )
+    _, command, _ = compiled(package=msgspec.structs.replace(ADDED, name="horovod"))
+    assert command.environment.get("HOROVOD_GPU_OPERATIONS") == ("NCCL" if cuda else None)
 
 
 def test_a_source_is_built_by_what_it_states_what_its_back_end_asks_for_and_what_is_known_of_it():
@@ -958,6 +980,23 @@ def test_library_that_is_linked_to_cudas_finds_them_in_the_images_packages(tmp_p
     folders = [f"-rpath={packages}/{name}/lib" for name in ("cublas", "cusolver")]
     more = ["-Xlinker", "--disable-new-dtags", "-Xlinker", folders[0], "-Xlinker", folders[1]]
     assert given == command + more * is_linked
+
+
+def test_nvcc_is_found_in_a_toolkit_with_headers_beside_it_alone(tmp_path, monkeypatch):
+    """CMake's FindCUDA and horovod's FindCUDAToolkit look for cuda_runtime.h in the folder above that of nvcc."""
+    toolkit, target = tmp_path / "usr" / "cuda", tmp_path / "cuda"
+    for name in ("bin/nvcc", "bin/ptxas", "include/cuda_runtime.h", "lib64/libcudart.so"):
+        (toolkit / name).parent.mkdir(parents=True, exist_ok=True)
+        (toolkit / name).touch()
+    monkeypatch.setenv("CC", "gcc-12")
+    monkeypatch.setenv("CXX", "g++-12")
+    monkeypatch.setattr(back_end_program.shutil, "which", {"nvcc": str(toolkit / "bin" / "nvcc")}.get)
+    back_end_program.link_compilers(tmp_path / "launcher.py")
+    back_end_program.link_toolkit(target, toolkit, tmp_path / "launcher.py")
+    assert json.loads((tmp_path / launcher.PROGRAMS).read_text()) == {"nvcc": str(toolkit / "bin" / "nvcc")}
+    assert list((tmp_path / "compilers").iterdir()) == []
+    assert (target / "bin" / "nvcc").readlink() == tmp_path / "launcher.py"
+    assert (target / "include" / "cuda_runtime.h").is_file()
 
 
 def test_compilers_that_are_there_are_linked_under_all_their_names(tmp_path, monkeypatch):

@@ -73,7 +73,7 @@ def test_what_is_no_variable_or_is_the_builds_own_is_refused_with_the_reason(tex
 def test_all_that_a_build_sets_is_refused_or_joined():
     made = house.environment(CompileJob(**{**dict.fromkeys(CompileJob.__dataclass_fields__), "step": step()}), 2)
     made |= back_end.environment(made, ("8.0",), 2)
-    made |= back_end.isolated(made, "3.11", cuda=True)
+    made |= back_end.isolated(made, "3.11", step().compilation)
     made |= back_end.for_cargo(2)
     made |= compilers.variables(step(toolkit=None).compilation)
     free = {name for name in made if not [*build_environment.faults({name: "x"})]}
@@ -105,7 +105,7 @@ def test_flags_come_after_the_builds_own_and_what_it_sets_stays():
 def test_flags_of_a_known_package_stay_beside_those_that_are_asked_for():
     """torch's header that MinkowskiEngine's spmm.cu lacks is still there beside thrust's, asked for by the user."""
     made, package = step().compilation, msgspec.structs.replace(step().packages[0], name="minkowskiengine")
-    header = back_ends.package(package.name).variables_where("/there")["NVCC_PREPEND_FLAGS"]
+    header = back_ends.package(package.name).variables_where("/there", cuda=True)["NVCC_PREPEND_FLAGS"]
     assert header.endswith("-I/there/pybind11/include")
     asked = msgspec.structs.replace(made, with_env=("NVCC_PREPEND_FLAGS=-include thrust/remove.h", "A=1"))
     assert build_environment.asked_for(package, made, "/there") == {"NVCC_PREPEND_FLAGS": header}

@@ -217,3 +217,32 @@ def test_two_packages_with_one_import_folder_are_refused():
     refuse_twice({"torch-geometric", "opencv-python", "pillow"}, "pyg")
     with pytest.raises(ResolutionError, match="pyg-nightly and torch-geometric each bring the folder torch_geometric"):
         refuse_twice({"torch-geometric", "pyg-nightly"}, "pyg")
+
+
+@pytest.mark.parametrize(
+    ("wheels", "step"),
+    [
+        (
+            ("numpy-1.22.4-cp39-cp39-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",),
+            "make image STACK=glt CUDA=11.7 WITH=karateclub    (for its Python 3.9 there is numpy 1.22.4; "
+            "it is without torch-cluster, torch-spline-conv, torchaudio and torchvision)",
+        ),
+        (
+            ("numpy-1.22.4-cp310-cp310-manylinux_2_17_x86_64.whl", "numpy-1.22.4.tar.gz"),
+            "take the source of karateclub",
+        ),
+    ],
+    ids=["a stack with Python 3.9", "none"],
+)
+def test_what_another_python_has_a_wheel_of_names_the_nearest_stack_with_it(conflicts, wheels, step):
+    """karateclub needs numpy before 1.23, which has no wheel for Python 3.11."""
+    known = conflicts("11.8", "karateclub")
+    known.offers = Index()
+    listed = [
+        Offer("numpy", "1.22.4", Channel.PYPI, Link(name=name, url=f"https://host.example/{name}")) for name in wheels
+    ]
+    known.offers.releases = lambda name: listed
+    known.asked = [Requirement("karateclub")]
+    error = known.without_wheel(Clause("karateclub==1.3.3", Requirement("numpy<1.23.0")), "3.11")
+    assert "it needs numpy<1.23.0, of which there is no wheel for Python 3.11" in error.what
+    assert error.next_step.startswith(step)

@@ -28,7 +28,7 @@ WHEELHOUSE_FORMAT = 2
 SILENCE = 3600.0
 #: the same of what is compiled by its own back-end
 BACK_END_FORMAT = 2
-ISOLATED_FORMAT = 6  #: the same of what users add
+ISOLATED_FORMAT = 7  #: the same of what users add
 #: Debian's packages that what a compiler makes depends on: itself, assembler and linker, headers. Others may have had a
 #: security update since, and the wheel is the same.
 _COMPILING = re.compile(r"(gcc|g\+\+|cpp)-\d+|binutils|libc6(-dev)?|libstdc\+\+-\d+-dev|lib(gcc-\d+|python3\.\d+)-dev")

@@ -24,7 +24,7 @@ from graphcrate.inputs.extensions.output import OF_TOOLKIT, SECONDS, WHEELS_ALON
 from graphcrate.inputs.wheels.sdist import check_sdist, read_sdist
 from graphcrate.model.command import IMAGE_AGAIN, filled, setting
 from graphcrate.model.errors import BuildError
-from graphcrate.model.lock import LockedPackage
+from graphcrate.model.lock import Compilation, LockedPackage
 from graphcrate.model.plan import BUILD, BUILD_REQUIREMENTS, CUDA_HOME, VENV, site_packages
 from graphcrate.model.words import either, listed
 
@@ -79,7 +79,7 @@ def build(
         finished = unfinished(package, job.step, job.cache)
         finished.mkdir(exist_ok=True)
         binds.append(sandbox.Bind(finished, f"{BUILD}/{launcher.FINISHED}", read_only=False))
-        variables |= isolated(variables, job.step.python, cuda=compilation.toolkit is not None)
+        variables |= isolated(variables, job.step.python, compilation)
         if package.rust:
             variables |= for_cargo(jobs)
         there = site_packages(job.step.python, BUILD_REQUIREMENTS)
@@ -130,20 +130,21 @@ def environment(given: Mapping[str, str], architectures: tuple[str, ...], jobs: 
     return made
 
 
-def isolated(given: Mapping[str, str], python: str, *, cuda: bool) -> dict[str, str]:
+def isolated(given: Mapping[str, str], python: str, compilation: Compilation) -> dict[str, str]:
     """What changes where a package has its build requirements for itself, and compilers are found by their names."""
     compilers = f"{BUILD}/{back_end_program.COMPILERS}"
     made = {
         "PATH": f"{compilers}:{BUILD_REQUIREMENTS}/bin:{given['PATH']}",
         "PYTHONPATH": site_packages(python, BUILD_REQUIREMENTS),
-        "CMAKE_GENERATOR": "Ninja",  # there is no make
         "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # CMake 4 refuses projects for a CMake of before, unless it is asked
         "SKBUILD_BUILD_DIR": f"{BUILD}/cmake",  # scikit-build-core's would have another name each time
     }
-    if not cuda:
+    if "make" not in compilation.besides:  # CMake's own generator is for make, and who asks for that wants it
+        made["CMAKE_GENERATOR"] = "Ninja"
+    if compilation.toolkit is None:
         return made
-    headers = f"{BUILD}/{_HEADERS}"  # after all that a compile names itself
-    made |= {"CUDA_HOME": f"{BUILD}/{_TOOLKIT}", "PYTORCH_NVCC": f"{compilers}/nvcc"}
+    toolkit, headers = f"{BUILD}/{_TOOLKIT}", f"{BUILD}/{_HEADERS}"  # these after all that a compile names itself
+    made |= {"CUDA_HOME": toolkit, "PYTORCH_NVCC": f"{toolkit}/bin/nvcc", "PATH": f"{toolkit}/bin:{made['PATH']}"}
     return made | {"CPATH": headers, "CMAKE_INCLUDE_PATH": headers}
 
 

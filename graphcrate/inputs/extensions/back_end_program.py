@@ -128,7 +128,8 @@ def link_compilers(launcher: Path) -> None:
     programs = {name: shutil.which(os.environ[variable] if variable else name) for name, variable in names.items()}
     launcher.with_name("programs.json").write_text(json.dumps({name: path for name, path in programs.items() if path}))
     for name in filter(programs.get, programs):
-        (folder / name).symlink_to(launcher)
+        if name != "nvcc":  # `link_toolkit` has it
+            (folder / name).symlink_to(launcher)
 
 
 def lacking(requirements: "list[str]") -> "list[str]":
@@ -204,7 +205,11 @@ def link_headers(target: Path, packages: Path, toolkit: Path) -> None:
 
 
 def link_toolkit(target: Path, toolkit: Path, launcher: Path) -> None:
-    """Make a toolkit of links, whose nvcc is the launcher: torch of before 2.1 starts that alone."""
+    """Make a toolkit of links, whose nvcc is the launcher: torch of before 2.1 starts that alone.
+
+    It is the only nvcc on PATH: CMake's FindCUDA, and FindCUDAToolkit up to 3.17, which projects bring copies of, look
+    for headers and libraries in the folder above that of nvcc.
+    """
     (target / "bin").mkdir(parents=True)
     for path in (*toolkit.iterdir(), *(toolkit / "bin").iterdir()):
         if path.name != "bin":
