@@ -43,7 +43,8 @@ def test_gpu_without_code_in_an_extension_is_a_finding(code, gpus, told):
 
 def test_missing_gpu_code_names_package_and_make_image_gpu():
     judged = audit.judge(stack({**GOOD, "fatbin": CODE}), ["P100"])
-    assert judged.findings[0].fix == "recompile torch-scatter with TORCH_CUDA_ARCH_LIST=6.0: make image … GPU=p100"
+    fix = "recompile torch-scatter with TORCH_CUDA_ARCH_LIST=6.0: make image … GPU=p100; as it is it runs on A100: "
+    assert judged.findings[0].fix == f"{fix}make image … GPU=a100"
     code = GpuCode(sass=("7.0", "8.0"), ptx=("8.0",))
     assert judged.code == (PackageCode(package="torch-scatter", version="2.1.2", code=code),)
     lines = [line for line, _ in wording.audit(judged).lines()]

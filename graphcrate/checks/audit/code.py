@@ -14,6 +14,7 @@ from graphcrate.compat.rules import capability_name
 from graphcrate.model.audit import AuditFinding, Contents, GpuCode, GpuVerdict, PackageCode, Severity
 from graphcrate.model.command import command
 
+_USUAL = "A100"  #: the GPU that is named where code is for it and for others
 _UNREADABLE = "has code for GPUs that is not understood"
 _STATUSES: Mapping[Severity, Literal["fails", "jit"]] = {"fail": "fails", "warn": "jit"}
 
@@ -114,7 +115,7 @@ def _lacks(
     serves, own = gpu_code.serves(code, capability), not gpu_code.is_nvidias(package, path)
     if serves == "native":
         return None
-    only, fix = of_feature(path), _fix(path, package, capability, label)
+    only, fix = of_feature(path), _fix(path, code, package, capability, label)
     lacks = {"jit": "PTX alone for {}", "few": "code for {} in few of its parts", "none": "no code for {}"}
     what = f"has {lacks[serves].format(label)}: it has {', '.join((*code.sass, *code.some)) or 'no machine code'}"
     if serves == "jit":
@@ -132,8 +133,14 @@ def _lacks(
     return "fail" if own else "warn", what, breaks, fix
 
 
-def _fix(path: str, package: str, capability: str, label: str) -> str:
+def _fix(path: str, code: GpuCode, package: str, capability: str, label: str) -> str:
+    """What to do where a library's code is not for a GPU. A package that was compiled may have come as a wheel."""
     model = label.partition(" ")[0].rstrip(",").lower()
     if package == TORCH or gpu_code.is_nvidias(package, path):
         return f"another torch: {command('explain', gpu=model)}"
-    return f"recompile {package} with TORCH_CUDA_ARCH_LIST={capability}: {command('image', '…', gpu=model)}"
+    compiled = f"recompile {package} with TORCH_CUDA_ARCH_LIST={capability}: {command('image', '…', gpu=model)}"
+    served = [models[0] for other, models in models_by_capability().items() if gpu_code.serves(code, other) == "native"]
+    if not served:
+        return compiled
+    known = _USUAL if _USUAL in served else served[0]
+    return f"{compiled}; as it is it runs on {known}: {command('image', '…', gpu=known.lower())}"
