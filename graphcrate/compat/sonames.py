@@ -95,6 +95,17 @@ def project_for(project: str, cuda: str) -> str:
     return next((row.of(cuda.partition(".")[0]) for row in _wheels() if row.project == project), "")
 
 
+def of_other_cuda(package: str) -> tuple[str, ...]:
+    """The same project for other versions of CUDA, whose files lie in the same folder as those of this package.
+
+    "nvidia-nccl-cu12" and "-cu13" for "nvidia-nccl-cu11"; nothing for other packages, and for those with bare names,
+    which have a folder of their own (nvidia/cu13).
+    """
+    row = next((row for row in _wheels() if package in map(row.of, row.cuda) and package != row.project), None)
+    names = () if row is None else (row.of(major) for major in row.cuda if major not in row.plain)
+    return tuple(name for name in names if name != package)
+
+
 def wheel_with(header: str, cuda: str) -> str:
     """The project with a header of CUDA ("nvtx3/nvToolsExt.h") that toolkits here have not; empty for other headers."""
     row = next((row for row in _wheels() if row.headers and header.startswith(row.headers)), None)

@@ -7,6 +7,7 @@ there, two of the packages that are asked for contradict each other, and uv's ex
 import contextlib
 import difflib
 import functools
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from graphcrate.compat import facts
+from graphcrate.compat import facts, sonames
 from graphcrate.compat.catalog import all_recipes, read_lock
 from graphcrate.compat.packages import markers
 from graphcrate.model.command import Command, command, setting
@@ -33,6 +34,7 @@ from graphcrate.resolve.offers import Offer, Offers
 from graphcrate.resolve.pinning import bounds_of
 from graphcrate.resolve.target import target_of
 
+_ONE_FOLDER = "both have the same files, and torch needs its own"
 _STAYS = "torch, CUDA and what is compiled for them stay as they are"
 #: what people add most, for the nearest name
 WELL_KNOWN = (
@@ -124,6 +126,11 @@ class Conflicts:
         """Whether it is a wheel whose tags are the image's."""
         return not release.is_sdist and self._target.rank(release.link.name) is not None
 
+    def rank(self, release: Offer) -> float:
+        """How well its tags are the image's; a source comes last."""
+        rank = self._target.rank(release.link.name)
+        return -math.inf if rank is None else rank[0]
+
     def runs(self, release: Offer) -> bool:
         """Whether its Requires-Python, as far as it can be read, has the image's."""
         try:
@@ -152,10 +159,17 @@ class Conflicts:
             bound = Requirement(line)
             if bound.specifier:
                 bounds[str(canonicalize_name(bound.name))] = StackBound(line, why, bound=bound.specifier)
+        for name, package in self.staying.items():
+            for other in sonames.of_other_cuda(name):
+                bounds[other] = StackBound(f"{name} {package.version}", _ONE_FOLDER, bound=SpecifierSet("<0"))
         return bounds | {
             name: StackBound(f"{name} {package.version}", _STAYS, version=package.version)
             for name, package in self.staying.items()
         }
+
+    def of_other_cuda(self) -> list[str]:
+        """Constraints that leave out what has the files of the stack's own libraries of CUDA, for another version."""
+        return [f"{other}<0" for name in self.staying for other in sonames.of_other_cuda(name)]
 
     def against(self, clauses: Iterable[Clause]) -> Clause | None:
         """The first of these clauses that no version of what the stack fixes satisfies."""
@@ -362,7 +376,7 @@ class BoundedConflicts:
         self._conflicts, self._as_sources = conflicts, as_sources
         self.fixed = frozenset({*conflicts.staying, *others})
         self.releases, self.expect = conflicts.releases, conflicts.expect
-        self.runs, self.is_against = conflicts.runs, conflicts.is_against
+        self.runs, self.rank, self.is_against = conflicts.runs, conflicts.rank, conflicts.is_against
         self._bounds = {name: limit.bound for name, limit in conflicts.limits.items() if not limit.version}
         for requirement in _counting(lines, conflicts.python, ("",)):
             name = str(canonicalize_name(requirement.name))

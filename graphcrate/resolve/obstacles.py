@@ -66,6 +66,9 @@ class World(Protocol):
     def fits(self, release: Offer) -> bool:
         """Whether it may be taken: a wheel whose tags are the image's, or a source of a package that may be one."""
 
+    def rank(self, release: Offer) -> float:
+        """How well its tags are the image's; of one version the largest is taken."""
+
     def runs(self, release: Offer) -> bool:
         """Whether its Requires-Python has the image's."""
 
@@ -142,9 +145,11 @@ class _Walk:
         return _allowed(world.releases(clause.name), clause.requirement.specifier & world.bound(clause.name))
 
     def _fitting(self, clause: Clause) -> list[Offer]:
-        """Those that may be taken, one of each version, the newest first."""
+        """Those that may be taken, the best of each version, the newest first."""
         fitting = (release for release in self._allowed(clause) if self._world.fits(release))
-        return _newest_first(filter(self._world.runs, fitting))
+        by_rank = sorted(filter(self._world.runs, fitting), key=self._world.rank)  # the last of a version is kept
+        by_version = {Version(release.version): release for release in by_rank}
+        return [by_version[version] for version in sorted(by_version, reverse=True)]
 
 
 def _allowed(releases: Iterable[Offer], specifier: SpecifierSet) -> list[Offer]:
@@ -153,13 +158,6 @@ def _allowed(releases: Iterable[Offer], specifier: SpecifierSet) -> list[Offer]:
     versions = {Version(release.version) for release in listed}
     allowed = set(specifier.filter(versions))
     return [release for release in listed if Version(release.version) in allowed]
-
-
-def _newest_first(releases: Iterable[Offer]) -> list[Offer]:
-    """One of each version, a wheel where there is one."""
-    wheels_last = sorted(releases, key=lambda release: not release.is_sdist)
-    by_version = {Version(release.version): release for release in wheels_last}
-    return [by_version[version] for version in sorted(by_version, reverse=True)]
 
 
 def _without_release(

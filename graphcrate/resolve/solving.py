@@ -80,7 +80,8 @@ class Solver:
         self._context, self._stack, self._conflicts, self._sdists = context, stack, conflicts, sdists
         self._asked, self._local = asked, local
         self._target = target_of(context.variant.base, context.variant.python)
-        self._limits = [*constraints_of(conflicts.staying["torch"].version), *constraints]
+        of_torch = constraints_of(conflicts.staying["torch"].version)
+        self._limits = [*of_torch, *conflicts.of_other_cuda(), *constraints]
         staying = conflicts.staying.items()
         self._stays = [f"{name} @ {stand_in(folder, name, package.version)}" for name, package in staying]
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -874,6 +875,18 @@ def test_added_source_lists_its_folders_in_order_of_name(tmp_path, monkeypatch):
     assert next(os.walk(tmp_path))[2] == ["a.c", "b.c", "c.c"]
     with os.scandir(tmp_path) as listing:
         assert [entry.name for entry in listing] == ["a.c", "b.c", "c.c"]
+
+
+def test_added_source_has_temporary_folders_of_the_same_names_each_time(tmp_path, monkeypatch):
+    """scikit-build-core installs into one, whose path CMake wrote into llama.pc of llama-cpp-python."""
+    (tmp_path / "tmp0").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "mkdtemp", tempfile.mkdtemp)
+    back_end_program.number_folders()
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory(".d", "build-", tmp_path) as second:
+        assert (first, second) == (f"{tmp_path}/tmp1", f"{tmp_path}/build-2.d")
+        assert Path(first).stat().st_mode & 0o777 == 0o700
+    assert tempfile.mkdtemp(dir=os.fsencode(tmp_path)).startswith(os.fsencode(tmp_path))
 
 
 def test_wheelhouse_key_of_an_added_source_changes_with_what_lists_its_folders(monkeypatch):

@@ -93,6 +93,17 @@ def test_requested_package_against_a_stack_pin_is_refused(conflicts, wanted, cau
     assert step in error.next_step
 
 
+def test_what_has_the_files_of_the_stacks_own_nccl_is_against_it(conflicts):
+    """xgboost 3.2.0 at CUDA 11.8: nvidia-nccl-cu12 has the same nccl.h, which showed when a layer was written."""
+    made = conflicts("11.8", "xgboost")
+    made.offers = Index(**{"nvidia-nccl-cu12": ("2.32.3",), "nvidia-nvjitlink-cu12": ("12.9",)})
+    assert "nvidia-nccl-cu12<0" in made.of_other_cuda()
+    error = made.refusal(made.against([Clause("xgboost==3.2.0", Requirement("nvidia-nccl-cu12"))]))
+    assert "it needs nvidia-nccl-cu12, and the stack has nvidia-nccl-cu11 2.14.3" in error.what
+    assert error.next_step.startswith("make image CUDA=12.1 WITH=xgboost ")
+    assert not made.is_against(Clause("x==1", Requirement("nvidia-nvjitlink-cu12"))), "nothing of the stack is there"
+
+
 def test_requested_package_against_a_recipe_requirement_is_refused(conflicts):
     made = conflicts("12.1", "numpy>=2")
     error = made.refusal(made.against([Clause("", Requirement("numpy>=2"))]))

@@ -58,6 +58,9 @@ class World:
     def fits(self, release):
         return release.link.name.endswith("none-any.whl") or release.name in self.as_sources
 
+    def rank(self, release):
+        return release.link.name.endswith("none-any.whl")
+
     def runs(self, release):
         return SpecifierSet(release.link.python).contains("3.11")
 
@@ -111,6 +114,24 @@ def test_release_against_the_stack_is_an_obstacle_and_older_sources_are_too():
         ("bound", "may-source==2.0", "torch>=4"),
         ("source", "may-source==1.0", "only-source"),
     ]
+
+
+def test_of_two_wheels_of_a_release_the_one_that_is_taken_counts():
+    """xgboost 3.0.5 has one for manylinux2014 without NCCL, and one for manylinux_2_28, which uv takes, with it."""
+
+    class TwoWheels(World):
+        def releases(self, name):
+            files = ("2-1.0-py3-none-any.whl", "1-1.0-py3-none-any.whl")
+            return [Offer(name, "1.0", Channel.PYPI, Link(name=file, url=f"https://x/{file}")) for file in files]
+
+        def needs(self, release, extras):
+            return [Requirement("torch>=3")] if release.link.name.startswith("2") else []
+
+        def rank(self, release):
+            return int(release.link.name[0])
+
+    (found_one,) = obstacles([Clause("", Requirement("xgboost"))], TwoWheels())
+    assert (found_one.kind, found_one.clause.needed) == ("bound", "torch>=3")
 
 
 def test_constraint_that_excludes_releases_gives_an_obstacle():

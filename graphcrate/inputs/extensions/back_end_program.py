@@ -8,6 +8,7 @@ Python 3.9, standard library. Orders come in the file that the argument names; a
 
 import importlib
 import importlib.metadata
+import itertools
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +57,7 @@ def main(orders: "dict[str, Any]") -> None:
     os.umask(0o022)
     if "launcher" in orders:
         sort_folders()
+        number_folders()
     folder = Path(orders["folder"])
     unpack(orders["sdist"], folder)
     link_libraries(Path(orders["libraries"]), Path(sysconfig.get_path("purelib")))
@@ -117,6 +120,26 @@ def sort_folders() -> None:
 
     # a wider type than these have
     os.listdir, os.scandir = listdir, scandir  # type: ignore[assignment]
+
+
+def number_folders() -> None:
+    """Give temporary folders a number, where tempfile gives them a random name: scikit-build-core installs to one, and
+    CMake writes its path into what is installed (llama.pc of llama-cpp-python).
+    """
+    make, numbers = tempfile.mkdtemp, itertools.count()
+
+    def mkdtemp(suffix: Any = None, prefix: Any = None, dir: Any = None) -> Any:  # noqa: ANN401
+        if any(isinstance(part, bytes) for part in (suffix, prefix, dir)):
+            return make(suffix, prefix, dir)
+        while True:
+            path = Path(dir or tempfile.gettempdir(), f"{prefix or 'tmp'}{next(numbers)}{suffix or ''}").absolute()
+            try:
+                path.mkdir(0o700)
+            except FileExistsError:
+                continue
+            return str(path)
+
+    tempfile.mkdtemp = mkdtemp
 
 
 def link_compilers(launcher: Path) -> None:
