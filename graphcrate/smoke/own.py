@@ -33,7 +33,7 @@ ASIDE = ("tests", "test", "docs", "examples")
 for name in sys.argv[1:]:
     files = importlib.metadata.distribution(name).files or ()
     files = [file for file in files if file.suffix in (".py", ".so") and file.parts[0] != ".."]
-    tops = {file.parts[0].split(".")[0] for file in files}
+    tops = {file.parts[0] if len(file.parts) > 1 else file.name.split(".")[0] for file in files}
     modules = [top for top in sorted(tops) if top.isidentifier() and top not in ASIDE]
     public = [top for top in modules if not top.startswith("_")] or modules
     alone = {file.name.split(".")[0] for file in files if len(file.parts) == 1}

@@ -389,6 +389,7 @@ def test_failed_import_gives_its_first_exception_and_a_remedy():
         (["ours_g/__init__.py", "ours_g/umf/__init__.py", "ours_g/umf/low.py"], ["ours_g.umf"]),  # scikits, nvidia
         (["ours_h/__init__.py", "ours_h/low.py"], ["ours_h"]),
         (["ours_i/__init__.py", "ours_i/own/__init__.py", "ours_i/contrib/__init__.py"], ["ours_i"]),
+        (["OURS_J.libs/lib/ours.so", "ours_j/__init__.py"], ["ours_j"]),  # openmm's OpenMM.libs is no module
     ],
 )
 def test_packages_of_a_namespace_are_imported_rather_than_it_alone(files, imported, tmp_path, monkeypatch, capsys):
