@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from packaging.requirements import Requirement
 
-from graphcrate.compat import back_ends, own
+from graphcrate.compat import back_ends, own, sonames, together
 from graphcrate.compat.compilers import folder_for
 from graphcrate.compat.packages import requirements
 from graphcrate.host import settings
@@ -76,7 +76,7 @@ def add(
     record = ctx.cache.path("resolutions", f"{digest}.json")
     if not fresh:
         known = None if only_committed else kept(record, Lock)
-        for lock in (committed, None if known and _compiles_otherwise(known) else known):
+        for lock in (committed, None if known and _is_outdated(known) else known):
             if lock is not None and lock.request_sha256 == digest:
                 return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
     if only_committed:
@@ -90,6 +90,13 @@ def add(
     lock = _lock(context, resolution, additions, local, named, offers, digest=digest)
     ctx.cache.keep(record, encode(lock))
     return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
+
+
+def _is_outdated(lock: Lock) -> bool:
+    """Whether a lock of the cache has what would not be chosen with what is known now."""
+    there = {package.name: package.version for package in lock.packages}
+    twice = any(other in there for name in there for other in sonames.of_other_cuda(name))
+    return twice or any(together.broken(there)) or _compiles_otherwise(lock)
 
 
 def _compiles_otherwise(lock: Lock) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from graphcrate.compat import addresses, own, planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
-from graphcrate.host.cache import Cache
+from graphcrate.host.cache import Cache, kept_bytes
 from graphcrate.model.errors import BuildError, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Additions, Channel
@@ -93,6 +93,12 @@ def _fitting():
         **{name: [small_wheel(name, "1.0")] for name in ("pandas", "pydantic", "pyyaml")},
         "pyarrow": [small_wheel("pyarrow", version) for version in ("25.0.1", "26.0.1")],
         "pyg-nightly": [small_wheel("pyg_nightly", "2.9.0")],
+        # as xgboost from 2.1 on
+        "wants-other-cuda": [
+            small_wheel("wants_other_cuda", "1.0"),
+            small_wheel("wants_other_cuda", "2.0", requires=["nvidia-cublas-cu12"]),
+        ],
+        "nvidia-cublas-cu12": [small_wheel("nvidia_cublas_cu12", "9.1")],
         "sklearn": [small_sdist("sklearn", "0.0", pyproject=FLIT)],
         "wants-old-tqdm": [small_wheel("wants_old_tqdm", "1.0", requires=["tqdm<4.5"])],
         "wants-numpy": [small_wheel("wants_numpy", "1.0", requires=["numpy>=2"])],
@@ -305,9 +311,25 @@ def test_an_older_release_is_taken_with_the_reason_where_the_newest_wants_anothe
     assert any("wants-torch 1.0, not 2.0" in note and "torch>=2.1" in note for note in lock.notes)
 
 
+def test_libraries_of_another_cuda_with_the_files_of_the_stacks_are_left_out(add):
+    """nvidia/cublas/include/cublas.h is in both: this showed when layers were written (xgboost, nvidia-nccl-cu12)."""
+    _, lock = add("wants-other-cuda")
+    assert names(lock) == {"wants-other-cuda"}
+    assert lock.package("wants-other-cuda").version == "1.0"
+    assert any("wants-other-cuda 1.0, not 2.0" in note and "nvidia-cublas-cu12" in note for note in lock.notes)
+
+
+def test_a_lock_of_the_cache_with_what_is_known_not_to_fit_is_made_again(add, cache):
+    _, lock = add("pyarrow")
+    (record,) = [path for path in cache.path("resolutions").iterdir() if b"pyarrow" in path.read_bytes()]
+    cache.keep(record, kept_bytes(record).replace(b"25.0.1", b"26.0.1"))
+    assert add("pyarrow")[1].package("pyarrow") == lock.package("pyarrow")
+
+
 @pytest.mark.parametrize(
     ("word", "what"),
     [
+        ("wants-other-cuda==2.0", "it needs nvidia-cublas-cu12, and the stack has nvidia-cublas-cu11 11.11.3.6"),
         ("wants-torch==2.0", "it needs torch>=2.1, and the stack has torch 2.0.1"),
         ("source-above", r"wants-torch==2\.0 needs torch>=2\.1, and the stack has torch 2\.0\.1"),
         ("torch==2.13.0", "torch==2.13.0 cannot be added to pyg for CUDA 11.8, which has torch 2.0.1"),

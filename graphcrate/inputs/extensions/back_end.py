@@ -327,6 +327,7 @@ class Reader:
         """Take a line of output."""
         print(line, file=self._log)
         step, now = _STEP.match(line), settings.now()
-        if step and (now - self._shown >= SECONDS or step[1] == step[2]):
+        is_last = step is not None and step[1] == step[2] != "1"  # of one file each is the last
+        if step and (now - self._shown >= SECONDS or is_last):
             self._shown = now
             self._progress.note(f"compiling {self._name}: {step[1]}/{step[2]} steps")
