@@ -321,6 +321,10 @@ def test_next_step_of_an_added_source_is_about_that_source(job, compiled, lines,
             ],
         ),
         (
+            ["CMake Error at F.cmake:230 (message):", "  Could NOT find NCCL (missing: NCCL_INCLUDE_DIR NCCL_LIBRARY)"],
+            ["linked to libnccl, which neither CUDA's toolkit", "WITH=nvidia-nccl-cu11"],
+        ),
+        (
             ["nvtx3.hpp:34:10: fatal error: nvtx3/nvToolsExt.h: No such file or directory"],  # MinkowskiEngine
             ["neither CUDA's toolkit has nor a package of the image: nvidia-nvtx-cu11", "WITH=nvidia-nvtx-cu11"],
         ),

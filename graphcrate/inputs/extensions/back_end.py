@@ -42,7 +42,10 @@ _LEFT_OUT_SIZE = 1 << 20  #: bytes of that list which are read: it lies where wh
 _CUDA = re.compile(r"(?<![a-z])cuda|nvcc|cublas", re.IGNORECASE)  #: in the error of a compile that has no toolkit
 #: as ninja counts its steps
 #: a header or a library of CUDA; the runtime is in every toolkit
-_OF_WHEEL = re.compile(r"fatal error: ([\w.+/-]{1,80}): No such file|\bld: cannot find -l(?!cudart)(\w{1,40})")
+_OF_WHEEL = re.compile(
+    r"fatal error: (?P<header>[\w.+/-]{1,80}): No such file|\bld: cannot find -l(?!cudart)(?P<linked>\w{1,40})|"
+    r"Could NOT find (?P<found>\w{1,40})"
+)
 _STEP = re.compile(r"\[(\d+)/(\d+)\] ")
 
 
@@ -259,8 +262,9 @@ def _failure(job: CompileJob, package: LockedPackage, log: Path, returncode: int
         )
     elif known := back_ends.failure(package.name, line):
         cause, next_step = known.because, filled(known.instead)
-    elif package.isolated and (lacking := _OF_WHEEL.search(line)) and (project := _wheel_with(job, *lacking.groups())):
-        what = f"compiled with the header {lacking[1]}" if lacking[1] else f"linked to lib{lacking[2]}"
+    elif package.isolated and (lacking := _OF_WHEEL.search(line)) and (project := _wheel_with(job, lacking)):
+        library = lacking["linked"] or (lacking["found"] or "").lower()
+        what = f"linked to lib{library}" if library else f"compiled with the header {lacking['header']}"
         cause = f"It is {what}, which neither CUDA's toolkit has nor a package of the image: {project} of the index "
         cause += "does."
         next_step = job.beside({"with_": [project]})
@@ -280,14 +284,21 @@ def _failure(job: CompileJob, package: LockedPackage, log: Path, returncode: int
     )
 
 
-def _wheel_with(job: CompileJob, header: str | None, library: str | None) -> str:
-    """The project of the index with this header or library ("cusparse") of CUDA; empty where none has."""
+def _wheel_with(job: CompileJob, lacking: re.Match[str]) -> str:
+    """The project of the index with this header or library ("cusparse") of CUDA; empty where none has.
+
+    What CMake does not find may be there: then it looks elsewhere.
+    """
     toolkit = job.step.compilation.toolkit
     if toolkit is None:
         return ""
-    if header:
-        return sonames.wheel_with(header, toolkit.version)
-    return sonames.wheel_of(f"lib{library}.so.0", toolkit.version)  # its number says nothing that the toolkit does not
+    if lacking["header"]:
+        return sonames.wheel_with(lacking["header"], toolkit.version)
+    library = lacking["linked"] or lacking["found"].lower()
+    # its number says nothing that the toolkit does not
+    project = sonames.wheel_of(f"lib{library}.so.0", toolkit.version)
+    is_there = lacking["found"] and project in {package.name for package in job.step.against}
+    return "" if is_there else project
 
 
 def _python_of(job: CompileJob) -> str:
