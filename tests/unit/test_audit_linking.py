@@ -123,6 +123,12 @@ def other(**files):
                 "fail libraries | libhelp.so: needs libgone.so.3, which nothing in the image has",
             ],
         ),
+        # what another package has, where no loader looks for it (cupy, and the wheels of CUDA's libraries)
+        (
+            asking("libtwo.so", undefined=()),
+            {f"{SITE}/nvidia/two/lib/libtwo.so": HELP},
+            ["fail libraries | needs libtwo.so, which the image has in nvidia/two/lib alone: no loader looks there"],
+        ),
         # a base that is too old
         (
             changed(undefined=("memcpy@GLIBC_2.14",), needs=TOO_NEW),

@@ -215,9 +215,23 @@ class Linking:
         if any(map(is_torch_library, own)) and not self._packages.binaries(torch):
             fix = "install torch" if self._contents.base else "name torch's wheel too"
             yield self._fault("libraries", path, f"needs torch, which is not there: {joined(own)}", _CANNOT, fix)
+        elif own and (folders := self._elsewhere(path, own)):
+            where = f"{joined(map(short, folders))} alone: no loader looks there"
+            what = f"needs {joined(own)}, which the image has in {where}"
+            fix = "whatever loads it imports torch first, where that loads the same (CUDA's libraries); in a job "
+            fix += f"`export LD_LIBRARY_PATH={':'.join(folders)}`"
+            yield self._fault("libraries", path, what, _CANNOT, fix)
         elif own:  # the others are reported of the library that needs them
             finding = self._fault("libraries", path, f"needs {joined(own)}, which nothing in the image has", _CANNOT)
             yield msgspec.structs.replace(finding, missing=tuple(filter(None, [_of_system(own)])))
+
+    def _elsewhere(self, path: str, names: Collection[str]) -> list[str]:
+        """The folders of other packages that have all of these libraries; nothing where one is nowhere."""
+        there: dict[str, str] = {}
+        for other, binary in self._contents.binaries.items():
+            if self._packages.owner(other) not in (BASE, self._packages.owner(path)):
+                there |= {name: other.rpartition("/")[0] for name in names if name in (binary.soname, basename(other))}
+        return sorted({*there.values()}) if there.keys() == {*names} else []
 
     def _versions(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
         """Symbol versions that the loader asks for before it looks at any symbol."""
