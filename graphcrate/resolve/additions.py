@@ -96,7 +96,7 @@ def _is_outdated(lock: Lock) -> bool:
     """Whether a lock of the cache has what would not be chosen with what is known now."""
     there = {package.name: package.version for package in lock.packages}
     twice = any(other in there for name in there for other in sonames.of_other_cuda(name))
-    return twice or any(together.broken(there)) or _compiles_otherwise(lock)
+    return twice or bool(together.broken(there)) or _compiles_otherwise(lock)
 
 
 def _compiles_otherwise(lock: Lock) -> bool:

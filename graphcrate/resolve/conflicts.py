@@ -45,7 +45,7 @@ WELL_KNOWN = (
     "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm",
     "transformers", "wandb", "xgboost",
 )  # fmt: skip
-#: packages of stacks that people import, and not all stacks have
+#: packages that people import, and that one stack has and another lacks
 _ASKED_FOR = {
     "torchvision",
     "torchaudio",
@@ -159,9 +159,8 @@ class Conflicts:
             bound = Requirement(line)
             if bound.specifier:
                 bounds[str(canonicalize_name(bound.name))] = StackBound(line, why, bound=bound.specifier)
-        for name, package in self.staying.items():
-            for other in sonames.of_other_cuda(name):
-                bounds[other] = StackBound(f"{name} {package.version}", _ONE_FOLDER, bound=SpecifierSet("<0"))
+        for other, package in self._of_other_cuda.items():
+            bounds[other] = StackBound(f"{package.name} {package.version}", _ONE_FOLDER, bound=SpecifierSet("<0"))
         return bounds | {
             name: StackBound(f"{name} {package.version}", _STAYS, version=package.version)
             for name, package in self.staying.items()
@@ -169,7 +168,12 @@ class Conflicts:
 
     def of_other_cuda(self) -> list[str]:
         """Constraints that leave out what has the files of the stack's own libraries of CUDA, for another version."""
-        return [f"{other}<0" for name in self.staying for other in sonames.of_other_cuda(name)]
+        return [f"{other}<0" for other in self._of_other_cuda]
+
+    @functools.cached_property
+    def _of_other_cuda(self) -> dict[str, LockedPackage]:
+        """Name of a library for another CUDA → the stack's own that has the same files."""
+        return {other: package for name, package in self.staying.items() for other in sonames.of_other_cuda(name)}
 
     def against(self, clauses: Iterable[Clause]) -> Clause | None:
         """The first of these clauses that no version of what the stack fixes satisfies."""
@@ -231,12 +235,15 @@ class Conflicts:
         have = f"{there.name} {there.version}" if there else "another release"
         who = re.split(r"[<>=!~\[]", clause.who)[0]
         what = self._needing(clause) if who else f"{clause.needed} cannot be added to {self.title}"
-        step = self._of_another_python(clause)
-        step = step or f"take the source of {who}, change what it requires, and give its folder: --with ./{who}"
+        if who:
+            changed = f"take the source of {who}, change what it requires, and give its folder: --with ./{who}"
+            step = self._of_another_python(clause) or changed
+        else:
+            step = f"ask for a release of {clause.requirement.name} that has a wheel for it"
         return ResolutionError(
             f"{what}, of which there is no wheel for Python {python}",
             cause=f"The stack has {have}; what it has as a wheel is not compiled from a source.",
-            next_step=step if who else f"ask for a release of {clause.requirement.name} that has a wheel for it",
+            next_step=step,
         )
 
     def _of_another_python(self, clause: Clause) -> str:
@@ -251,14 +258,15 @@ class Conflicts:
         offers = [offer for offer in self.releases(clause.name) if asked.contains(offer.version) and not offer.is_sdist]
         for recipe, variant in self._nearest_first(all_recipes(self._context.ctx)):
             target = target_of(variant.base, variant.python)
-            names = [offer.version for offer in offers if target.rank(offer.link.name) is not None]
+            versions = [offer.version for offer in offers if target.rank(offer.link.name) is not None]
+            if target.python == self.python or not versions:
+                continue
             locks = (read_lock(self._context.ctx, recipe, variant, candidate) for candidate in variant.candidates)
-            there = next((lock for lock in locks if lock), None)
-            if target.python == self.python or not names or there is None:
+            if (there := next(filter(None, locks), None)) is None:
                 continue
             lacking = self.staying.keys() - {package.name for package in there.packages}
             if "torch-geometric" not in lacking:
-                newest, without = max(names, key=Version), sorted(lacking & _ASKED_FOR)
+                newest, without = max(versions, key=Version), sorted(lacking & _ASKED_FOR)
                 why = f"for its Python {target.python} there is {clause.requirement.name} {newest}"
                 why += f"; it is without {listed(without)}" if without else ""
                 return f"{steps.on(variant.cuda, recipe.name)}    ({why})"

@@ -226,12 +226,24 @@ class Linking:
             yield msgspec.structs.replace(finding, missing=tuple(filter(None, [_of_system(own)])))
 
     def _elsewhere(self, path: str, names: Collection[str]) -> list[str]:
-        """The folders of other packages that have all of these libraries; nothing where one is nowhere."""
-        there: dict[str, str] = {}
-        for other, binary in self._contents.binaries.items():
-            if self._packages.owner(other) not in (BASE, self._packages.owner(path)):
-                there |= {name: other.rpartition("/")[0] for name in names if name in (binary.soname, basename(other))}
-        return sorted({*there.values()}) if there.keys() == {*names} else []
+        """The folders of other packages that have all of these libraries; nothing where one has no such file."""
+        owner, folders = self._packages.owner(path), set[str]()
+        for name in names:
+            files = [file for file in self._by_name.get(name, ()) if self._packages.owner(file) != owner]
+            if not files:
+                return []
+            folders.add(files[-1].rpartition("/")[0])
+        return sorted(folders)
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        """File name, and name that a library is linked by → the files of packages that have it."""
+        files: dict[str, list[str]] = {}
+        for path, binary in self._contents.binaries.items():
+            if self._packages.owner(path) != BASE:
+                for name in {basename(path), binary.soname}:
+                    files.setdefault(name, []).append(path)
+        return files
 
     def _versions(self, path: str, binary: Binary) -> Iterator[AuditFinding]:
         """Symbol versions that the loader asks for before it looks at any symbol."""

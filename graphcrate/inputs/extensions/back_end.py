@@ -40,12 +40,12 @@ _TOOLKIT = "cuda"  #: the toolkit with our nvcc
 _CRATES, _CARGO = "crates", "cargo"  #: folders of what was unpacked, and of cargo's configuration
 _LEFT_OUT_SIZE = 1 << 20  #: bytes of that list which are read: it lies where what is built may write
 _CUDA = re.compile(r"(?<![a-z])cuda|nvcc|cublas", re.IGNORECASE)  #: in the error of a compile that has no toolkit
-#: as ninja counts its steps
 #: a header or a library of CUDA; the runtime is in every toolkit
 _OF_WHEEL = re.compile(
     r"fatal error: (?P<header>[\w.+/-]{1,80}): No such file|\bld: cannot find -l(?!cudart)(?P<linked>\w{1,40})|"
     r"Could NOT find (?P<found>\w{1,40})"
 )
+#: as ninja counts its steps
 _STEP = re.compile(r"\[(\d+)/(\d+)\] ")
 
 
@@ -263,7 +263,7 @@ def _failure(job: CompileJob, package: LockedPackage, log: Path, returncode: int
     elif known := back_ends.failure(package.name, line):
         cause, next_step = known.because, filled(known.instead)
     elif package.isolated and (lacking := _OF_WHEEL.search(line)) and (project := _wheel_with(job, lacking)):
-        library = lacking["linked"] or (lacking["found"] or "").lower()
+        library = _library(lacking)
         what = f"linked to lib{library}" if library else f"compiled with the header {lacking['header']}"
         cause = f"It is {what}, which neither CUDA's toolkit has nor a package of the image: {project} of the index "
         cause += "does."
@@ -294,11 +294,15 @@ def _wheel_with(job: CompileJob, lacking: re.Match[str]) -> str:
         return ""
     if lacking["header"]:
         return sonames.wheel_with(lacking["header"], toolkit.version)
-    library = lacking["linked"] or lacking["found"].lower()
     # its number says nothing that the toolkit does not
-    project = sonames.wheel_of(f"lib{library}.so.0", toolkit.version)
+    project = sonames.wheel_of(f"lib{_library(lacking)}.so.0", toolkit.version)
     is_there = lacking["found"] and project in {package.name for package in job.step.against}
     return "" if is_there else project
+
+
+def _library(lacking: re.Match[str]) -> str:
+    """The library that a line of `_OF_WHEEL` names, without "lib" in front; empty for a header."""
+    return lacking["linked"] or (lacking["found"] or "").lower()
 
 
 def _python_of(job: CompileJob) -> str:
