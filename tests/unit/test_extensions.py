@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import compilers
-from graphcrate.compat.next_steps import NextSteps
+from graphcrate.compat.next_steps import NextSteps, same_with
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host import settings, waiting
 from graphcrate.host.memory import free_memory
@@ -352,6 +352,11 @@ def test_source_that_makes_code_for_gpus_by_a_variable_alone_names_it(tmp_path, 
             BuildError,
             "for Python before 3.10, and the image has 3.11",
         ),
+        (  # pot 0.8.2, whose trial comes before the image's test of imports
+            Completed(1, ("import x: AttributeError: `np.infty` was removed in the NumPy 2.0 release. Use `np.inf`",)),
+            BuildError,
+            "the same command with 'WITH=numpy<2'",
+        ),
         (Completed(139, ()), BuildError, "ended by signal 11"),
         (Completed(1, ()), HostError, "could not be tried out"),
     ],
@@ -364,7 +369,10 @@ def test_compiled_wheel_that_python_cannot_load_is_refused(tmp_path, cache, monk
         tmp_path, "torch_scatter", "2.1.1", {"x/_x.so": library}, tag="cp311-cp311-linux_x86_64", purelib=False
     )
     job = SimpleNamespace(
-        step=made, base=SimpleNamespace(glibc="2.36", rootfs=tmp_path, platform=DEFAULT, emulator=None), cache=cache
+        step=made,
+        base=SimpleNamespace(glibc="2.36", rootfs=tmp_path, platform=DEFAULT, emulator=None),
+        cache=cache,
+        beside=same_with,
     )
     monkeypatch.setattr(house.sandbox, "run_in", lambda *_: ended)
     with refused(kind, words):

@@ -9,12 +9,12 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from graphcrate.artifacts.formats import elf
 from graphcrate.artifacts.wheel import check_tags, open_wheel
-from graphcrate.compat import back_ends, sonames
+from graphcrate.compat import back_ends, sonames, together
 from graphcrate.compat.compilers import CROSS, SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import beneath, sandbox
 from graphcrate.host.cache import remove_tree
@@ -89,11 +89,11 @@ def _make(job: CompileJob, absent: Sequence[LockedPackage]) -> dict[str, Path]:
             header = build / _HEADERS / path
             header.parent.mkdir(parents=True, exist_ok=True)
             header.write_text("".join(f"{line}\n" for line in lines))
-        together = [package for package in absent if not package.back_end]
+        side_by_side = [package for package in absent if not package.back_end]
         made = {}
-        if together:
+        if side_by_side:
             place = ground.prepare(job.step.compilation, job.base, job.build_base, job.files, work / "headers")
-            made = keep(job, _compile(job, together, build, venv, place), venv, build)
+            made = keep(job, _compile(job, side_by_side, build, venv, place), venv, build)
         for package in absent:
             if package.back_end:
                 alone, requirements = work / package.name / "build", None
@@ -345,6 +345,9 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
         next_step = f"{LOCK_AGAIN}    (locks compiler, toolkit and torch again, so that they fit)"
         if absent := sorted({name for complaint in complaints for name in _ABSENT.findall(complaint)}):
             cause, next_step = _without_libraries(job, venv, absent)
+        elif asks := _known_remedies(made, complaints):
+            cause = f"It works with {listed(asks)} alone, and its metadata does not say so."
+            next_step = job.beside({"with_": asks})
         elif any(_OTHER_PYTHON.search(complaint) for complaint in complaints):
             cause = f"Its Python code is for Python before 3.10, and the image has {job.step.python}."
             mended = setting(with_="./folder")
@@ -366,6 +369,12 @@ def keep(job: CompileJob, made: Mapping[LockedPackage, Path], venv: Path, build:
         job.cache.adopt(wheel.parent, target)
         kept[package.file.sha256] = target / wheel.name
     return kept
+
+
+def _known_remedies(packages: Iterable[LockedPackage], complaints: Iterable[str]) -> list[str]:
+    """What is known to help where an import ends so, each once."""
+    asks = (together.remedy(package.name, complaint) for complaint in complaints for package in packages)
+    return list(dict.fromkeys(filter(None, asks)))
 
 
 def _without_libraries(job: CompileJob, venv: Path, absent: Sequence[str]) -> tuple[str, str]:
